@@ -1,0 +1,57 @@
+"""Certified robustness by randomized smoothing, at a fraction of the samples.
+
+The names below are the whole public interface. Each is imported when it is first used, so that `import smoothcert`
+costs nothing and the statistics never load torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from smoothcert._version import __version__
+
+if TYPE_CHECKING:
+    from smoothcert.certificate import Certificate as Certificate
+    from smoothcert.certificate import conclude as conclude
+    from smoothcert.coverage import Coverage as Coverage
+    from smoothcert.coverage import coverage as coverage
+    from smoothcert.errors import InvalidInput as InvalidInput
+    from smoothcert.errors import MissingExtra as MissingExtra
+    from smoothcert.errors import SmoothcertError as SmoothcertError
+    from smoothcert.noise import Gaussian as Gaussian
+    from smoothcert.noise import Noise as Noise
+    from smoothcert.plans import Fixed as Fixed
+    from smoothcert.plans import InputSpecific as InputSpecific
+    from smoothcert.plans import Look as Look
+    from smoothcert.plans import Plan as Plan
+    from smoothcert.sample_map import SampleMap as SampleMap
+
+_HOME = {
+    "Certificate": "certificate",
+    "conclude": "certificate",
+    "Coverage": "coverage",
+    "coverage": "coverage",
+    "InvalidInput": "errors",
+    "MissingExtra": "errors",
+    "SmoothcertError": "errors",
+    "Gaussian": "noise",
+    "Noise": "noise",
+    "Fixed": "plans",
+    "InputSpecific": "plans",
+    "Look": "plans",
+    "Plan": "plans",
+    "SampleMap": "sample_map",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value  # `coverage` is a function and a module: the public name is the function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,3 @@
+from smoothcert.cli import main
+
+main()

@@ -1,0 +1,40 @@
+"""Checks at the door, shared by every public object: each raises one sentence naming the value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from smoothcert.errors import InvalidInput
+
+
+def whole(name: str, value: Any, *, least: int = 0) -> int:
+    """An integer of at least `least`; 1000.0 is taken as 1000, 0.5 and True are not."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        try:
+            exact = not isinstance(value, (bool, str)) and float(value) == int(value)
+        except (TypeError, ValueError, OverflowError):
+            exact = False
+        if not exact:
+            raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if value < least:
+        raise InvalidInput(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
+    """A finite number strictly between `low` and `high`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (low < number < high):  # NaN fails this, too
+        allowed = f"above {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
+        raise InvalidInput(f"{name} must be a number {allowed}, got {value!r}")
+    return number
+
+
+def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
+    if value not in allowed:
+        raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    return value

@@ -1,0 +1,116 @@
+"""Clopper-Pearson bounds that never overclaim, and their inverse.
+
+Symbols: `a` votes out of `k` samples, confidence 1 - alpha.
+
+    lower   L(a, k, alpha) = alpha-quantile of Beta(a, k - a + 1)        0 if a = 0
+    upper   U(a, k, alpha) = (1 - alpha)-quantile of Beta(a + 1, k - a)  1 if a = k
+
+`a` may be real while planning (a = p k). What is returned is rounded outward: a lower bound is never above the exact
+quantile and an upper bound never below it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, betaincinv
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+# `betainc` itself is off by at most 2e-12 (relative) for samples up to 1e7. Asking the tail to be smaller than
+# alpha by this share covers that error; it costs less than 1e-13 of the bound.
+_TAIL_MARGIN = 1e-11
+
+
+class Interval(NamedTuple):
+    """A two-sided confidence interval."""
+
+    low: Any
+    high: Any
+
+
+def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
+    """L(a, k, alpha): the true probability is at least this, with confidence 1 - alpha.
+
+    >>> round(lower_bound(990, 1000, alpha=0.001), 4)
+    0.9774
+    """
+    a, k = _counts(count, samples)
+    alpha = _check.between("alpha", alpha, 0, 1)
+    b = k - a + 1
+    voted = np.where(a > 0, a, 1.0)  # Beta(0, .) has no quantile; its bound is 0
+    exact = np.where(a > 0, betaincinv(voted, b, alpha), 0.0)
+    # A failed inversion (some SciPy releases) starts at 1 and is brought down by the check like any other guess.
+    bound = np.where(np.isfinite(exact), exact, 1.0)
+    step = np.finfo(float).eps
+    while np.any(over := (a > 0) & ~(betainc(voted, b, bound) <= alpha * (1 - _TAIL_MARGIN))):
+        bound = np.where(over, bound * (1 - min(step, 0.5)), bound)
+        step *= 2
+    return bound[()]
+
+
+def upper_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
+    """U(a, k, alpha): the true probability is at most this, with confidence 1 - alpha.
+
+    A vote for is a missing vote against: U(a, k) = 1 - L(k - a, k).
+    """
+    a, k = _counts(count, samples)
+    against = lower_bound(k - a, k, alpha=alpha)
+    return np.where(against > 0, np.nextafter(1 - against, 2), 1.0)[()]
+
+
+def interval(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Interval:
+    """Two-sided interval at confidence 1 - alpha: each side gets alpha / 2 (`p_low`, `p_up` of the paper)."""
+    return Interval(
+        lower_bound(count, samples, alpha=alpha / 2),
+        upper_bound(count, samples, alpha=alpha / 2),
+    )
+
+
+def keeps_bound(count: ArrayLike, samples: ArrayLike, bound: ArrayLike, *, alpha: float) -> NDArray[np.bool_]:
+    """Whether L(a, k, alpha) >= bound, without inverting: the tail at `bound` must not exceed alpha.
+
+    This is the planning side of the house (no rounding outward): one `betainc` instead of a root search.
+    """
+    a, k, t = np.broadcast_arrays(*(np.asarray(v, float) for v in (count, samples, bound)))
+    voted = np.where(a > 0, a, 1.0)
+    return np.where(a > 0, betainc(voted, k - a + 1, np.clip(t, 0, 1)) <= alpha, t <= 0)
+
+
+def count_for_bound(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDArray[np.int64]:
+    """The smallest count whose lower bound reaches `bound`; `samples` if even all votes do not."""
+    alpha = _check.between("alpha", alpha, 0, 1)
+    t, k = np.broadcast_arrays(np.asarray(bound, float), np.asarray(samples, np.int64))
+    if np.any(np.isnan(t)) or np.any(t > 1):
+        raise InvalidInput(f"a bound must be a probability, got {t.flat[np.argmax(~(t <= 1))]}")
+    low, high = (
+        np.full(t.shape, -1, np.int64),
+        k.copy(),
+    )  # low: does not reach (or -1); high: reaches (or is all)
+    while np.any(high - low > 1):
+        middle = (low + high) // 2
+        reaches = keeps_bound(middle, k, t, alpha=alpha)
+        low, high = np.where(reaches, low, middle), np.where(reaches, middle, high)
+    return np.asarray(high)
+
+
+def can_certify(samples: int, *, alpha: float) -> bool:
+    """Whether unanimous votes would prove a majority: alpha ** (1 / k) > 1/2."""
+    return bool(lower_bound(samples, samples, alpha=alpha) > 0.5)
+
+
+def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:
+    a, k = np.broadcast_arrays(np.asarray(count, float), np.asarray(samples, float))
+    if not np.all(np.isfinite(k) & (k >= 1)):
+        raise InvalidInput(f"samples must be at least 1, got {k[~(np.isfinite(k) & (k >= 1))].flat[0]:g}")
+    wrong = ~((a >= 0) & (a <= k))  # NaN is wrong, too
+    if np.any(wrong):
+        raise InvalidInput(
+            f"count must lie between 0 and samples ({k[wrong].flat[0]:g}), got {a[wrong].flat[0]:g}"
+        )
+    return a, k

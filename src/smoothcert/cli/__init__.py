@@ -1,0 +1,57 @@
+"""The command line: one file per command, each a thin shell over functions that a notebook can call.
+
+Commands import what they need when they run, so that `--help` and the commands without a model start at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from smoothcert.cli import coverage, map, replay
+from smoothcert.errors import SmoothcertError
+
+app = typer.Typer(
+    name="smoothcert",
+    help="Certified robustness by randomized smoothing, at a fraction of the samples.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for module in (map, coverage, replay):
+    app.command(module.__name__.rpartition(".")[2])(module.command)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+) -> None:
+    if version:
+        from smoothcert._version import __version__
+
+        print(__version__)
+        raise typer.Exit()
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(prog_name="smoothcert", standalone_mode=False)
+    except SmoothcertError as error:
+        sys.exit(_fail(str(error)))
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as error:
+        if message := getattr(
+            error, "format_message", None
+        ):  # what the parser says of unknown or missing options
+            sys.exit(_fail(message()))
+        raise
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> int:
+    print(f"smoothcert: {message}", file=sys.stderr)
+    return 2

@@ -1,0 +1,96 @@
+"""Options that several commands share, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+import typer
+
+Sigma = Annotated[
+    float, typer.Option("--sigma", help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")
+]
+Samples = Annotated[
+    int, typer.Option("--samples", help="The ceiling: the sample size whose radius is the reference.")
+]
+Decline = Annotated[
+    float, typer.Option("--decline", help="How much of the ceiling's radius may be given up.")
+]
+Kind = Annotated[
+    Literal["absolute", "relative"], typer.Option("--kind", help="What the decline is measured in.")
+]
+Alpha = Annotated[float, typer.Option("--alpha", help="Probability that one certificate is wrong, at most.")]
+Pilot = Annotated[
+    int | None,
+    typer.Option("--pilot", help="Samples of the first look. Default: 1% of the ceiling, at least 100."),
+]
+PilotUse = Annotated[
+    Literal["fresh", "reuse"],
+    typer.Option(
+        "--pilot-use", help="fresh: the pilot only plans. reuse: count it again, as published (not sound)."
+    ),
+]
+Grid = Annotated[
+    Literal["exact", "paper"] | None,
+    typer.Option(
+        "--grid",
+        help="exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.",
+    ),
+]
+Method = Annotated[
+    Literal["input-specific", "fixed"],
+    typer.Option("--method", help="Input-specific sampling, or the same for all."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def build_plan(
+    method: str,
+    *,
+    samples: int,
+    decline: float,
+    kind: str,
+    pilot: int | None,
+    pilot_use: str,
+    alpha: float,
+    grid: str | None,
+) -> Any:
+    """The plan that the options describe."""
+    from smoothcert import _check
+    from smoothcert.plans import Fixed, InputSpecific
+
+    common: dict[str, Any] = {"alpha": alpha, "pilot_use": pilot_use}
+    if pilot is not None:
+        common["pilot"] = _check.whole("pilot", pilot, least=1)
+    if method == "fixed":
+        return Fixed(samples, **common)
+    return InputSpecific(samples, decline=decline, kind=kind, grid=grid, **common)
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """A comma-separated list of numbers."""
+    from smoothcert.errors import InvalidInput
+
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"{name} must be numbers separated by commas, got {text!r}") from None
+
+
+def print_json(result: dict[str, Any]) -> None:
+    print(json.dumps(result, indent=2, allow_nan=False))
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]], caption: str | None = None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
+    )
+    for column in columns:
+        table.add_column(column, justify="right" if column != columns[0] else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

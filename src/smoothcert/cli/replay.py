@@ -1,0 +1,120 @@
+"""`smoothcert replay`: what a plan would have done on a published log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothcert.cli.options import (
+    Alpha,
+    Decline,
+    Grid,
+    Json,
+    Kind,
+    Method,
+    Pilot,
+    PilotUse,
+    Samples,
+    Sigma,
+    build_plan,
+    numbers,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from smoothcert.replay import Outcome
+
+
+def command(
+    log: Annotated[
+        Path, typer.Argument(help="A certification log: idx, label, predict, radius, correct, time.")
+    ],
+    sigma: Sigma,
+    samples: Samples = 100_000,
+    method: Method = "input-specific",
+    decline: Decline = 0.05,
+    kind: Kind = "absolute",
+    pilot: Pilot = None,
+    pilot_use: PilotUse = "fresh",
+    alpha: Alpha = 0.001,
+    grid: Grid = None,
+    log_samples: Annotated[int, typer.Option(help="Samples per input that the log was made with.")] = 100_000,
+    abstained_p: Annotated[float, typer.Option(help="Assumed p of inputs that the log abstained on.")] = 0.49,
+    radii: Annotated[
+        str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")
+    ] = None,
+    repetitions: Annotated[int, typer.Option(help="How often to simulate.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated votes.")] = 0,
+    json: Json = False,
+) -> None:
+    """Simulate a plan on a published log, beside fixed sampling at the same average cost."""
+    from smoothcert.logs import read_log
+    from smoothcert.noise import Gaussian
+    from smoothcert.replay import replay
+
+    plan = build_plan(
+        method,
+        samples=samples,
+        decline=decline,
+        kind=kind,
+        pilot=pilot,
+        pilot_use=pilot_use,
+        alpha=alpha,
+        grid=grid,
+    )
+    result = replay(
+        read_log(log),
+        plan,
+        noise=Gaussian(sigma),
+        log_samples=log_samples,
+        abstained_p=abstained_p,
+        radii=None if radii is None else numbers("--radii", radii),
+        repetitions=repetitions,
+        seed=seed,
+    )
+    if json:
+        print_json(
+            {"inputs": result.inputs, "repetitions": repetitions}
+            | {"average_samples": result.plan.samples}
+            | _plain(result.plan)
+            | {"fixed": {"samples": result.fixed.samples} | _plain(result.fixed)}
+            | {"ceiling": {"samples": result.ceiling.samples} | _plain(result.ceiling)}
+        )
+        return
+    rows = [("ceiling", result.ceiling), (plan.name, result.plan), ("fixed, same cost", result.fixed)]
+    print_table(
+        f"{log.name}: {result.inputs} inputs, {repetitions} repetitions, {plan}",
+        [
+            "sampling",
+            "avg samples",
+            "MAD",
+            "ACR",
+            "abstained",
+            *(f"CA {r:g}" for r in result.plan.certified_accuracy),
+        ],
+        [[name, *_shown(outcome)] for name, outcome in rows],
+        caption=f"{1 - result.plan.samples / result.ceiling.samples:.0%} of the samples saved against the ceiling.",
+    )
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "acr": outcome.acr,
+        "mad": outcome.mad,
+        "abstained": outcome.abstained,
+        "certified_accuracy": {f"{r:g}": share for r, share in outcome.certified_accuracy.items()},
+    }
+
+
+def _shown(outcome: Outcome) -> list[str]:
+    accuracy = [f"{100 * share:.1f}" for share in outcome.certified_accuracy.values()]
+    return [
+        f"{outcome.samples:,.0f}",
+        f"{outcome.mad:.3f}",
+        f"{outcome.acr:.3f}",
+        f"{outcome.abstained:.1%}",
+        *accuracy,
+    ]

@@ -1,0 +1,121 @@
+"""What a plan would have cost and certified on a published log.
+
+Each radius of the log gives its count back, count / samples is taken as p, and the plan is simulated with seeded
+binomial draws. The radius at the full ceiling continues the same draws, so that declines are on the same noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert import _check, metrics
+from smoothcert.bounds import lower_bound
+from smoothcert.logs import Log, votes
+from smoothcert.noise import Noise
+from smoothcert.plans.base import PilotPlan
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Averages over repetitions of one way of sampling."""
+
+    samples: float
+    """Average samples per input; every forward pass counts, pilots and abstentions included."""
+    acr: float
+    mad: float
+    abstained: float
+    """Share of inputs without a certificate."""
+    certified_accuracy: dict[float, float]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A plan beside fixed sampling at the same average cost, and at the full ceiling."""
+
+    inputs: int
+    repetitions: int
+    plan: Outcome
+    fixed: Outcome
+    ceiling: Outcome
+
+
+def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
+    """p of every input of a log made with these settings; a log does not tell it where the input was abstained on."""
+    _check.between("abstained_p", abstained_p, 0, 1)
+    return np.where(
+        log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples
+    )
+
+
+def replay(
+    log: Log,
+    plan: PilotPlan,
+    *,
+    noise: Noise,
+    log_samples: int | None = None,
+    log_alpha: float | None = None,
+    abstained_p: float = 0.49,
+    radii: list[float] | None = None,
+    repetitions: int = 20,
+    seed: int = 0,
+) -> Replay:
+    """Simulate `plan` on the inputs of `log`.
+
+    `log_samples` and `log_alpha` are those the log was made with (100,000 and the plan's alpha if not given).
+    """
+    _check.whole("repetitions", repetitions, least=1)
+    plan.check(noise)
+    p = probabilities(
+        log,
+        noise=noise,
+        samples=log_samples or 100_000,
+        alpha=log_alpha or plan.alpha,
+        abstained_p=abstained_p,
+    )
+    rng = np.random.default_rng(seed)
+    pilot = rng.binomial(plan.pilot, p, size=(repetitions, len(p)))
+    drawn = plan.after_pilot(pilot, noise)
+    before = plan.counted_before()
+    counted = drawn + before
+    count = rng.binomial(drawn, p) + (pilot if before else 0)
+    cost = plan.pilot + float(np.mean(drawn))
+    full = count + rng.binomial(np.maximum(plan.samples - counted, 0), p)
+
+    # Fixed sampling that costs as much; where the pilot is counted twice it is not paid twice either.
+    n = max(round(cost) - (plan.pilot - before), 1)
+    fixed = rng.binomial(n, p, size=pilot.shape)
+    full_of_fixed = fixed + rng.binomial(max(plan.samples - n, 0), p, size=pilot.shape)
+
+    def radius(count: NDArray[np.int64], samples: Any) -> Array:
+        bound = lower_bound(np.minimum(count, samples), np.maximum(samples, 1), alpha=plan.alpha)
+        return np.maximum(noise.radius(bound), 0)
+
+    reference = radius(full, np.maximum(plan.samples, counted))
+    outcomes = [
+        (cost, radius(count, counted), reference),
+        (cost, radius(fixed, n), radius(full_of_fixed, max(plan.samples, n))),
+        (plan.samples + plan.pilot - before, reference, reference),
+    ]
+    largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
+    radii = metrics.default_radii(largest) if radii is None else radii
+    summaries = [_summary(c, r, full, log.correct, radii) for c, r, full in outcomes]
+    return Replay(len(log), repetitions, *summaries)
+
+
+def _summary(
+    cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float]
+) -> Outcome:
+    accuracy = metrics.certified_accuracy(radius, np.broadcast_to(correct, radius.shape), radii)
+    return Outcome(
+        samples=cost,
+        acr=metrics.average_certified_radius(radius, correct),
+        mad=float(np.mean([metrics.largest_decline(r, f) for r, f in zip(radius, reference, strict=True)])),
+        abstained=float(np.mean(radius <= 0)),
+        certified_accuracy=dict(zip(radii, np.mean(np.atleast_2d(accuracy), axis=0).tolist(), strict=True)),
+    )

@@ -1,0 +1,134 @@
+"""The sample map psi: how many samples an input with top-class probability p needs (the paper's Algorithm 1).
+
+    R(k, p)   = radius of L(p k, k, alpha)
+    required  = R(samples, p) - decline          absolute decline
+                (1 - decline) * R(samples, p)    relative decline
+    psi(p)    = 0 if required <= 0, else the smallest k with R(k, p) >= required
+
+R grows with k, so psi is found by bisection, for all p at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert import _check
+from smoothcert.bounds import can_certify, keeps_bound, lower_bound
+from smoothcert.errors import InvalidInput
+from smoothcert.noise import Noise
+
+Kind = Literal["absolute", "relative"]
+
+
+@dataclass(frozen=True)
+class SampleMap:
+    """psi for one noise, ceiling and agreed decline; call it with probabilities.
+
+    >>> from smoothcert import Gaussian
+    >>> psi = SampleMap(Gaussian(0.5), samples=100_000, decline=0.05)
+    >>> psi([0.5, 0.8, 0.999]).tolist()
+    [0, 1513, 21374]
+    """
+
+    noise: Noise
+    samples: int = 100_000
+    decline: float = 0.05
+    kind: Kind = "absolute"
+    alpha: float = 0.001
+
+    def __post_init__(self) -> None:
+        check_ceiling(self.samples, self.alpha)
+        check_decline(self.decline, self.kind)
+        if (largest := float(self.required_radius(1.0))) <= 0:
+            raise InvalidInput(
+                f"decline {self.decline:g} gives up every radius: {self.samples} samples prove at most "
+                f"{largest + self.decline:.4f} under {self.noise}; use a smaller decline"
+            )
+
+    def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
+        p = np.asarray(p, float)
+        if not np.all((p >= 0) & (p <= 1)):
+            raise InvalidInput(f"p must lie between 0 and 1, got {p[~((p >= 0) & (p <= 1))].flat[0]:g}")
+        required = self.required_radius(p)
+        bound = self.noise.probability(np.maximum(required, 0))
+        # Invariant: `low` does not keep the required radius, `high` does (R(samples, p) always does).
+        low, high = np.zeros(p.shape, np.int64), np.full(p.shape, self.samples, np.int64)
+        while np.any(high - low > 1):
+            middle = (low + high) // 2
+            enough = keeps_bound(p * middle, middle, bound, alpha=self.alpha)
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return np.where(required > 0, high, 0)
+
+    def radius(self, samples: ArrayLike, p: ArrayLike) -> Any:
+        """R(k, p): what k samples prove when a share p of them votes for the class."""
+        k = np.asarray(samples, float)
+        return self.noise.radius(lower_bound(np.asarray(p, float) * k, k, alpha=self.alpha))
+
+    def required_radius(self, p: ArrayLike) -> Any:
+        """What must be left of R(samples, p) after the agreed decline."""
+        full = self.radius(self.samples, p)
+        return full - self.decline if self.kind == "absolute" else (1 - self.decline) * full
+
+    def table(self, p: ArrayLike | None = None) -> SampleTable:
+        """psi on a grid, by default one refined towards p = 1."""
+        grid = refined_grid() if p is None else np.unique(np.asarray(p, float))
+        return SampleTable(grid, self(grid))
+
+
+@dataclass(frozen=True, eq=False)
+class SampleTable:
+    """The piecewise map psi_ISS: between two grid points, the larger of their values.
+
+    psi never decreases (absolute) or falls and then rises (relative), so its maximum over an interval lies at an
+    end: a look-up only rounds up.
+    """
+
+    p: NDArray[np.float64]
+    needed: NDArray[np.int64]
+
+    def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
+        p = np.asarray(p, float)
+        if not np.all((p >= self.p[0]) & (p <= self.p[-1])):
+            raise InvalidInput(f"p must lie on the table, between {self.p[0]:g} and {self.p[-1]:g}")
+        right = np.searchsorted(self.p, p, side="left")
+        left = np.searchsorted(self.p, p, side="right") - 1
+        return np.maximum(self.needed[left], self.needed[right])
+
+
+def paper_grid() -> NDArray[np.float64]:
+    """The grid of the paper: 0, 0.001, ..., 1."""
+    return np.linspace(0, 1, 1001)
+
+
+def refined_grid(points: int = 1500) -> NDArray[np.float64]:
+    """Two thirds evenly on [0, 1], one third ever closer to 1, where psi is steep."""
+    near_one = 1 - np.geomspace(1e-3, 1e-8, points // 3)
+    return np.union1d(np.linspace(0, 1, points - points // 3), near_one)
+
+
+def check_ceiling(samples: Any, alpha: Any) -> None:
+    _check.between("alpha", alpha, 0, 1)
+    _check.whole("samples", samples, least=1)
+    if not can_certify(samples, alpha=alpha):
+        raise InvalidInput(
+            f"samples {samples} can never certify at alpha {alpha:g}: even unanimous votes prove only "
+            f"{alpha ** (1 / samples):.3f}, not a majority; use at least {_fewest_samples(alpha)}"
+        )
+
+
+def check_decline(decline: Any, kind: Any) -> None:
+    _check.one_of("kind", kind, ("absolute", "relative"))
+    _check.between(
+        "relative decline" if kind == "relative" else "decline",
+        decline,
+        0,
+        1 if kind == "relative" else np.inf,
+    )
+
+
+def _fewest_samples(alpha: float) -> int:
+    return int(np.floor(np.log(alpha) / np.log(0.5))) + 1
