@@ -110,7 +110,5 @@ def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:
         raise InvalidInput(f"samples must be at least 1, got {k[~(np.isfinite(k) & (k >= 1))].flat[0]:g}")
     wrong = ~((a >= 0) & (a <= k))  # NaN is wrong, too
     if np.any(wrong):
-        raise InvalidInput(
-            f"count must lie between 0 and samples ({k[wrong].flat[0]:g}), got {a[wrong].flat[0]:g}"
-        )
+        raise InvalidInput(f"count must lie between 0 and samples ({k[wrong].flat[0]:g}), got {a[wrong].flat[0]:g}")
     return a, k

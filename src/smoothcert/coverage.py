@@ -89,9 +89,7 @@ def worst_case(plan: PilotPlan, noise: Noise) -> tuple[float, float]:
     found = _highest(plan, noise, _break_point(plan, noise, np.rint(grid * plan.pilot).astype(int), grid))
     for width, candidates in ((4e-3, 5), (4e-4, 2), (4e-5, 1)):
         for _, p in found[:candidates]:
-            found += _highest(plan, noise, _break_points_around(plan, noise, p, width * 2 * min(1 - p, 0.5)))[
-                :8
-            ]
+            found += _highest(plan, noise, _break_points_around(plan, noise, p, width * 2 * min(1 - p, 0.5)))[:8]
         found.sort(reverse=True)
     return found[0]
 

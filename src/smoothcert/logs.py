@@ -81,9 +81,7 @@ def read_log(path: str | Path) -> Log:
                 )
             )
         except (TypeError, ValueError):
-            raise InvalidInput(
-                f"{path}, line {number}: not a row of a certification log: {dict(row)}"
-            ) from None
+            raise InvalidInput(f"{path}, line {number}: not a row of a certification log: {dict(row)}") from None
     columns = [np.array(c) for c in zip(*parsed, strict=True)]
     return Log(path.stem, *columns)
 

@@ -48,9 +48,7 @@ class Replay:
 def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
     """p of every input of a log made with these settings; a log does not tell it where the input was abstained on."""
     _check.between("abstained_p", abstained_p, 0, 1)
-    return np.where(
-        log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples
-    )
+    return np.where(log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples)
 
 
 def replay(
@@ -108,9 +106,7 @@ def replay(
     return Replay(len(log), repetitions, *summaries)
 
 
-def _summary(
-    cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float]
-) -> Outcome:
+def _summary(cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float]) -> Outcome:
     accuracy = metrics.certified_accuracy(radius, np.broadcast_to(correct, radius.shape), radii)
     return Outcome(
         samples=cost,

@@ -44,9 +44,7 @@ def main() -> None:
     except typer.Abort:
         sys.exit(130)
     except Exception as error:
-        if message := getattr(
-            error, "format_message", None
-        ):  # what the parser says of unknown or missing options
+        if message := getattr(error, "format_message", None):  # what the parser says of unknown or missing options
             sys.exit(_fail(message()))
         raise
     sys.exit(code if isinstance(code, int) else 0)

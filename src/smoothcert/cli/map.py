@@ -27,9 +27,7 @@ def command(
     decline: Decline = 0.05,
     kind: Kind = "absolute",
     alpha: Alpha = 0.001,
-    at: Annotated[
-        str, typer.Option("--at", help="Probabilities of the top class, separated by commas.")
-    ] = _DEFAULT_AT,
+    at: Annotated[str, typer.Option("--at", help="Probabilities of the top class, separated by commas.")] = _DEFAULT_AT,
     json: Json = False,
 ) -> None:
     """Show how many samples an input needs, given the probability p of its top class."""

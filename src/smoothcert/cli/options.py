@@ -7,18 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-Sigma = Annotated[
-    float, typer.Option("--sigma", help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")
-]
-Samples = Annotated[
-    int, typer.Option("--samples", help="The ceiling: the sample size whose radius is the reference.")
-]
-Decline = Annotated[
-    float, typer.Option("--decline", help="How much of the ceiling's radius may be given up.")
-]
-Kind = Annotated[
-    Literal["absolute", "relative"], typer.Option("--kind", help="What the decline is measured in.")
-]
+Sigma = Annotated[float, typer.Option("--sigma", help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")]
+Samples = Annotated[int, typer.Option("--samples", help="The ceiling: the sample size whose radius is the reference.")]
+Decline = Annotated[float, typer.Option("--decline", help="How much of the ceiling's radius may be given up.")]
+Kind = Annotated[Literal["absolute", "relative"], typer.Option("--kind", help="What the decline is measured in.")]
 Alpha = Annotated[float, typer.Option("--alpha", help="Probability that one certificate is wrong, at most.")]
 Pilot = Annotated[
     int | None,
@@ -26,9 +18,7 @@ Pilot = Annotated[
 ]
 PilotUse = Annotated[
     Literal["fresh", "reuse"],
-    typer.Option(
-        "--pilot-use", help="fresh: the pilot only plans. reuse: count it again, as published (not sound)."
-    ),
+    typer.Option("--pilot-use", help="fresh: the pilot only plans. reuse: count it again, as published (not sound)."),
 ]
 Grid = Annotated[
     Literal["exact", "paper"] | None,
@@ -86,9 +76,7 @@ def print_table(title: str, columns: list[str], rows: list[list[str]], caption: 
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
-    )
+    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     for column in columns:
         table.add_column(column, justify="right" if column != columns[0] else "left")
     for row in rows:

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    log: Annotated[
-        Path, typer.Argument(help="A certification log: idx, label, predict, radius, correct, time.")
-    ],
+    log: Annotated[Path, typer.Argument(help="A certification log: idx, label, predict, radius, correct, time.")],
     sigma: Sigma,
     samples: Samples = 100_000,
     method: Method = "input-specific",
@@ -43,9 +41,7 @@ def command(
     grid: Grid = None,
     log_samples: Annotated[int, typer.Option(help="Samples per input that the log was made with.")] = 100_000,
     abstained_p: Annotated[float, typer.Option(help="Assumed p of inputs that the log abstained on.")] = 0.49,
-    radii: Annotated[
-        str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")
-    ] = None,
+    radii: Annotated[str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")] = None,
     repetitions: Annotated[int, typer.Option(help="How often to simulate.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the simulated votes.")] = 0,
     json: Json = False,

@@ -28,18 +28,12 @@ class Look:
     def __post_init__(self) -> None:
         cast = sum(self.votes.values())
         if cast > self.samples or any(count < 0 for count in self.votes.values()):
-            raise InvalidInput(
-                f"votes must be counts that sum to at most samples ({self.samples}), got {cast}"
-            )
+            raise InvalidInput(f"votes must be counts that sum to at most samples ({self.samples}), got {cast}")
 
     @property
     def top(self) -> int | None:
         """The class with most votes, the smallest one in a tie; None if nothing was voted for."""
-        return (
-            min(self.votes, key=lambda c: (-self.votes[c], c), default=None)
-            if any(self.votes.values())
-            else None
-        )
+        return min(self.votes, key=lambda c: (-self.votes[c], c), default=None) if any(self.votes.values()) else None
 
     @property
     def missing(self) -> int:
