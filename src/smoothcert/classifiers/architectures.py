@@ -1,0 +1,153 @@
+"""The networks that smoothcert brings along, each with its normalisation inside.
+
+A module made here takes inputs in [0, 1]. `module.network` carries all of the state, under the names that published
+checkpoints of Cohen et al. (2019) and their successors use (`conv1.weight`, `layer2.0.downsample.0.weight`, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+
+
+class Normalize(nn.Module):
+    """`(x - mean) / deviation` per channel; constants, so they have no entry in the state dict."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: tuple[float, ...], deviation: tuple[float, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.deviation
+
+
+class Normalized(nn.Module):
+    """A network behind its normalisation."""
+
+    def __init__(self, normalize: Normalize, network: nn.Module) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(self.normalize(x))
+        return logits
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around which the input is carried; a strided 1x1 convolution where the shape changes."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample = None
+        if stride != 1 or channels_in != channels:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        carried = x if self.downsample is None else self.downsample(x)
+        hidden = self.bn1(self.conv1(x)).relu()
+        return torch.relu(self.bn2(self.conv2(hidden)) + carried)
+
+
+class CifarResNet(nn.Module):
+    """The residual network of He et al. (2016) for 32x32 images: depth = 6n + 2, widths 16, 32 and 64."""
+
+    def __init__(self, depth: int, classes: int) -> None:
+        super().__init__()
+        blocks = (depth - 2) // 6
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = _stage(16, 16, blocks, stride=1)
+        self.layer2 = _stage(16, 32, blocks, stride=2)
+        self.layer3 = _stage(32, 64, blocks, stride=2)
+        self.fc = nn.Linear(64, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out")
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.bn1(self.conv1(x)).relu()
+        hidden = self.layer3(self.layer2(self.layer1(hidden)))
+        logits: Tensor = self.fc(hidden.mean((2, 3)))
+        return logits
+
+
+def _stage(channels_in: int, channels: int, blocks: int, *, stride: int) -> nn.Sequential:
+    first = BasicBlock(channels_in, channels, stride)
+    return nn.Sequential(first, *(BasicBlock(channels, channels, 1) for _ in range(blocks - 1)))
+
+
+def _fashion_cnn(classes: int) -> nn.Module:
+    """Small enough to certify on a laptop: its first convolution looks at wide, coarse patches, which averages noise.
+
+    No batch normalisation: it computes the same in training and in evaluation.
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 6, stride=4, padding=1),  # 28x28 -> 7x7
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1),  # 7x7 -> 4x4
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64 * 4 * 4, 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How to build a bundled network, and what it is fed with."""
+
+    network: Callable[[int], nn.Module]
+    input_shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+def _cifar(depth: int) -> Architecture:
+    mean, deviation = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+    return Architecture(partial(CifarResNet, depth), (3, 32, 32), mean, deviation)
+
+
+ARCHITECTURES = {
+    "fashion-cnn": Architecture(_fashion_cnn, (1, 28, 28), (0.2860,), (0.3530,)),
+    "cifar-resnet20": _cifar(20),
+    "cifar-resnet110": _cifar(110),
+}
+
+
+def canonical_name(name: str) -> str:
+    """The bundled architecture's name, given with dashes or, as published checkpoints have it, with underscores."""
+    dashed = name.replace("_", "-").lower()
+    if dashed not in ARCHITECTURES:
+        raise InvalidInput(f"unknown architecture {name!r}: bundled are {', '.join(ARCHITECTURES)}")
+    return dashed
+
+
+def build(name: str, *, classes: int = 10) -> Normalized:
+    """A bundled architecture with fresh weights.
+
+    >>> module = build("cifar-resnet20", classes=10)
+    >>> module(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    architecture = ARCHITECTURES[canonical_name(name)]
+    network = architecture.network(_check.whole("classes", classes, least=2))
+    return Normalized(Normalize(architecture.mean, architecture.deviation), network)
