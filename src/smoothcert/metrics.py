@@ -9,6 +9,13 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from smoothcert import bounds
+from smoothcert.bounds import Interval
+
+CONFIDENCE = 0.95
+"""Of the bands over inputs; it has nothing to do with the alpha of a certificate."""
 
 
 def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
@@ -18,6 +25,18 @@ def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
     0.5
     """
     return float(np.mean(np.asarray(radius, float) * np.asarray(correct, bool)))
+
+
+def acr_band(radius: ArrayLike, correct: ArrayLike, *, confidence: float = CONFIDENCE) -> Interval:
+    """Where the ACR over all inputs of this kind lies, the given ones being a random sample: mean +- z s / sqrt(n).
+
+    >>> low, high = acr_band([1.0, 0.5, 2.0, 1.5], [True, True, False, True])
+    >>> round(low, 3), round(high, 3)
+    (0.117, 1.383)
+    """
+    value = np.asarray(radius, float) * np.asarray(correct, bool)
+    error = -float(ndtri((1 - confidence) / 2)) * float(np.std(value, ddof=1)) / math.sqrt(len(value))
+    return Interval(max(float(np.mean(value)) - error, 0.0), float(np.mean(value)) + error)
 
 
 def certified_accuracy(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike) -> NDArray[np.float64]:
@@ -30,9 +49,32 @@ def certified_accuracy(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike) 
     return np.mean(proved[..., None] > np.asarray(radii, float), axis=-2)
 
 
+def certified_accuracy_band(
+    radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, confidence: float = CONFIDENCE
+) -> Interval:
+    """Clopper-Pearson interval for each CA(r), the inputs being a random sample.
+
+    >>> band = certified_accuracy_band([1.0] * 50, [True] * 50, [0.5])
+    >>> band.low.round(3).tolist(), band.high.tolist()
+    ([0.929], [1.0])
+    """
+    n = np.shape(correct)[-1]
+    count = np.rint(certified_accuracy(radius, correct, radii) * n)
+    return bounds.interval(count, n, alpha=1 - confidence)
+
+
 def largest_decline(radius: ArrayLike, reference: ArrayLike) -> float:
     """MAD: the largest loss of radius over inputs against the same inputs at the full ceiling, on the same noise."""
     return float(np.max(np.asarray(reference, float) - np.asarray(radius, float), initial=0.0))
+
+
+def samples_saved(samples: ArrayLike, ceiling: int) -> float:
+    """The share of forward passes saved against spending `ceiling` on every input.
+
+    >>> samples_saved([1_000, 4_000], 10_000)
+    0.75
+    """
+    return 1 - float(np.mean(np.asarray(samples, float))) / ceiling
 
 
 def default_radii(largest: float) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -119,4 +119,4 @@ class PilotPlan(Plan):
 
 def describe(config: Any) -> dict[str, Any]:
     """A plan or noise as a plain dictionary with its name, for manifests and JSON."""
-    return {"name": type(config).__name__} | {f: getattr(config, f) for f in config.__dataclass_fields__}
+    return {"name": type(config).__name__} | {f.name: getattr(config, f.name) for f in fields(config)}

@@ -1,0 +1,26 @@
+"""`smoothcert export`: a run as a file for other programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A run's folder, an export or a published log.")],
+    format: Annotated[
+        Literal["cohen", "csv", "parquet", "json"],
+        typer.Option("--format", help="cohen: the published form of logs, tab-separated. The others keep everything."),
+    ] = "cohen",
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write. Default: standard output.")] = None,
+) -> None:
+    """Write a run's certificates as a file; radii are rounded down."""
+    from smoothcert.runs.formats import read_results, write_results
+
+    content = write_results(read_results(run), out, format)
+    if out is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()

@@ -1,0 +1,164 @@
+"""Results in and out of files: the published form of a log (TSV), CSV, Parquet and JSON.
+
+The published form has six columns and radii rounded down; the other three keep every column to the last bit, with
+noise, plan and manifest: CSV in a first line that starts with `#`, Parquet in the metadata of its schema, JSON beside
+the certificates.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+from smoothcert.logs import COLUMNS as LOG_COLUMNS
+from smoothcert.logs import read_log
+from smoothcert.metrics import round_down
+from smoothcert.noise import Gaussian
+from smoothcert.plans import Fixed, InputSpecific
+from smoothcert.plans.base import describe
+from smoothcert.runs.results import COLUMNS, Results
+
+_META = "smoothcert"
+_CONFIGURATIONS = {cls.__name__: cls for cls in (Gaussian, Fixed, InputSpecific)}
+
+
+def read_results(path: str | Path) -> Results:
+    """A run's folder, a file that `write_results` wrote, or a published log."""
+    path = Path(path)
+    if path.is_dir():
+        from smoothcert.runs.run import open_run
+
+        return open_run(path)
+    if not path.exists():
+        raise InvalidInput(f"{path} does not exist: expected a run's folder, an export or a certification log")
+    reader = {".csv": _read_csv, ".parquet": _read_parquet, ".json": _read_json}.get(path.suffix)
+    if reader is None:
+        return Results.from_log(read_log(path))
+    try:
+        values, meta = reader(path.read_bytes())
+        columns: dict[str, Any] = {name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()}
+        return Results(
+            name=meta["name"],
+            noise=restore(meta["noise"]),
+            plan=restore(meta["plan"]),
+            manifest=meta["manifest"],
+            **columns,
+        )
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is not an export of smoothcert, or is damaged: {error!r}") from None
+
+
+def write_results(results: Results, path: str | Path | None = None, format: str = "cohen") -> bytes:
+    """Write `results` to `path` (nowhere if None) as cohen, csv, parquet or json; returns what was written."""
+    content = _WRITERS[_check.one_of("format", format, tuple(_WRITERS))](results)
+    if path is not None:
+        try:
+            Path(path).write_bytes(content)
+        except OSError as error:
+            raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
+    return content
+
+
+def restore(description: Mapping[str, Any] | None) -> Any:
+    """The noise or plan that `describe` described; None stays None.
+
+    >>> restore({"name": "Gaussian", "sigma": 0.5})
+    Gaussian(sigma=0.5)
+    """
+    if description is None:
+        return None
+    settings = dict(description)
+    name = settings.pop("name", None)
+    if name not in _CONFIGURATIONS:
+        raise InvalidInput(f"unknown noise or plan {name!r}; this version knows {', '.join(_CONFIGURATIONS)}")
+    return _CONFIGURATIONS[name](**settings)
+
+
+def _meta(results: Results) -> dict[str, Any]:
+    return {
+        "name": results.name,
+        "noise": None if results.noise is None else describe(results.noise),
+        "plan": None if results.plan is None else describe(results.plan),
+        "manifest": dict(results.manifest),
+    }
+
+
+def _to_cohen(results: Results) -> bytes:
+    rows = zip(
+        results.id.tolist(),
+        results.label.tolist(),
+        results.prediction.tolist(),
+        (round_down(radius, 6) for radius in results.radius.tolist()),
+        results.correct.astype(int).tolist(),
+        (timedelta(seconds=seconds) for seconds in results.seconds.tolist()),
+        strict=True,
+    )
+    return "".join("\t".join(map(str, row)) + "\n" for row in [LOG_COLUMNS, *rows]).encode()
+
+
+def _to_csv(results: Results) -> bytes:
+    text = io.StringIO()
+    text.write(f"# {json.dumps(_meta(results))}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    # Python prints the shortest text that reads back as the same number.
+    writer.writerows(zip(*(column.tolist() for column in results.columns.values()), strict=True))
+    return text.getvalue().encode()
+
+
+def _read_csv(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    first, _, table = content.decode().partition("\n")
+    if not first.startswith("# "):
+        raise ValueError("its first line must be # and the settings")
+    rows = list(csv.DictReader(table.splitlines(), strict=True))
+    return {name: [dtype(row[name]) for row in rows] for name, dtype in COLUMNS.items()}, json.loads(first[2:])
+
+
+def _to_parquet(results: Results) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(results.columns).replace_schema_metadata({_META: json.dumps(_meta(results))})
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer)
+    return bytes(buffer.getvalue().to_pybytes())
+
+
+def _read_parquet(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(content))
+    meta = (table.schema.metadata or {})[_META.encode()]
+    return {name: table.column(name).to_numpy() for name in COLUMNS}, json.loads(meta)
+
+
+def _to_json(results: Results) -> bytes:
+    columns = {name: column.tolist() for name, column in results.columns.items()}
+    certificates = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return json.dumps(_meta(results) | {"certificates": certificates}, indent=1, allow_nan=False).encode()
+
+
+def _read_json(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    meta = json.loads(content)
+    rows = meta["certificates"]
+    return {name: [row[name] for row in rows] for name in COLUMNS}, meta
+
+
+_WRITERS: dict[str, Callable[[Results], bytes]] = {
+    "cohen": _to_cohen,
+    "csv": _to_csv,
+    "parquet": _to_parquet,
+    "json": _to_json,
+}

@@ -1,0 +1,177 @@
+"""The columns of a run, an export or a published log, and the figures read off them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert import metrics
+from smoothcert.bounds import Interval
+from smoothcert.certificate import Certificate
+from smoothcert.errors import InvalidInput
+from smoothcert.logs import Log
+from smoothcert.noise import Noise
+from smoothcert.plans.base import PilotPlan, Plan
+
+NONE = -1
+"""Stands for "abstained" among predictions and for "unknown" among labels."""
+
+COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
+    "id": np.int64,
+    "label": np.int64,
+    "prediction": np.int64,
+    "radius": np.float64,
+    "samples": np.int64,
+    "count": np.int64,
+    "counted": np.int64,
+    "missing": np.int64,
+    "seconds": np.float64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """One value per input in every column, sorted by id.
+
+    What a published log does not tell is 0 (samples, count, counted, missing), None (noise, plan) or empty
+    (manifest).
+    """
+
+    name: str
+    id: NDArray[np.int64]
+    label: NDArray[np.int64]
+    prediction: NDArray[np.int64]
+    radius: NDArray[np.float64]
+    samples: NDArray[np.int64]
+    """Every forward pass spent, pilots and abstentions included."""
+    count: NDArray[np.int64]
+    """Votes for the class among the `counted` samples that the bound rests on."""
+    counted: NDArray[np.int64]
+    missing: NDArray[np.int64]
+    """Samples whose output was not finite."""
+    seconds: NDArray[np.float64]
+    noise: Noise | None = None
+    plan: Plan | None = None
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        columns = {name: np.asarray(getattr(self, name), dtype) for name, dtype in COLUMNS.items()}
+        if any(column.shape != columns["id"].shape for column in columns.values()):
+            raise InvalidInput(f"{self.name}: its columns must be of one length, got " + _lengths(columns))
+        order = np.argsort(columns["id"], kind="stable")
+        for name, column in columns.items():
+            object.__setattr__(self, name, column[order])
+
+    @classmethod
+    def from_certificates(
+        cls, name: str, certificates: Iterable[Certificate], *, manifest: Mapping[str, Any] | None = None
+    ) -> Self:
+        """The columns of these certificates; noise and plan are those of the first one."""
+        rows = list(certificates)
+        values = {column: [getattr(c, column) for c in rows] for column in COLUMNS}
+        columns: dict[str, Any] = {
+            column: np.array([NONE if v is None else v for v in values[column]], dtype)
+            for column, dtype in COLUMNS.items()
+        }
+        return cls(
+            name=name,
+            **columns,
+            noise=rows[0].noise if rows else None,
+            plan=rows[0].plan if rows else None,
+            manifest=manifest or {},
+        )
+
+    @classmethod
+    def from_log(cls, log: Log) -> Self:
+        """What a published log tells; it is silent about samples and votes."""
+        unknown = np.zeros(len(log), np.int64)
+        return cls(
+            name=log.name,
+            id=log.id,
+            label=log.label,
+            prediction=log.prediction,
+            radius=log.radius,
+            samples=unknown,
+            count=unknown,
+            counted=unknown,
+            missing=unknown,
+            seconds=log.seconds,
+        )
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        return {name: getattr(self, name) for name in COLUMNS}
+
+    @property
+    def abstained(self) -> NDArray[np.bool_]:
+        return self.prediction == NONE
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        return (self.prediction == self.label) & ~self.abstained
+
+    @property
+    def p(self) -> NDArray[np.float64]:
+        """The share of votes for the class among the counted samples; NaN where it is unknown."""
+        return np.divide(self.count, self.counted, out=np.full(len(self), np.nan), where=self.counted > 0)
+
+    @property
+    def acr(self) -> float:
+        """Average certified radius."""
+        return metrics.average_certified_radius(self.radius, self.correct)
+
+    @property
+    def acr_band(self) -> Interval | None:
+        """95% band of the ACR over inputs; None for fewer than two of them."""
+        return metrics.acr_band(self.radius, self.correct) if len(self) > 1 else None
+
+    def certified_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
+        """CA(r) for each of `radii`."""
+        return metrics.certified_accuracy(self.radius, self.correct, radii)
+
+    def certified_accuracy_band(self, radii: ArrayLike) -> Interval:
+        """95% band of each CA(r) over inputs."""
+        return metrics.certified_accuracy_band(self.radius, self.correct, radii)
+
+    @property
+    def average_samples(self) -> float | None:
+        """Forward passes per input; None where they are unknown."""
+        return float(np.mean(self.samples)) if np.any(self.samples) else None
+
+    @property
+    def samples_saved(self) -> float | None:
+        """The share of forward passes saved against spending the plan's ceiling on every input."""
+        if not isinstance(self.plan, PilotPlan) or self.average_samples is None:
+            return None
+        return metrics.samples_saved(self.samples, self.plan.samples + self.plan.pilot - self.plan.counted_before())
+
+    @property
+    def total_seconds(self) -> float:
+        return float(np.sum(self.seconds))
+
+    def shares_noise_with(self, other: Results) -> bool:
+        """Whether both rest on the same draws: the same classifier, data, seed and noise, by their manifests."""
+        return bool(self.noise) and self.noise == other.noise and _drawn_on(self) == _drawn_on(other) is not None
+
+    def decline(self, reference: Results) -> float | None:
+        """MAD against `reference`; None unless it rests on the same noise and holds every input of this one."""
+        if not self.shares_noise_with(reference) or not np.all(np.isin(self.id, reference.id)):
+            return None
+        return metrics.largest_decline(self.radius, reference.radius[np.searchsorted(reference.id, self.id)])
+
+
+def _drawn_on(results: Results) -> tuple[Any, ...] | None:
+    keys = ("model", "data", "seed")
+    known = tuple(results.manifest.get(key) for key in keys)
+    return None if None in known else known
+
+
+def _lengths(columns: Mapping[str, NDArray[Any]]) -> str:
+    return ", ".join(f"{name} {len(column)}" for name, column in columns.items())

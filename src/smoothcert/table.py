@@ -1,0 +1,242 @@
+"""Runs side by side, in rows as the paper prints them: method, Avg, Time, MAD, ACR, CA at radii."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from smoothcert import _check, metrics
+from smoothcert.noise import Noise
+from smoothcert.plans import Fixed, InputSpecific, Plan
+from smoothcert.runs.results import Results
+
+FORMATS = ("terminal", "markdown", "latex", "csv", "json")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run; None stands for what it does not tell."""
+
+    name: str
+    method: str
+    noise: Noise | None
+    inputs: int
+    average_samples: float | None
+    seconds: float
+    mad: float | None
+    acr: float
+    abstained: float
+    """Share of inputs without a certificate."""
+    certified_accuracy: dict[float, float]
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "method": self.method,
+            "inputs": self.inputs,
+            "average_samples": self.average_samples,
+            "acr": self.acr,
+            "abstained": self.abstained,
+            "seconds": self.seconds,
+            "mad": self.mad,
+            "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows over the same radii, to be rendered in one of `FORMATS`."""
+
+    rows: tuple[Row, ...]
+    radii: tuple[float, ...]
+
+    def plain(self) -> dict[str, Any]:
+        return {"runs": [row.plain() for row in self.rows]}
+
+    def render(self, format: str = "terminal") -> str:
+        """The table as text; the best values among runs with the same noise are marked."""
+        _check.one_of("format", format, FORMATS)
+        if format == "json":
+            return json.dumps(self.plain(), indent=2, allow_nan=False)
+        if format == "csv":
+            return self._csv()
+        cells = [[_shown(c.text(row), self._is_best(c, row), format) for c in self._columns] for row in self.rows]
+        return {"terminal": _terminal, "markdown": _markdown, "latex": _latex}[format](
+            [column.title for column in self._columns], cells
+        )
+
+    @property
+    def _columns(self) -> list[_Column]:
+        return [*_COLUMNS, *(_accuracy_column(radius) for radius in self.radii)]
+
+    def _is_best(self, column: _Column, row: Row) -> bool:
+        """Ties as printed are all best; a value without a rival, or 0, is none."""
+        rivals = [r for r in self.rows if r.noise == row.noise and column.value(r)]
+        if column.best is None or len(rivals) < 2 or not column.value(row):
+            return False
+        return column.text(row) == column.text(column.best(rivals, key=column.value))
+
+    def _csv(self) -> str:
+        text = io.StringIO()
+        rows = [row.plain() for row in self.rows]
+        flat = [
+            {k: v for k, v in row.items() if k != "certified_accuracy"}
+            | {f"certified_accuracy_{radius}": share for radius, share in row["certified_accuracy"].items()}
+            for row in rows
+        ]
+        writer = csv.DictWriter(text, flat[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+        return text.getvalue()
+
+
+def compare(
+    results: Sequence[Results], *, reference: Results | None = None, radii: Sequence[float] | None = None
+) -> Table:
+    """One row per run. MAD is against `reference`; by default against the fixed run with the largest ceiling.
+
+    Only runs on the same noise are comparable: elsewhere MAD is None.
+    """
+    if radii is None:
+        radii = metrics.default_radii(max((float(r.radius.max(initial=0)) for r in results), default=0))
+    rows = [
+        Row(
+            name=r.name,
+            method=method(r.plan),
+            noise=r.noise,
+            inputs=len(r),
+            average_samples=r.average_samples,
+            seconds=r.total_seconds,
+            mad=_decline(r, [reference] if reference is not None else _ceilings(r, results)),
+            acr=r.acr,
+            abstained=float(r.abstained.mean()),
+            certified_accuracy=dict(zip(radii, r.certified_accuracy(radii).tolist(), strict=True)),
+        )
+        for r in results
+    ]
+    return Table(tuple(rows), tuple(radii))
+
+
+def method(plan: Plan | None) -> str:
+    """A plan in a few words.
+
+    >>> method(InputSpecific(100_000, decline=0.05))
+    'input-specific, 100,000 - 0.05'
+    """
+    if isinstance(plan, InputSpecific):
+        kept = f"- {plan.decline:g}" if plan.kind == "absolute" else f"- {100 * plan.decline:g}%"
+        reused = ", pilot reused" if plan.pilot_use == "reuse" else ""
+        return f"input-specific, {plan.samples:,} {kept}{reused}"
+    return "-" if plan is None else f"{plan.name}, {plan.samples:,}"
+
+
+def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
+    """Fixed runs at least as large as this run's own ceiling, the largest first."""
+    least = 0 if run.plan is None else run.plan.samples
+    fixed = [r for r in results if isinstance(r.plan, Fixed) and r.plan.samples >= least]
+    return sorted(fixed, key=lambda r: r.plan.samples if r.plan else 0, reverse=True)
+
+
+def _decline(run: Results, references: Sequence[Results]) -> float | None:
+    declines = (run.decline(reference) for reference in references)
+    return next((decline for decline in declines if decline is not None), None)
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    value: Callable[[Row], Any]
+    shown: Callable[[Any], str]
+    best: Callable[..., Row] | None = None
+
+    def text(self, row: Row) -> str:
+        value = self.value(row)
+        return "-" if value is None else self.shown(value)
+
+
+def _accuracy_column(radius: float) -> _Column:
+    return _Column(f"CA {radius:g}", lambda row: row.certified_accuracy[radius], lambda v: f"{100 * v:.1f}", max)
+
+
+def duration(seconds: float) -> str:
+    """Seconds below two minutes, then minutes, then hours.
+
+    >>> duration(75), duration(750)
+    ('75.0 s', '12.5 min')
+    """
+    for unit, size in (("s", 1), ("min", 60)):
+        if seconds < 120 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 3600:.1f} h"
+
+
+_COLUMNS = (
+    _Column("run", lambda row: row.name, str),
+    _Column("method", lambda row: row.method, str),
+    _Column("inputs", lambda row: row.inputs, str),
+    _Column("avg samples", lambda row: row.average_samples, lambda v: f"{v:,.0f}", min),
+    _Column("time", lambda row: row.seconds or None, duration, min),
+    _Column("MAD", lambda row: row.mad, lambda v: f"{v:.3f}", min),
+    _Column("ACR", lambda row: row.acr, metrics.round_down, max),
+    _Column("abstained", lambda row: row.abstained, lambda v: f"{v:.1%}"),
+)
+
+
+def _shown(text: str, best: bool, format: str) -> str:
+    if format == "latex":
+        return rf"\textbf{{{_tex(text)}}}" if best else _tex(text)
+    if format == "markdown":
+        text = html.escape(text, quote=False).replace("|", r"\|")
+        return f"**{text}**" if best else text
+    text = text.replace("[", r"\[")
+    return f"[bold]{text}*[/]" if best else text
+
+
+def _terminal(titles: list[str], cells: list[list[str]]) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    table = RichTable(box=box.SIMPLE_HEAD, caption="* best among runs with the same noise", caption_justify="left")
+    for title in titles:
+        table.add_column(title, justify="left" if title in ("run", "method") else "right")
+    for row in cells:
+        table.add_row(*row)
+    # A line that the terminal breaks can still be read; a number cut to "0…" cannot.
+    console = Console(width=1_000)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().strip("\n")
+
+
+def _markdown(titles: list[str], cells: list[list[str]]) -> str:
+    rule = ["---" if title in ("run", "method") else "---:" for title in titles]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [titles, rule, *cells])
+
+
+def _latex(titles: list[str], cells: list[list[str]]) -> str:
+    body = [" & ".join(row) + r" \\" for row in cells]
+    return "\n".join(
+        [
+            r"\begin{tabular}{ll" + "r" * (len(titles) - 2) + "}",
+            r"\toprule",
+            " & ".join(_tex(title) for title in titles) + r" \\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
+
+_TEX = {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(c, c) for c in text)

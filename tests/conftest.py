@@ -1,0 +1,49 @@
+"""Two runs over the same simulated inputs and the same draws: input-specific and fixed sampling."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from smoothcert.certificate import Certificate, conclude
+from smoothcert.noise import Gaussian
+from smoothcert.plans import Fixed, InputSpecific, Look
+from smoothcert.plans.base import Plan
+from smoothcert.runs.results import Results
+
+MANIFEST = {"model": {"name": "simulated", "weights": "0" * 16}, "data": {"name": "inputs"}, "seed": 0}
+
+
+def simulated_run(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Results:
+    """Three classes; p of the label runs from .3 to 1, so that some inputs are wrong and some abstained on."""
+    noise = Gaussian(0.5)
+
+    def certificate(id: int) -> Certificate:
+        p = min(0.3 + 0.75 * id / inputs, 1.0)
+        draws = np.random.default_rng([seed, id]).random(plan.samples + 10_000)
+        label = np.searchsorted([p, p + 0.8 * (1 - p)], draws, side="right")
+        looks: list[Look] = []
+        drawn = 0
+        while more := plan.more(looks, noise):
+            votes = np.bincount(label[drawn : drawn + more], minlength=3)
+            looks.append(Look(more, {c: int(n) for c, n in enumerate(votes) if n}))
+            drawn += more
+        return conclude(looks, plan=plan, noise=noise, id=10 * id, label=0, seconds=1e-5 * drawn)
+
+    return Results.from_certificates(name, map(certificate, range(inputs)), manifest=MANIFEST | {"seed": seed})
+
+
+@pytest.fixture(scope="session")
+def iss_run() -> Results:
+    return simulated_run("iss", InputSpecific(10_000, decline=0.05))
+
+
+@pytest.fixture(scope="session")
+def fixed_run() -> Results:
+    return simulated_run("fixed", Fixed(10_000))
+
+
+@pytest.fixture(scope="session")
+def altered():
+    """The same results with other fields."""
+    return replace

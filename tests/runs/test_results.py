@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from smoothcert import metrics
+from smoothcert.errors import InvalidInput
+from smoothcert.plans import InputSpecific, Look
+from smoothcert.certificate import conclude
+from smoothcert.noise import Gaussian
+from smoothcert.runs.results import Results
+
+
+def test_columns_are_sorted_by_id_and_hold_what_the_certificates_say():
+    plan, noise = InputSpecific(1000), Gaussian(0.5)
+    certificates = [
+        conclude([Look(100, {3: 99}), Look(900, {3: 890})], plan=plan, noise=noise, id=7, label=3),
+        conclude([Look(100, {1: 51}), Look(50, {1: 20})], plan=plan, noise=noise, id=2, label=None),
+    ]
+    results = Results.from_certificates("two", certificates)
+    assert results.id.tolist() == [2, 7]
+    assert results.label.tolist() == [-1, 3]
+    assert results.prediction.tolist() == [-1, 3]
+    assert results.samples.tolist() == [150, 1000]
+    assert results.missing.tolist() == [49 + 30, 11]
+    assert results.p.tolist() == [0.4, 890 / 900]
+    assert results.correct.tolist() == [False, True]  # -1 = -1 is no correct prediction
+    assert results.radius.tolist() == [0.0, certificates[0].radius]
+
+
+def test_figures_of_results_are_those_of_the_pure_functions(iss_run: Results):
+    radii = [0.0, 0.25, 0.5]
+    assert iss_run.acr == metrics.average_certified_radius(iss_run.radius, iss_run.correct)
+    np.testing.assert_array_equal(
+        iss_run.certified_accuracy(radii), metrics.certified_accuracy(iss_run.radius, iss_run.correct, radii)
+    )
+    assert iss_run.average_samples == np.mean(iss_run.samples)
+
+
+def test_samples_saved_counts_the_pilot_on_both_sides(iss_run: Results, fixed_run: Results):
+    assert fixed_run.samples_saved == 0
+    assert iss_run.samples_saved == pytest.approx(1 - iss_run.average_samples / fixed_run.average_samples)
+    assert 0 < iss_run.samples_saved < 1
+
+
+def test_decline_needs_the_same_noise_and_every_input(iss_run: Results, fixed_run: Results, altered):
+    assert iss_run.decline(fixed_run) == np.max(fixed_run.radius - iss_run.radius)
+    assert iss_run.decline(altered(fixed_run, noise=Gaussian(1.0))) is None
+    assert iss_run.decline(altered(fixed_run, manifest=fixed_run.manifest | {"seed": 1})) is None
+    assert iss_run.decline(altered(fixed_run, manifest={})) is None
+    assert iss_run.decline(altered(fixed_run, id=fixed_run.id + 1)) is None
+
+
+def test_columns_of_different_length_are_refused(iss_run: Results, altered):
+    with pytest.raises(InvalidInput, match="one length"):
+        altered(iss_run, radius=iss_run.radius[1:])
