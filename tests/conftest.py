@@ -14,7 +14,7 @@ from smoothcert.runs.results import Results
 MANIFEST = {"model": {"name": "simulated", "weights": "0" * 16}, "data": {"name": "inputs"}, "seed": 0}
 
 
-def simulated_run(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Results:
+def _simulate(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Results:
     """Three classes; p of the label runs from .3 to 1, so that some inputs are wrong and some abstained on."""
     noise = Gaussian(0.5)
 
@@ -35,15 +35,21 @@ def simulated_run(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> 
 
 @pytest.fixture(scope="session")
 def iss_run() -> Results:
-    return simulated_run("iss", InputSpecific(10_000, decline=0.05))
+    return _simulate("iss", InputSpecific(10_000, decline=0.05))
 
 
 @pytest.fixture(scope="session")
 def fixed_run() -> Results:
-    return simulated_run("fixed", Fixed(10_000))
+    return _simulate("fixed", Fixed(10_000))
 
 
 @pytest.fixture(scope="session")
 def altered():
     """The same results with other fields."""
     return replace
+
+
+@pytest.fixture(scope="session")
+def simulate():
+    """A run of another plan over the same inputs."""
+    return _simulate

@@ -1,0 +1,35 @@
+import json
+
+from typer.testing import CliRunner
+
+from smoothcert.cli import app
+from smoothcert.runs.formats import read_results, write_results
+
+
+def test_table_prints_the_agreed_json(iss_run, fixed_run, tmp_path):
+    for run in (iss_run, fixed_run):
+        write_results(run, tmp_path / f"{run.name}.json", "json")
+    result = CliRunner().invoke(
+        app, ["table", str(tmp_path / "iss.json"), str(tmp_path / "fixed.json"), "--radii", "0,0.5", "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    first = json.loads(result.stdout)["runs"][0]
+    assert first["name"] == "iss"
+    assert first["inputs"] == len(iss_run)
+    assert first["average_samples"] == iss_run.average_samples
+    assert first["seconds"] == iss_run.total_seconds
+    assert first["abstained"] == iss_run.abstained.mean()
+    assert first["mad"] == iss_run.decline(fixed_run)
+    assert first["certified_accuracy"] == {
+        "0": iss_run.certified_accuracy([0])[0],
+        "0.5": iss_run.certified_accuracy([0.5])[0],
+    }
+
+
+def test_export_writes_to_a_file_or_to_standard_output(iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "iss.json", "json")
+    printed = CliRunner().invoke(app, ["export", str(tmp_path / "iss.json")])
+    assert printed.stdout_bytes == write_results(iss_run, None, "cohen")
+    out = tmp_path / "iss.parquet"
+    CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--format", "parquet", "--out", str(out)])
+    assert read_results(out).acr == iss_run.acr

@@ -1,0 +1,73 @@
+import csv
+import io
+import json
+
+import pytest
+
+from smoothcert.noise import Gaussian
+from smoothcert.plans import Fixed
+from smoothcert.runs.formats import read_results, write_results
+from smoothcert.table import FORMATS, compare
+
+
+def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_run, simulate):
+    small = simulate("small", Fixed(1_000))
+    elsewhere = simulate("elsewhere", Fixed(20_000), seed=1)
+    rows = {row.name: row for row in compare([iss_run, small, fixed_run, elsewhere]).rows}
+    assert rows["iss"].mad == iss_run.decline(fixed_run) > 0
+    assert rows["small"].mad == small.decline(fixed_run) > 0
+    assert rows["fixed"].mad == rows["elsewhere"].mad == 0
+
+
+def test_a_fixed_run_below_the_ceiling_is_no_reference(iss_run, simulate):
+    rows = compare([iss_run, simulate("small", Fixed(1_000))]).rows
+    assert rows[0].mad is None
+
+
+def test_a_reference_need_not_stand_in_the_table(iss_run, fixed_run):
+    [row] = compare([iss_run], reference=fixed_run).rows
+    assert row.mad == iss_run.decline(fixed_run)
+
+
+def test_runs_exports_and_logs_stand_in_one_table(iss_run, fixed_run, tmp_path):
+    write_results(iss_run, tmp_path / "iss.parquet", "parquet")
+    write_results(fixed_run, tmp_path / "fixed.tsv", "cohen")
+    table = compare([read_results(tmp_path / "iss.parquet"), read_results(tmp_path / "fixed.tsv"), fixed_run])
+    assert [row.average_samples is None for row in table.rows] == [False, True, False]
+    for format in FORMATS:
+        assert "iss" in table.render(format)
+
+
+def test_every_format_shows_the_same_acr(iss_run, fixed_run):
+    table = compare([iss_run, fixed_run])
+    exact = json.loads(table.render("json"))["runs"][0]["acr"]
+    assert exact == iss_run.acr
+    assert float(next(csv.DictReader(io.StringIO(table.render("csv"))))["acr"]) == exact
+    for format in ("terminal", "markdown", "latex"):
+        assert f"{exact:.6f}"[:5] in table.render(format)
+
+
+def test_the_best_is_marked_only_among_runs_with_the_same_noise(iss_run, fixed_run, altered):
+    marked = compare([iss_run, fixed_run], radii=[0.0]).render("markdown").splitlines()
+    assert f"**{iss_run.average_samples:,.0f}**" in marked[2]
+    assert "**" in marked[3]
+    alone = compare([iss_run, altered(fixed_run, noise=Gaussian(1.0))], radii=[0.0]).render("markdown")
+    assert "**" not in alone
+
+
+def test_latex_compiles_for_hostile_names(iss_run, altered):
+    latex = compare([altered(iss_run, name=r"a_b & 50% \input{x}")], radii=[0.0]).render("latex")
+    assert r"a\_b \& 50\% \textbackslash{}input\{x\}" in latex
+    assert latex.count(r"\\") == 2
+
+
+@pytest.mark.parametrize(
+    ("format", "hidden"), [("markdown", "<script>"), ("markdown", "a | b"), ("terminal", "[bold]")]
+)
+def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
+    text = compare([altered(iss_run, name=hidden)], radii=[0.0]).render(format)
+    if format == "terminal":
+        assert hidden in text
+    else:
+        assert hidden not in text
+        assert len({row.replace(r"\|", "").count("|") for row in text.splitlines()}) == 1
