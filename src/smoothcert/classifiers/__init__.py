@@ -1,0 +1,11 @@
+"""Base classifiers, from where people have them.
+
+`load_classifier` takes a bundled name (`fashion-cnn`, `cifar-resnet20`, `cifar-resnet110`), `torchvision:NAME`,
+`timm:NAME`, `hf:NAME_OR_FOLDER`, `onnx:FILE` or `package.module:factory`. To add a source, write a file with a `load`
+like theirs and name its prefix in `load.py`.
+"""
+
+from smoothcert.classifiers.base import Classifier, state_hash
+from smoothcert.classifiers.load import load_classifier
+
+__all__ = ["Classifier", "load_classifier", "state_hash"]

@@ -1,0 +1,59 @@
+"""What a base classifier is to smoothcert."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.classifiers.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A function from inputs in [0, 1] to classes, and what is known about it."""
+
+    module: Callable[[Tensor], Tensor]
+    """From a float batch (b, ...) to logits (b, classes) or whole labels (b,); a module is in evaluation mode."""
+    classes: int
+    name: str
+    """What the user typed."""
+    input_shape: tuple[int, ...] | None = None
+    weights_hash: str | None = None
+    """SHA-256 over names, types, shapes and bytes of the state; equal weights have equal hashes."""
+    trained_sigma: float | None = None
+    """The noise it was trained with, where that is known."""
+    class_names: tuple[str, ...] | None = None
+
+
+Weights: TypeAlias = Checkpoint | Literal["default", "none"]
+"""A file's content, what the source itself provides, or fresh weights (an untrained network, for timing)."""
+
+
+class Source(Protocol):
+    """How each kind of classifier is loaded; `sigma` is the noise of the certificates to come."""
+
+    def load(self, name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier: ...
+
+
+def state_hash(module: nn.Module) -> str:
+    """The `weights_hash` of a module."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        content = value.detach().cpu().contiguous()
+        digest.update(f"{name} {content.dtype} {tuple(content.shape)}\n".encode())
+        digest.update(content.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def fresh_weights() -> Iterator[None]:
+    """Networks built within have the same weights every time, so that an untrained one can be resumed, too."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield

@@ -1,0 +1,44 @@
+"""The networks that smoothcert brings along, with published, own or bundled weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smoothcert.classifiers.architectures import ARCHITECTURES, build, canonical_name
+from smoothcert.classifiers.base import Classifier, Weights, fresh_weights, state_hash
+from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
+from smoothcert.errors import InvalidInput
+
+ASSETS = Path(__file__).parents[1] / "assets"
+_CLASSES = 10
+
+
+def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+    """A bundled architecture by name."""
+    architecture = canonical_name(name)
+    if weights == "default":
+        weights = _bundled_weights(architecture, sigma)
+    with fresh_weights():
+        module = build(architecture, classes=classes or _CLASSES)
+    if isinstance(weights, Checkpoint):
+        weights.load_into(module, name=name)
+    return Classifier(
+        module=module.eval(),
+        classes=classes or _CLASSES,
+        name=name,
+        input_shape=ARCHITECTURES[architecture].input_shape,
+        weights_hash=state_hash(module),
+        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
+    )
+
+
+def _bundled_weights(architecture: str, sigma: float | None) -> Checkpoint:
+    """The asset trained nearest to `sigma`, or the one with the least noise."""
+    trained = {
+        float(path.stem.removeprefix(f"{architecture}-")): path for path in ASSETS.glob(f"{architecture}-*.safetensors")
+    }
+    if not trained:
+        raise InvalidInput(
+            f"{architecture} comes without weights: give --weights FILE, or --weights none for an untrained network"
+        )
+    return read_checkpoint(trained[min(sorted(trained), key=lambda own: abs(own - (sigma or 0)))])

@@ -1,0 +1,69 @@
+"""A classifier made by the user's own code: `package.module:factory`."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from smoothcert.classifiers.base import Classifier, Weights, fresh_weights, state_hash
+from smoothcert.classifiers.checkpoint import Checkpoint
+from smoothcert.errors import InvalidInput
+
+
+def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+    """Call the factory without arguments; it returns a module or a function from batches to logits or labels.
+
+    The number of classes is the module's own `classes` or `num_classes`, or the width of its last linear layer, unless
+    it is given. The check before a run compares it with what the module answers.
+    """
+    with fresh_weights():
+        made = _factory(name)()
+    if isinstance(made, Classifier):
+        return made
+    if not callable(made):
+        raise InvalidInput(f"{name} returned a {type(made).__name__}: expected a torch module or a function")
+    if isinstance(made, nn.Module):
+        made.eval()
+        if isinstance(weights, Checkpoint):
+            weights.load_into(made, name=name)
+    elif isinstance(weights, Checkpoint):
+        raise InvalidInput(f"{name} returned a function, which cannot take the weights of {weights.path}")
+    classes = classes or _own_classes(made)
+    if classes is None:
+        raise InvalidInput(f"the number of classes of {name} is unknown: give --classes")
+    return Classifier(
+        module=made,
+        classes=classes,
+        name=name,
+        weights_hash=state_hash(made) if isinstance(made, nn.Module) else None,
+        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
+    )
+
+
+def _factory(name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # an installed command does not look there by itself
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the user's module is there, and misses something of its own
+        raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, also not in {here}") from None
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise InvalidInput(f"{module_name} ({module.__file__}) has no function {attribute!r}")
+    return factory
+
+
+def _own_classes(made: Any) -> int | None:
+    for attribute in ("classes", "num_classes"):
+        if isinstance(value := getattr(made, attribute, None), int):
+            return value
+    layers = list(made.modules()) if isinstance(made, nn.Module) else []
+    return next((layer.out_features for layer in reversed(layers) if isinstance(layer, nn.Linear)), None)

@@ -1,0 +1,51 @@
+"""Inputs to certify, from where people have them.
+
+`load_dataset` takes `fashion-mnist`, `fashion-mnist:DIR`, `cifar10:DIR`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz`
+file or a folder of images. To add a source, write a file with a `load(place, train)` and name it in `_SOURCES`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from smoothcert.datasets.arrays import ArrayDataset
+from smoothcert.datasets.base import Dataset, check_labels
+from smoothcert.datasets.selection import select_ids
+from smoothcert.errors import InvalidInput
+
+__all__ = ["ArrayDataset", "Dataset", "check_labels", "load_dataset", "select_ids"]
+
+_SOURCES = {
+    "cifar10": "cifar10",
+    "fashion-mnist": "fashion_mnist",
+    "hf": "huggingface",
+    "imagenet": "imagenet",
+}
+
+
+def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
+    """The data set that `spec` names: its test part, or its training part with `train`.
+
+    An `.npz` file or a folder without `train` and `val` parts is the same for both.
+
+    >>> images = load_dataset("fashion-mnist")
+    >>> len(images), images[0][0].shape, images[0][1]
+    (500, torch.Size([1, 28, 28]), 9)
+    """
+    source, colon, place = str(spec).partition(":")
+    if source in _SOURCES:
+        if colon and not place:
+            raise InvalidInput(f"{spec} names no place: write {source}:DIR")
+        module = import_module(f"{__name__}.{_SOURCES[source]}")
+        dataset: Dataset = module.load(place or None, train=train)
+        return dataset
+    path = Path(spec)
+    if path.suffix == ".npz":
+        return import_module(f"{__name__}.npz").load(path)  # type: ignore[no-any-return]
+    if path.is_dir():
+        return import_module(f"{__name__}.images").load(path, train=train)  # type: ignore[no-any-return]
+    raise InvalidInput(
+        f"no data at {str(spec)!r}: give fashion-mnist, fashion-mnist:DIR, cifar10:DIR, imagenet:DIR, hf:NAME, "
+        "an .npz file or a folder of images"
+    )

@@ -1,0 +1,86 @@
+"""A data set that is held in memory as one array."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothcert.datasets.base import UNKNOWN, check_labels
+from smoothcert.errors import InvalidInput
+
+
+class ArrayDataset:
+    """Inputs of shape (n, ...) and labels of shape (n,); bytes stand for 0 to 255 and are divided by 255.
+
+    Floats are taken as they are. Images are (n, channels, height, width); those with the 1 or 3 channels last, and
+    bytes without a channel axis, are turned into this form.
+    """
+
+    def __init__(
+        self,
+        inputs: NDArray[np.generic],
+        labels: NDArray[np.generic] | None = None,
+        *,
+        name: str,
+        class_names: tuple[str, ...] | None = None,
+    ) -> None:
+        self.name = name
+        self.class_names = class_names
+        self._inputs = _checked_inputs(inputs, name)
+        self.labels = _checked_labels(labels, len(inputs), name)
+        check_labels(self.labels, classes=len(class_names) if class_names else None, name=name)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        values = self._inputs[index]
+        scale = 255 if values.dtype == np.uint8 else 1
+        return torch.from_numpy(values.astype(np.float32) / np.float32(scale)), int(self.labels[index])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(f"{self._inputs.dtype} {self._inputs.shape}".encode())
+        digest.update(np.ascontiguousarray(self._inputs).data)
+        digest.update(self.labels.data)
+        return digest.hexdigest()
+
+
+def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generic]:
+    if inputs.ndim < 2 or inputs.size == 0:
+        raise InvalidInput(f"{name} has inputs of shape {inputs.shape}: expected (n, ...) with at least one input")
+    if inputs.dtype != np.uint8 and not np.issubdtype(inputs.dtype, np.floating):
+        raise InvalidInput(f"{name} has inputs of type {inputs.dtype}: expected uint8 (0 to 255) or floats in [0, 1]")
+    if inputs.dtype == np.uint8 and inputs.ndim == 3:
+        return inputs[:, None]
+    if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
+        inputs = np.moveaxis(inputs, -1, 1)
+    if inputs.dtype != np.uint8:
+        low, high = inputs.min(), inputs.max()
+        if not (np.isfinite(low) and np.isfinite(high)):
+            first = np.flatnonzero(~np.isfinite(inputs.reshape(len(inputs), -1)).all(1))[0]
+            raise InvalidInput(f"{name}: input {first} has NaN or infinite values")
+        if low < 0 or high > 1:
+            warnings.warn(
+                f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the units of these "
+                "values",
+                UserWarning,
+                stacklevel=4,
+            )
+    return inputs
+
+
+def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -> NDArray[np.int64]:
+    if labels is None:
+        return np.full(count, UNKNOWN, np.int64)
+    if labels.size != count:
+        raise InvalidInput(f"{name} has {count} inputs but labels of shape {labels.shape}: expected ({count},)")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise InvalidInput(f"{name} has labels of type {labels.dtype}: expected whole numbers from 0 on")
+    return labels.reshape(count).astype(np.int64)

@@ -1,0 +1,60 @@
+"""Fashion-MNIST (Xiao et al. 2017): 500 test images come with smoothcert, the rest from its four files."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.datasets import npz
+from smoothcert.datasets.arrays import ArrayDataset
+from smoothcert.datasets.base import require_files
+from smoothcert.errors import InvalidInput
+
+BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"
+CLASS_NAMES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+DOWNLOAD = (
+    "download the four .gz files from https://github.com/zalandoresearch/fashion-mnist, or install the Debian package "
+    "dataset-fashion-mnist"
+)
+
+
+def load(place: str | None, *, train: bool) -> ArrayDataset:
+    """The files in a folder, or the bundled test images."""
+    if place is None:
+        if train:
+            raise InvalidInput(f"only test images of Fashion-MNIST are bundled: give fashion-mnist:DIR and {DOWNLOAD}")
+        return npz.load(BUNDLED, name="fashion-mnist", class_names=CLASS_NAMES)
+    part = "train" if train else "t10k"
+    names = [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"]
+    images, labels = map(read_idx, require_files(Path(place), names, download=DOWNLOAD))
+    return ArrayDataset(images, labels, name="fashion-mnist", class_names=CLASS_NAMES)
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """A gzipped IDX file of bytes: two zeros, type 8, number of axes, each length as a big-endian integer, the data."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidInput(f"{path} cannot be read as a gzip file ({error}): {DOWNLOAD}") from None
+    if content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
+        raise InvalidInput(f"{path} is not an IDX file of bytes: {DOWNLOAD}")
+    shape = np.frombuffer(content, ">u4", count=content[3], offset=4).astype(int)
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
+    if values.size != shape.prod():
+        raise InvalidInput(f"{path} is damaged: it holds {values.size} bytes of {shape.prod()}: {DOWNLOAD}")
+    return values.reshape(tuple(shape))

@@ -1,0 +1,114 @@
+"""A folder of images: one subfolder per class, or all in one folder with unknown labels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from smoothcert.datasets.base import UNKNOWN
+from smoothcert.errors import InvalidInput
+
+SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+
+class ImageFolder:
+    """Images in the order of their class folders and, within these, of their file names: the order of published ids.
+
+    `prepare` is applied to each image; without it, all must have one size. Grey images have one channel where the
+    first image is grey.
+    """
+
+    def __init__(self, folder: Path, *, name: str, prepare: Callable[[Image.Image], Image.Image] | None = None) -> None:
+        self.name = name
+        self.class_names, self._files, labels = _list(folder)
+        self.labels = np.array(labels, np.int64)
+        self._folder = folder
+        self._prepare = prepare
+        self._shape = self._read(self._files[0]).shape
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = self._read(self._files[index])
+        if image.shape[0] == 1:
+            image = image.expand(self._shape[0], -1, -1)
+        if image.shape != self._shape:
+            raise InvalidInput(
+                f"{self._files[index]} is {_describe(image.shape)}, but {self._files[0]} is {_describe(self._shape)}: "
+                "bring all images to one size, or use imagenet:DIR, which resizes and crops to 224x224"
+            )
+        return image, int(self.labels[index])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Over names and sizes of the files: reading every image would take minutes."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            digest.update(f"{file.relative_to(self._folder).as_posix()}\t{file.stat().st_size}\n".encode())
+        return digest.hexdigest()
+
+    def _read(self, file: Path) -> Tensor:
+        try:
+            with Image.open(file) as image:
+                image.load()
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise InvalidInput(f"{file} cannot be read as an image: {error}") from None
+        if image.mode[0] in "IF":
+            raise InvalidInput(f"{file} has more than 8 bits per channel ({image.mode}): save it with 8")
+        grey = image.mode in ("1", "L") and self._prepare is None
+        pixels = image.convert("L" if grey else "RGB")
+        if self._prepare is not None:
+            pixels = self._prepare(pixels)
+        values = torch.from_numpy(np.array(pixels)).reshape(pixels.height, pixels.width, -1)
+        return values.permute(2, 0, 1).float().div(255).contiguous()
+
+
+def load(folder: Path, *, train: bool) -> ImageFolder:
+    """The images of a folder, or of its `train` or `val`/`test` part where it has both."""
+    return ImageFolder(part(folder, train=train), name=folder.resolve().name)
+
+
+def part(folder: Path, *, train: bool) -> Path:
+    """The `train`, or the `val` or `test`, folder within a data set's folder; the folder itself where there is none."""
+    wanted = ["train"] if train else ["val", "test"]
+    return next((folder / name for name in wanted if (folder / name).is_dir()), folder)
+
+
+def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
+    """Class names, files and labels."""
+    if not folder.is_dir():
+        raise InvalidInput(f"no folder of images at {folder}")
+    loose = _images(folder)
+    subfolders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if loose and not subfolders:
+        return None, loose, [UNKNOWN] * len(loose)
+    if loose:
+        raise InvalidInput(
+            f"{folder} has images ({loose[0].name}) beside subfolders ({subfolders[0].name}): expected one subfolder "
+            "per class, or images alone"
+        )
+    per_class = [_images(subfolder) for subfolder in subfolders]
+    if empty := [subfolder for subfolder, images in zip(subfolders, per_class, strict=True) if not images]:
+        raise InvalidInput(f"{empty[0]} holds no images: expected one subfolder per class in {folder}, with its images")
+    if not per_class:
+        raise InvalidInput(f"{folder} holds no images: expected one subfolder per class, or images alone")
+    files = [file for images in per_class for file in images]
+    labels = [label for label, images in enumerate(per_class) for _ in images]
+    return tuple(subfolder.name for subfolder in subfolders), files, labels
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
+def _describe(shape: torch.Size) -> str:
+    channels, height, width = shape
+    return f"{width}x{height} with {channels} channel{'s' if channels > 1 else ''}"

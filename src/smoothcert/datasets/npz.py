@@ -1,0 +1,35 @@
+"""NumPy archives: `x` or `images`, and `y` or `labels`."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.datasets.arrays import ArrayDataset
+from smoothcert.errors import InvalidInput
+
+
+def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
+    """An `.npz` file; without labels, every label is unknown."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            inputs = _first(archive, "x", "images")
+            labels = _first(archive, "y", "labels")
+            names = archive.files
+    except FileNotFoundError:
+        raise InvalidInput(f"no data at {path}: the file does not exist") from None
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidInput(f"{path} cannot be read as an .npz file: {error}") from None
+    except ValueError:
+        raise InvalidInput(f"{path} holds Python objects, which are not loaded: save plain numeric arrays") from None
+    if inputs is None:
+        raise InvalidInput(f"{path} has no array x or images; it has {', '.join(names) or 'none'}")
+    return ArrayDataset(inputs, labels, name=name or path.stem, class_names=class_names)
+
+
+def _first(archive: np.lib.npyio.NpzFile, *names: str) -> NDArray[np.generic] | None:
+    found = [name for name in names if name in archive]
+    return archive[found[0]] if found else None
