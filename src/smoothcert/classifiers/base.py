@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.classifiers.checkpoint import Checkpoint
+from smoothcert.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,27 @@ def fresh_weights() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+def unknown_name(source: str, name: str, known: Sequence[str]) -> InvalidInput:
+    """The error for a name that a source does not have, with the nearest ones it has."""
+    near = difflib.get_close_matches(name, known)
+    return InvalidInput(f"{source} has no classifier {name!r}" + (f": did you mean {', '.join(near)}?" if near else ""))
+
+
+def not_loaded(spec: str, error: Exception) -> InvalidInput:
+    """The error for published weights that could not be had."""
+    reason = " ".join(str(error).split())[:200].rstrip(".")
+    return InvalidInput(
+        f"cannot get the weights of {spec} ({reason}): check the name and the connection, give --weights FILE, or "
+        "--weights none for an untrained network"
+    )
+
+
+def published_classes(spec: str, wanted: int | None, published: int) -> int:
+    """The number of classes of published weights, which cannot be chosen."""
+    if wanted not in (None, published):
+        raise InvalidInput(
+            f"the weights of {spec} have {published} classes, not {wanted}: give --weights FILE for others"
+        )
+    return published

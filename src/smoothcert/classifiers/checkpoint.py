@@ -74,7 +74,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         state=content,
         architecture=architecture if isinstance(architecture, str) else None,
         classes=None if classes is None else int(classes),
-        sigma=_sigma_in_name(path) if sigma is None else sigma,
+        sigma=sigma_in_name(path) if sigma is None else sigma,
     )
 
 
@@ -136,7 +136,7 @@ def _number(about: Mapping[str, Any], *keys: str) -> float | None:
     return None
 
 
-def _sigma_in_name(path: Path) -> float | None:
+def sigma_in_name(path: Path) -> float | None:
     """As in `noise_0.50/checkpoint.pth.tar`: the file's name counts first, then the nearest folder's."""
     for name in (path.name, *(parent.name for parent in path.absolute().parents)):
         if found := _SIGMA_IN_NAME.search(name):

@@ -61,14 +61,16 @@ class ImageFolder:
                 image.load()
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InvalidInput(f"{file} cannot be read as an image: {error}") from None
-        if image.mode[0] in "IF":
-            raise InvalidInput(f"{file} has more than 8 bits per channel ({image.mode}): save it with 8")
-        grey = image.mode in ("1", "L") and self._prepare is None
-        pixels = image.convert("L" if grey else "RGB")
-        if self._prepare is not None:
-            pixels = self._prepare(pixels)
-        values = torch.from_numpy(np.array(pixels)).reshape(pixels.height, pixels.width, -1)
-        return values.permute(2, 0, 1).float().div(255).contiguous()
+        return to_tensor(image if self._prepare is None else self._prepare(image.convert("RGB")), where=file)
+
+
+def to_tensor(image: Image.Image, *, where: object) -> Tensor:
+    """Pixels as floats in [0, 1] of shape (channels, height, width): one channel if the image is grey, else three."""
+    if image.mode[0] in "IF":
+        raise InvalidInput(f"{where} has more than 8 bits per channel (mode {image.mode}): save it with 8")
+    pixels = np.array(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+    values = torch.from_numpy(pixels).reshape(image.height, image.width, -1).permute(2, 0, 1)
+    return values.float().div(255).contiguous()
 
 
 def load(folder: Path, *, train: bool) -> ImageFolder:

@@ -1,0 +1,136 @@
+"""ONNX files, run by onnxruntime: `onnx:model.onnx`. They take inputs in [0, 1]: normalisation is in the graph."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothcert.classifiers.base import Classifier, Weights
+from smoothcert.classifiers.checkpoint import sigma_in_name
+from smoothcert.errors import InvalidInput, MissingExtra
+
+_TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
+
+
+class OnnxModule(nn.Module):
+    """A graph with one input as a module: tensors in, tensors out, on the device where the batch lies.
+
+    A graph of a fixed batch size is run as often as it takes; the last batch is filled up, and cut off again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._sessions: dict[torch.device, Any] = {}
+        session = self._session(torch.device("cpu"))
+        inputs = session.get_inputs()
+        if len(inputs) != 1 or inputs[0].type not in _TYPES or not inputs[0].shape:
+            found = ", ".join(f"{i.name}: {i.type} {i.shape}" for i in inputs)
+            raise InvalidInput(f"{path} must have one input, a batch of floats; it has {found or 'none'}")
+        self.input_name: str = inputs[0].name
+        self.input_type = _TYPES[inputs[0].type]
+        self.batch, *shape = map(_fixed, inputs[0].shape)
+        self.input_shape = tuple(shape)
+        output = session.get_outputs()[0]
+        self.output_name: str = output.name
+        self.output_shape = tuple(map(_fixed, output.shape))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, x: Tensor) -> Tensor:
+        expected = tuple(own or given for own, given in zip(self.input_shape, x.shape[1:], strict=False))
+        if x.shape[1:] != expected or len(expected) != len(self.input_shape):
+            raise InvalidInput(f"{self.path} takes inputs of shape {self.input_shape}, got {tuple(x.shape[1:])}")
+        if self.batch is None:
+            return self._run(x)
+        parts = list(torch.split(x, self.batch))
+        gap = self.batch - len(parts[-1])
+        parts[-1] = torch.cat([parts[-1], parts[-1][:1].expand(gap, *x.shape[1:])])
+        return torch.cat([self._run(part) for part in parts])[: len(x)]
+
+    def _run(self, x: Tensor) -> Tensor:
+        session = self._session(x.device)
+        batch = x.to(self.input_type).contiguous()
+        if x.device.type != "cuda":
+            values = session.run([self.output_name], {self.input_name: batch.numpy(force=True)})[0]
+        else:
+            binding, index = session.io_binding(), x.device.index
+            torch.cuda.current_stream(x.device).synchronize()  # onnxruntime works on a stream of its own
+            kind = np.float16 if self.input_type == torch.float16 else np.float32
+            binding.bind_input(self.input_name, "cuda", index, kind, tuple(batch.shape), batch.data_ptr())
+            binding.bind_output(self.output_name, "cuda", index)
+            session.run_with_iobinding(binding)
+            values = binding.copy_outputs_to_cpu()[0]
+        return torch.from_numpy(values).to(x.device)
+
+    def _session(self, device: torch.device) -> Any:
+        if device not in self._sessions:
+            self._sessions[device] = _open(self.path, device)
+        return self._sessions[device]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sessions": {}}  # sessions stay in their process; a copy opens its own
+
+
+def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+    """A graph that answers with logits or labels in its first output."""
+    path = Path(name)
+    if weights != "default":
+        raise InvalidInput(f"onnx:{name} has its weights inside: leave out --weights")
+    if not path.is_file():
+        raise InvalidInput(f"no ONNX file at {path}")
+    module = OnnxModule(path)
+    own = module.output_shape[1] if len(module.output_shape) == 2 else None
+    if own and classes and own != classes:
+        raise InvalidInput(f"onnx:{name} has {own} classes, not {classes}")
+    if not (own or classes):
+        raise InvalidInput(
+            f"onnx:{name} does not tell its number of classes (output {module.output_name}): give --classes"
+        )
+    known = all(module.input_shape)
+    return Classifier(
+        module=module.eval(),
+        classes=own or classes or 0,
+        name=f"onnx:{name}",
+        input_shape=tuple(size or 0 for size in module.input_shape) if known else None,
+        weights_hash=_hash(path),
+        trained_sigma=sigma_in_name(path),
+    )
+
+
+def _open(path: Path, device: torch.device) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtra(f"onnx:{path}", "onnx") from None
+
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if device.type == "cuda":
+        if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+            raise InvalidInput(
+                "this onnxruntime does not run on CUDA: pip install onnxruntime-gpu, or use --device cpu"
+            )
+        providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index}))
+    try:
+        return onnxruntime.InferenceSession(path, providers=providers)
+    except Exception as error:  # onnxruntime's errors share no other base
+        raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {str(error).strip()[:200]}") from None
+
+
+def _fixed(size: int | str | None) -> int | None:
+    """A length that the graph fixes; names, 0 and -1 stand for any length."""
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _hash(path: Path) -> str:
+    """Over the file and, where large weights lie beside it, that file."""
+    digest = hashlib.sha256()
+    for part in (path, Path(f"{path}.data"), Path(f"{path}_data")):
+        if part.is_file():
+            with part.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

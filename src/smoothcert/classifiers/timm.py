@@ -1,0 +1,53 @@
+"""Models of timm: `timm:resnet50.a1_in1k`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smoothcert.classifiers.architectures import Normalize, Normalized
+from smoothcert.classifiers.base import (
+    Classifier,
+    Weights,
+    fresh_weights,
+    not_loaded,
+    published_classes,
+    state_hash,
+    unknown_name,
+)
+from smoothcert.classifiers.checkpoint import Checkpoint
+from smoothcert.errors import InvalidInput, MissingExtra
+
+
+def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+    """A model; normalisation and input size are those of its data configuration."""
+    spec = f"timm:{name}"
+    try:
+        import timm
+        from timm.data.config import resolve_model_data_config
+    except ImportError:
+        raise MissingExtra(spec, "vision") from None
+
+    if ":" not in name and not timm.is_model(name):  # hf-hub:... and local-dir:... are looked up later
+        raise unknown_name("timm", name, timm.list_models())
+    # A head of another width would be left untrained in published weights, so only the published width is built.
+    head: dict[str, Any] = {"num_classes": classes} if classes and weights != "default" else {}
+    try:
+        with fresh_weights():
+            network: Any = timm.create_model(name, pretrained=weights == "default", **head)
+    except OSError as error:
+        raise not_loaded(spec, error) from None
+    except RuntimeError as error:
+        raise InvalidInput(f"timm cannot make {name!r}: {error}") from None
+    if weights == "default":
+        published_classes(spec, classes, network.num_classes)
+    if isinstance(weights, Checkpoint):
+        weights.load_into(network, name=spec)
+    data = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
+    return Classifier(
+        module=Normalized(Normalize(data["mean"], data["std"]), network).eval(),
+        classes=network.num_classes,
+        name=spec,
+        input_shape=data["input_size"],
+        weights_hash=state_hash(network),
+        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
+    )

@@ -1,0 +1,53 @@
+"""Models of torchvision: `torchvision:resnet50`."""
+
+from __future__ import annotations
+
+from smoothcert.classifiers.architectures import Normalize, Normalized
+from smoothcert.classifiers.base import (
+    Classifier,
+    Weights,
+    fresh_weights,
+    not_loaded,
+    published_classes,
+    state_hash,
+    unknown_name,
+)
+from smoothcert.classifiers.checkpoint import Checkpoint
+from smoothcert.errors import MissingExtra
+
+
+def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+    """A classification model; normalisation and input size are those of its published weights."""
+    spec = f"torchvision:{name}"
+    try:
+        from torchvision import models
+    except ImportError:
+        raise MissingExtra(spec, "vision") from None
+
+    known = models.list_models(module=models)
+    if name not in known:
+        raise unknown_name("torchvision", name, known)
+    published = models.get_model_weights(name).DEFAULT
+    class_names = tuple(published.meta["categories"])
+    if weights == "default":
+        classes = published_classes(spec, classes, len(class_names))
+        try:
+            # The builder below reads this file without the restriction, so it has to pass it here.
+            published.get_state_dict(progress=False, check_hash=True, weights_only=True)
+        except OSError as error:
+            raise not_loaded(spec, error) from None
+    classes = classes or len(class_names)
+    with fresh_weights():
+        network = models.get_model(name, weights=published if weights == "default" else None, num_classes=classes)
+    if isinstance(weights, Checkpoint):
+        weights.load_into(network, name=spec)
+    transform = published.transforms()
+    return Classifier(
+        module=Normalized(Normalize(tuple(transform.mean), tuple(transform.std)), network).eval(),
+        classes=classes,
+        name=spec,
+        input_shape=(3, *(2 * transform.crop_size)),
+        weights_hash=state_hash(network),
+        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
+        class_names=class_names if classes == len(class_names) else None,
+    )
