@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from smoothcert.cli import coverage, export, map, replay, table
+from smoothcert.cli import coverage, export, map, replay, report, table, train
 from smoothcert.errors import SmoothcertError
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (map, coverage, replay, table, export):
+for module in (map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 

@@ -1,0 +1,93 @@
+"""`smoothcert train`: a base classifier that holds up under noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from smoothcert.cli.options import Json, Sigma, print_json
+
+
+def command(
+    arch: Annotated[str, typer.Option(help="fashion-cnn, cifar-resnet20 or cifar-resnet110.")],
+    data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
+    sigma: Sigma,
+    epochs: Annotated[int, typer.Option(help="How often to go through the data.")],
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints and weights; the same command again goes on.")],
+    method: Annotated[
+        Literal["gaussian", "consistency", "macer", "smoothadv"], typer.Option(help="What to train with.")
+    ] = "gaussian",
+    copies: Annotated[int | None, typer.Option(help="Noisy copies of each input. Default: the paper's.")] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Of the regularising term (lambda). Default: the paper's for this sigma.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="smoothadv: size of the attack. Default: the paper's.")] = None,
+    steps: Annotated[int | None, typer.Option(help="smoothadv: steps of the attack. Default: 10.")] = None,
+    batch: Annotated[int, typer.Option(help="Inputs per step.")] = 256,
+    lr: Annotated[float, typer.Option(help="The highest learning rate.")] = 0.1,
+    schedule: Annotated[
+        Literal["cosine", "step", "onecycle"], typer.Option(help="How the learning rate changes.")
+    ] = "cosine",
+    weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 1e-4,
+    seed: Annotated[int, typer.Option(help="Of first weights, order, augmentation and noise.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 on CUDA.")] = "auto",
+    compile: Annotated[Literal["auto", "none", "default"], typer.Option(help="auto: default on CUDA.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Train a base classifier for smoothing; run again, it goes on where it was interrupted."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from smoothcert.datasets import load_dataset
+    from smoothcert.training import Epoch, Recipe, method_named, train
+
+    recipe = Recipe(
+        arch,
+        method_named(method, sigma=sigma, copies=copies, weight=weight, epsilon=epsilon, steps=steps),
+        epochs=epochs,
+        batch=batch,
+        learning_rate=lr,
+        schedule=schedule,
+        weight_decay=weight_decay,
+        seed=seed,
+    )
+    training, validation = load_dataset(data, train=True), load_dataset(data)
+
+    console = Console(stderr=True, highlight=False)
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    per_epoch = len(training) // batch * batch
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("training", total=epochs * per_epoch)
+
+        def show(epoch: Epoch) -> None:
+            progress.update(task, completed=epoch.number * per_epoch)
+            left = (epochs - epoch.number) * len(training) / epoch.images_per_second
+            console.print(
+                f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  noisy accuracy: training "
+                f"{epoch.train_accuracy:.1%}, validation {epoch.accuracy:.1%}  "
+                f"{epoch.images_per_second:,.0f} images/s  {left:,.0f} s left",
+                soft_wrap=True,
+            )
+
+        trained = train(
+            recipe,
+            training,
+            validation,
+            out=out,
+            device=device,
+            dtype=dtype,
+            compile=compile,
+            on_step=lambda images: progress.advance(task, images),
+            on_epoch=show,
+        )
+    if json:
+        print_json(
+            {"weights": str(trained.weights), "accuracy": trained.accuracy, "epochs": epochs}
+            | {"epochs_now": trained.epochs_now}
+        )
+        return
+    state = "complete already" if not trained.epochs_now else f"trained {trained.epochs_now} of {epochs} epochs"
+    print(f"{state}: {trained.accuracy:.1%} of noisy validation inputs right, weights in {trained.weights}")

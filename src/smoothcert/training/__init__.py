@@ -1,0 +1,23 @@
+"""Training base classifiers for smoothing.
+
+>>> from smoothcert.training import Gaussian, Recipe, train
+>>> recipe = Recipe("fashion-cnn", Gaussian(0.25), epochs=20)
+>>> trained = train(recipe, training, validation, out="runs/mine")  # doctest: +SKIP
+"""
+
+from smoothcert.training.loop import Epoch, Trained, train
+from smoothcert.training.methods import Consistency, Gaussian, Macer, Method, SmoothAdv, method_named
+from smoothcert.training.recipe import Recipe
+
+__all__ = [
+    "Consistency",
+    "Epoch",
+    "Gaussian",
+    "Macer",
+    "Method",
+    "Recipe",
+    "SmoothAdv",
+    "Trained",
+    "method_named",
+    "train",
+]

@@ -1,0 +1,93 @@
+"""What a training run leaves in its folder: a checkpoint after each epoch, and at last the weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of one training run. Files appear whole or not at all."""
+
+    path: Path
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights.safetensors"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    def open(self, settings: Mapping[str, Any]) -> int:
+        """How many epochs are done; other settings than those of the epochs done are an error."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"cannot write to {self.path}: {error.strerror}") from None
+        if not self.checkpoint.exists():
+            return 0
+        about = _read_about(self.checkpoint)
+        then = json.loads(about["settings"])
+        now = json.loads(json.dumps(settings))
+        if other := [key for key in now | then if now.get(key) != then.get(key)]:
+            differences = ", ".join(f"{key} {_shown(then.get(key))}, now {_shown(now.get(key))}" for key in other)
+            raise InvalidInput(
+                f"{self.path} holds a training run with other settings ({differences}): repeat these to go on with it, "
+                "or give another --out"
+            )
+        return int(about["epochs_done"])
+
+    def save_checkpoint(self, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], epochs_done: int) -> None:
+        about = {"settings": json.dumps(settings), "epochs_done": str(epochs_done)}
+        _write(self.checkpoint, tensors, about)
+
+    def load_checkpoint(self, tensors: Mapping[str, Tensor]) -> None:
+        """Fill `tensors` in place."""
+        with safe_open(self.checkpoint, framework="pt") as file:
+            for name, tensor in tensors.items():
+                tensor.copy_(file.get_tensor(name))
+
+    def save_weights(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        _write(self.weights, tensors, {key: str(value) for key, value in about.items()})
+
+    def about_weights(self) -> dict[str, str]:
+        """What the weights file says of itself; nothing where there is none."""
+        return _read_about(self.weights) if self.weights.exists() else {}
+
+
+def _shown(value: Any) -> Any:
+    return f"{value[:8]}..." if isinstance(value, str) and len(value) == 64 else value
+
+
+def _read_about(path: Path) -> dict[str, str]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except SafetensorError as error:
+        raise InvalidInput(f"{path} is damaged ({error}): delete it to start again, or give another --out") from None
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], about: dict[str, str]) -> None:
+    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, about)
+    # The library writes its header in random order; sorted, equal weights are equal files.
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header + content[end:])
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

@@ -1,0 +1,57 @@
+"""Consistency regularisation (Jeong & Shin 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.training.methods.base import Objective, draw_noise, log_mean_probability, logits_of
+from smoothcert.training.methods.gaussian import natural_loss
+
+
+def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) -> Tensor:
+    """Noisy copies of an input are to be answered alike, and surely.
+
+    With F_i = softmax(logits of copy i) and F the mean of the F_i over the copies,
+
+        lambda * mean_i KL(F || F_i) + eta * H(F),
+
+    averaged over the batch.
+    """
+    log_each = logits.log_softmax(-1)
+    log_mean = log_mean_probability(logits)
+    mean = log_mean.exp()
+    divergence = (mean * (log_mean - log_each)).sum(-1).mean(0)
+    entropy = -(mean * log_mean).sum(-1)
+    return (weight * divergence + entropy_weight * entropy).mean()
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """Gaussian augmentation of m copies, plus the consistency loss."""
+
+    name: ClassVar[str] = "consistency"
+    sigma: float
+    weight: float
+    """lambda"""
+    copies: int = 2
+    """m"""
+    entropy_weight: float = 0.5
+    """eta"""
+
+    def __post_init__(self) -> None:
+        _check.between("sigma", self.sigma, 0)
+        _check.whole("copies", self.copies, least=2)
+
+    @classmethod
+    def published(cls, sigma: float, **constants: Any) -> Self:
+        """As in the paper's CIFAR-10 experiments: m = 2, eta = 0.5, lambda = 20 at sigma 0.25 and 10 above."""
+        return cls(sigma, **{"weight": 20.0 if sigma <= 0.25 else 10.0} | constants)
+
+    def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
+        logits = logits_of(module, x + draw_noise(x, self.copies, self.sigma))
+        regular = consistency_loss(logits, weight=self.weight, entropy_weight=self.entropy_weight)
+        return Objective(natural_loss(logits, labels) + regular, logits)
