@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from smoothcert.errors import InvalidInput
 
 
@@ -32,6 +35,15 @@ def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
         allowed = f"above {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
         raise InvalidInput(f"{name} must be a number {allowed}, got {value!r}")
     return number
+
+
+def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    """Numbers from 0 to 1, both included."""
+    p = np.asarray(value, float)
+    wrong = ~((p >= 0) & (p <= 1))  # NaN is wrong, too
+    if np.any(wrong):
+        raise InvalidInput(f"{name} must lie between 0 and 1, got {p[wrong].flat[0]:g}")
+    return p
 
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:

@@ -22,9 +22,11 @@ from smoothcert.errors import InvalidInput
 
 Array = NDArray[np.float64]
 
-# `betainc` itself is off by at most 2e-12 (relative) for samples up to 1e7. Asking the tail to be smaller than
-# alpha by this share covers that error; it costs less than 1e-13 of the bound.
-_TAIL_MARGIN = 1e-11
+# `betainc` itself is off by up to 2e-11 (relative) within these limits, and by anything beyond them. Asking the tail to
+# be smaller than alpha by this share covers that error; it costs no more than the same share of the bound.
+_TAIL_MARGIN = 1e-10
+_MOST_SAMPLES = 10**9
+_SMALLEST_ALPHA = 1e-50
 
 
 class Interval(NamedTuple):
@@ -41,7 +43,7 @@ def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     0.9774
     """
     a, k = _counts(count, samples)
-    alpha = _check.between("alpha", alpha, 0, 1)
+    alpha = check_alpha(alpha)
     b = k - a + 1
     voted = np.where(a > 0, a, 1.0)  # Beta(0, .) has no quantile; its bound is 0
     exact = np.where(a > 0, betaincinv(voted, b, alpha), 0.0)
@@ -61,15 +63,13 @@ def upper_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     """
     a, k = _counts(count, samples)
     against = lower_bound(k - a, k, alpha=alpha)
-    return np.where(against > 0, np.nextafter(1 - against, 2), 1.0)[()]
+    return np.where(against > 0, np.minimum(np.nextafter(1 - against, 2), 1), 1.0)[()]
 
 
 def interval(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Interval:
     """Two-sided interval at confidence 1 - alpha: each side gets alpha / 2 (`p_low`, `p_up` of the paper)."""
-    return Interval(
-        lower_bound(count, samples, alpha=alpha / 2),
-        upper_bound(count, samples, alpha=alpha / 2),
-    )
+    side = check_alpha(alpha) / 2
+    return Interval(lower_bound(count, samples, alpha=side), upper_bound(count, samples, alpha=side))
 
 
 def keeps_bound(count: ArrayLike, samples: ArrayLike, bound: ArrayLike, *, alpha: float) -> NDArray[np.bool_]:
@@ -84,14 +84,10 @@ def keeps_bound(count: ArrayLike, samples: ArrayLike, bound: ArrayLike, *, alpha
 
 def count_for_bound(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDArray[np.int64]:
     """The smallest count whose lower bound reaches `bound`; `samples` if even all votes do not."""
-    alpha = _check.between("alpha", alpha, 0, 1)
-    t, k = np.broadcast_arrays(np.asarray(bound, float), np.asarray(samples, np.int64))
-    if np.any(np.isnan(t)) or np.any(t > 1):
-        raise InvalidInput(f"a bound must be a probability, got {t.flat[np.argmax(~(t <= 1))]}")
-    low, high = (
-        np.full(t.shape, -1, np.int64),
-        k.copy(),
-    )  # low: does not reach (or -1); high: reaches (or is all)
+    alpha = check_alpha(alpha)
+    t, k = np.broadcast_arrays(_check.probabilities("a bound", bound), _counts(0, samples)[1].astype(np.int64))
+    # Invariant: `low` does not reach the bound (or is -1), `high` does (or is all).
+    low, high = np.full(t.shape, -1, np.int64), k.copy()
     while np.any(high - low > 1):
         middle = (low + high) // 2
         reaches = keeps_bound(middle, k, t, alpha=alpha)
@@ -104,10 +100,15 @@ def can_certify(samples: int, *, alpha: float) -> bool:
     return bool(lower_bound(samples, samples, alpha=alpha) > 0.5)
 
 
+def check_alpha(alpha: Any) -> float:
+    return _check.between("alpha", alpha, _SMALLEST_ALPHA, 1)
+
+
 def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:
     a, k = np.broadcast_arrays(np.asarray(count, float), np.asarray(samples, float))
-    if not np.all(np.isfinite(k) & (k >= 1)):
-        raise InvalidInput(f"samples must be at least 1, got {k[~(np.isfinite(k) & (k >= 1))].flat[0]:g}")
+    wrong = ~((k >= 1) & (k <= _MOST_SAMPLES))
+    if np.any(wrong):
+        raise InvalidInput(f"samples must lie between 1 and {_MOST_SAMPLES:,}, got {k[wrong].flat[0]:g}")
     wrong = ~((a >= 0) & (a <= k))  # NaN is wrong, too
     if np.any(wrong):
         raise InvalidInput(f"count must lie between 0 and samples ({k[wrong].flat[0]:g}), got {a[wrong].flat[0]:g}")

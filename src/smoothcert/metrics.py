@@ -6,6 +6,7 @@ A wrong or abstained input counts with radius 0.
 from __future__ import annotations
 
 import math
+from decimal import ROUND_FLOOR, Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +47,7 @@ def certified_accuracy(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike) 
     [0.67, 0.33]
     """
     proved = np.where(np.asarray(correct, bool), np.asarray(radius, float), -np.inf)
-    return np.mean(proved[..., None] > np.asarray(radii, float), axis=-2)
+    return np.asarray(np.mean(proved[..., None] > np.asarray(radii, float), axis=-2))
 
 
 def certified_accuracy_band(
@@ -89,5 +90,4 @@ def round_down(value: float, digits: int = 3) -> str:
     >>> round_down(1.9059)
     '1.905'
     """
-    text = f"{value:.{digits}f}"
-    return text if float(text) <= value else f"{value - 0.5 * 10**-digits:.{digits}f}"
+    return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR):f}"

@@ -47,9 +47,9 @@ class Gaussian(Noise):
         object.__setattr__(self, "sigma", _check.between("sigma", self.sigma, 0))
 
     def radius(self, p: ArrayLike) -> Any:
-        z = ndtri(np.asarray(p, float))
-        # `ndtri` and the product are right to a few units in the last place; eight of them keep the radius below.
-        return (self.sigma * (z - 8 * np.finfo(float).eps * np.abs(z)))[()]
+        z = ndtri(_check.probabilities("p", p))
+        # `ndtri` and the product are right to a few units in the last place; sixteen of them keep the radius below.
+        return (self.sigma * z * (1 - np.copysign(16 * np.finfo(float).eps, z)))[()]
 
     def probability(self, radius: ArrayLike) -> Any:
         return ndtr(np.asarray(radius, float) / self.sigma)[()]

@@ -11,13 +11,14 @@ R grows with k, so psi is found by bisection, for all p at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.bounds import can_certify, keeps_bound, lower_bound
+from smoothcert.bounds import can_certify, check_alpha, keeps_bound, lower_bound
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
 
@@ -41,8 +42,9 @@ class SampleMap:
     alpha: float = 0.001
 
     def __post_init__(self) -> None:
-        check_ceiling(self.samples, self.alpha)
-        check_decline(self.decline, self.kind)
+        object.__setattr__(self, "samples", check_ceiling(self.samples, self.alpha))
+        object.__setattr__(self, "alpha", float(self.alpha))
+        object.__setattr__(self, "decline", check_decline(self.decline, self.kind))
         if (largest := float(self.required_radius(1.0))) <= 0:
             raise InvalidInput(
                 f"decline {self.decline:g} gives up every radius: {self.samples} samples prove at most "
@@ -50,9 +52,7 @@ class SampleMap:
             )
 
     def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
-        p = np.asarray(p, float)
-        if not np.all((p >= 0) & (p <= 1)):
-            raise InvalidInput(f"p must lie between 0 and 1, got {p[~((p >= 0) & (p <= 1))].flat[0]:g}")
+        p = _check.probabilities("p", p)
         required = self.required_radius(p)
         bound = self.noise.probability(np.maximum(required, 0))
         # Invariant: `low` does not keep the required radius, `high` does (R(samples, p) always does).
@@ -74,17 +74,28 @@ class SampleMap:
         return full - self.decline if self.kind == "absolute" else (1 - self.decline) * full
 
     def table(self, p: ArrayLike | None = None) -> SampleTable:
-        """psi on a grid, by default one refined towards p = 1."""
-        grid = refined_grid() if p is None else np.unique(np.asarray(p, float))
+        """psi on a grid, by default one refined towards p = 1.
+
+        Where the required radius turns positive, psi leaps from 0 to a peak. That p joins the grid, so that no look-up
+        misses the peak.
+        """
+        grid = np.union1d(refined_grid() if p is None else _check.probabilities("p", p), self._smallest_with_radius())
         return SampleTable(grid, self(grid))
+
+    def _smallest_with_radius(self) -> float:
+        """The smallest p whose required radius is above 0."""
+        low, high = 0.5, 1.0
+        while low < (middle := (low + high) / 2) < high:
+            low, high = (low, middle) if self.required_radius(middle) > 0 else (middle, high)
+        return high
 
 
 @dataclass(frozen=True, eq=False)
 class SampleTable:
     """The piecewise map psi_ISS: between two grid points, the larger of their values.
 
-    psi never decreases (absolute) or falls and then rises (relative), so its maximum over an interval lies at an
-    end: a look-up only rounds up.
+    Once above 0, psi never decreases (absolute) or falls and then rises (relative), so its maximum over an interval
+    lies at an end: a look-up only rounds up.
     """
 
     p: NDArray[np.float64]
@@ -110,25 +121,20 @@ def refined_grid(points: int = 1500) -> NDArray[np.float64]:
     return np.union1d(np.linspace(0, 1, points - points // 3), near_one)
 
 
-def check_ceiling(samples: Any, alpha: Any) -> None:
-    _check.between("alpha", alpha, 0, 1)
-    _check.whole("samples", samples, least=1)
-    if not can_certify(samples, alpha=alpha):
+def check_ceiling(samples: Any, alpha: Any) -> int:
+    """The ceiling as an integer; raises if not even unanimous votes would certify."""
+    alpha = check_alpha(alpha)
+    ceiling = _check.whole("samples", samples, least=1)
+    if not can_certify(ceiling, alpha=alpha):
         raise InvalidInput(
-            f"samples {samples} can never certify at alpha {alpha:g}: even unanimous votes prove only "
-            f"{alpha ** (1 / samples):.3f}, not a majority; use at least {_fewest_samples(alpha)}"
+            f"samples {ceiling} can never certify at alpha {alpha:g}: even unanimous votes prove only "
+            f"{alpha ** (1 / ceiling):.3f}, not a majority; use at least "
+            f"{next(fewest for fewest in count(ceiling) if can_certify(fewest, alpha=alpha))}"
         )
+    return ceiling
 
 
-def check_decline(decline: Any, kind: Any) -> None:
-    _check.one_of("kind", kind, ("absolute", "relative"))
-    _check.between(
-        "relative decline" if kind == "relative" else "decline",
-        decline,
-        0,
-        1 if kind == "relative" else np.inf,
-    )
-
-
-def _fewest_samples(alpha: float) -> int:
-    return int(np.floor(np.log(alpha) / np.log(0.5))) + 1
+def check_decline(decline: Any, kind: Any) -> float:
+    if _check.one_of("kind", kind, ("absolute", "relative")) == "relative":
+        return _check.between("relative decline", decline, 0, 1)
+    return _check.between("decline", decline, 0)

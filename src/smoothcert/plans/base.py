@@ -26,8 +26,8 @@ class Look:
     votes: Mapping[int, int]
 
     def __post_init__(self) -> None:
-        cast = sum(self.votes.values())
-        if cast > self.samples or any(count < 0 for count in self.votes.values()):
+        cast = sum(_check.whole(f"votes for class {c}", count) for c, count in self.votes.items())
+        if cast > _check.whole("samples", self.samples):
             raise InvalidInput(f"votes must be counts that sum to at most samples ({self.samples}), got {cast}")
 
     @property
@@ -68,7 +68,7 @@ class Plan(ABC):
     def tally(self, looks: Sequence[Look]) -> Tally:
         """The class, and which votes for it count."""
 
-    def check(self, noise: Noise) -> None:
+    def check(self, noise: Noise) -> None:  # noqa: B027 -- a hook: most plans can certify under any noise
         """Raise if this plan can never certify anything under this noise."""
 
 
@@ -87,13 +87,18 @@ class PilotPlan(Plan):
     pilot_use: PilotUse = "fresh"
 
     def __post_init__(self) -> None:
-        check_ceiling(self.samples, self.alpha)
+        samples = check_ceiling(self.samples, self.alpha)
         _check.one_of("pilot_use", self.pilot_use, ("fresh", "reuse"))
-        pilot = _check.whole("pilot", self.pilot) or min(max(self.samples // 100, 100), self.samples)
-        if pilot > self.samples:
-            raise InvalidInput(f"pilot must not exceed samples ({self.samples}), got {pilot}")
-        object.__setattr__(self, "samples", int(self.samples))
+        pilot = _check.whole("pilot", self.pilot) or min(max(samples // 100, 100), samples)
+        if pilot > samples:
+            raise InvalidInput(f"pilot must not exceed samples ({samples}), got {pilot}")
+        object.__setattr__(self, "samples", samples)
         object.__setattr__(self, "pilot", pilot)
+        object.__setattr__(self, "alpha", float(self.alpha))
+
+    def __str__(self) -> str:
+        """The plan in words, for titles."""
+        return f"{self.name}, ceiling {self.samples:,}, pilot {self.pilot:,} ({self.pilot_use}), alpha {self.alpha:g}"
 
     @abstractmethod
     def after_pilot(self, count: ArrayLike, noise: Noise) -> NDArray[np.int64]:
@@ -115,6 +120,11 @@ class PilotPlan(Plan):
     def counted_before(self) -> int:
         """How many samples of the pilot count for the bound."""
         return self.pilot if self.pilot_use == "reuse" else 0
+
+    @property
+    def ceiling_cost(self) -> int:
+        """What one input costs at the ceiling, pilot included."""
+        return self.samples + self.pilot - self.counted_before()
 
 
 def describe(config: Any) -> dict[str, Any]:

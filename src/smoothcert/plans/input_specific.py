@@ -39,15 +39,19 @@ class InputSpecific(PilotPlan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_decline(self.decline, self.kind)
+        object.__setattr__(self, "decline", check_decline(self.decline, self.kind))
         if self.grid is None:
             object.__setattr__(self, "grid", "paper" if self.pilot_use == "reuse" else "exact")
         _check.one_of("grid", self.grid, ("exact", "paper"))
 
+    def __str__(self) -> str:
+        grid = " on the paper's grid" if self.grid == "paper" else ""
+        return f"{super().__str__()}, {self.kind} decline {self.decline:g}{grid}"
+
     def after_pilot(self, count: ArrayLike, noise: Noise) -> NDArray[np.int64]:
         planned = _planned_samples(self, noise)[np.asarray(count)]
         # The pilot was spent already: a plan below it does not shrink what was drawn.
-        return np.maximum(planned - self.counted_before(), 0)
+        return np.asarray(np.maximum(planned - self.counted_before(), 0))
 
     def sample_map(self, noise: Noise) -> SampleMap:
         return SampleMap(noise, self.samples, self.decline, self.kind, self.alpha)
