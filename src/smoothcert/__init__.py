@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from smoothcert.certificate import Certificate as Certificate
     from smoothcert.certificate import conclude as conclude
     from smoothcert.coverage import Coverage as Coverage
-    from smoothcert.coverage import coverage as coverage
+    from smoothcert.coverage import exact_coverage as exact_coverage
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
     from smoothcert.errors import SmoothcertError as SmoothcertError
@@ -29,7 +29,7 @@ _HOME = {
     "Certificate": "certificate",
     "conclude": "certificate",
     "Coverage": "coverage",
-    "coverage": "coverage",
+    "exact_coverage": "coverage",
     "InvalidInput": "errors",
     "MissingExtra": "errors",
     "SmoothcertError": "errors",
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value  # `coverage` is a function and a module: the public name is the function
+    globals()[name] = value
     return value
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, ndtri, xlog1py, xlogy
 
+from smoothcert import _check
 from smoothcert.bounds import keeps_bound, lower_bound
-from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
 from smoothcert.plans.base import PilotPlan
 
@@ -26,8 +26,11 @@ Counts = NDArray[np.int64]
 
 # Rounding in sums of thousands of terms; far below anything that `valid` should turn on.
 _ROUNDING = 1e-9
-# Outcomes of the pilot rarer than this are left out of the sum and added to the failure instead.
+# Outcomes of the pilot rarer than this share of alpha are left out of the sum and added to the failure instead.
 _NEGLIGIBLE = 1e-15
+# How many pairs of (p, outcome of the pilot) are held in memory at once, and how many break points all get tried.
+_AT_ONCE = 1_000_000
+_FEW = 30_000
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,12 @@ class Coverage:
         return max(self.worst_failure, self.tie_failure) <= self.alpha * (1 + _ROUNDING)
 
 
-def coverage(plan: PilotPlan, noise: Noise) -> Coverage:
+def exact_coverage(plan: PilotPlan, noise: Noise) -> Coverage:
     """Exact worst-case failure of a plan.
 
     >>> from smoothcert import Gaussian, InputSpecific
     >>> plan = InputSpecific(100_000, decline=0.05, kind="relative", pilot_use="reuse")
-    >>> found = coverage(plan, Gaussian(0.5))
+    >>> found = exact_coverage(plan, Gaussian(0.5))
     >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
     (1.044, 0.6, False)
     """
@@ -65,31 +68,41 @@ def failure_probability(plan: PilotPlan, noise: Noise, p: ArrayLike) -> Array:
 
     Below 1/2 any certificate is wrong, so the bound has to exceed max(p, 1/2).
     """
-    p = np.atleast_1d(np.asarray(p, float))
-    if not np.all((p >= 0) & (p <= 1)):
-        raise InvalidInput(f"p must lie between 0 and 1, got {p[~((p >= 0) & (p <= 1))].flat[0]:g}")
-    return np.array([_failure(plan, noise, q) for q in p])
+    p = np.atleast_1d(_check.probabilities("p", p))
+    parts = np.array_split(p, 1 + len(p) * plan.pilot // _AT_ONCE)
+    return np.concatenate([_failure(plan, noise, part) for part in parts])
 
 
 def tie_failure(plan: PilotPlan, noise: Noise) -> float:
     """Two classes at p = 1/2 each: the pilot picks one, and any certificate for it is wrong."""
     first = np.arange(plan.pilot + 1)
     top = np.maximum(first, plan.pilot - first)
-    return float(np.sum(_binomial_pmf(first, plan.pilot, 0.5) * _failure_after_pilot(plan, noise, top, 0.5)))
+    failed = _failure_after_pilot(plan, noise, top, np.full(len(top), 0.5))
+    return float(np.sum(_binomial_pmf(first, plan.pilot, 0.5) * failed))
 
 
 def worst_case(plan: PilotPlan, noise: Noise) -> tuple[float, float]:
     """The largest failure(p) over p and where it is.
 
-    failure(p) is a saw: it climbs with p and drops where p passes a value that the bound can take, L(t, n). So it
-    is searched just below such break points: first next to a grid of p that is refined towards 1, then, ever closer,
-    around the best candidates for the sample sizes that are likely there. p below 1/2 cannot be worse than 1/2.
+    failure(p) is a saw: it climbs with p and drops where p passes a value that the bound can take, L(t, n). So the
+    worst p lies just below such a break point. Small plans have few, and all are tried. A plan of 100,000 samples has
+    millions: they are searched next to a grid of p that is refined towards 1, then, ever closer, around the best
+    candidates for the sample sizes that are likely there; this may miss the very worst tooth, by a percent or two.
+    p below 1/2 cannot be worse than 1/2.
     """
+    sizes = np.unique(plan.counted_before() + plan.after_pilot(np.arange(plan.pilot + 1), noise))
+    if sizes.sum() <= _FEW:
+        every = [lower_bound(np.arange(n + 1), n, alpha=plan.alpha) for n in sizes[sizes > 0]]
+        return _highest(plan, noise, _just_below(np.concatenate(every)))[0]
     grid = np.concatenate([np.linspace(0.5, 0.999, 200), 1 - np.geomspace(1e-3, 1e-7, 40)])
     found = _highest(plan, noise, _break_point(plan, noise, np.rint(grid * plan.pilot).astype(int), grid))
-    for width, candidates in ((4e-3, 5), (4e-4, 2), (4e-5, 1)):
-        for _, p in found[:candidates]:
-            found += _highest(plan, noise, _break_points_around(plan, noise, p, width * 2 * min(1 - p, 0.5)))[:8]
+    for width, candidates in ((0.02, 5), (4e-3, 3), (4e-4, 2)):
+        apart: list[float] = []
+        for _, p in found:
+            if len(apart) < candidates and all(abs(p - other) > width * (1 - other) for other in apart):
+                apart.append(p)
+        for p in apart:
+            found += _highest(plan, noise, _break_points_around(plan, noise, p, 2 * width * (1 - p)))[:8]
         found.sort(reverse=True)
     return found[0]
 
@@ -114,23 +127,26 @@ def _break_point(plan: PilotPlan, noise: Noise, a0: Counts, p: Array) -> Array:
     drawn = n > 0
     n, p = n[drawn], p[drawn]
     bound = lower_bound(_critical_count(n, p, plan.alpha).clip(max=n), n, alpha=plan.alpha)
-    below = bound * (1 - 1e-12)
-    return below[(below >= 0.5) & (below < 1)] if np.any(below >= 0.5) else np.array([0.5])
+    return _just_below(bound)
 
 
-def _failure(plan: PilotPlan, noise: Noise, p: float) -> float:
-    a0 = np.arange(plan.pilot + 1)
-    chance = _binomial_pmf(a0, plan.pilot, p)
-    kept = chance > _NEGLIGIBLE
-    failed = _failure_after_pilot(plan, noise, a0[kept], p)
-    return float(np.sum(chance[kept] * failed) + np.sum(chance[~kept]))
+def _just_below(bound: Array) -> Array:
+    """Each bound less a hair; 1/2 stands for all that cannot certify."""
+    return np.maximum(bound * (1 - 1e-12), 0.5)
 
 
-def _failure_after_pilot(plan: PilotPlan, noise: Noise, a0: Counts, p: float) -> Array:
+def _failure(plan: PilotPlan, noise: Noise, p: Array) -> Array:
+    share = _binomial_pmf(np.arange(plan.pilot + 1), plan.pilot, p[:, None])
+    of, a0 = np.nonzero(share > _NEGLIGIBLE * plan.alpha)
+    share[of, a0] *= _failure_after_pilot(plan, noise, a0, p[of])
+    return np.asarray(share.sum(axis=1))
+
+
+def _failure_after_pilot(plan: PilotPlan, noise: Noise, a0: Counts, p: Array) -> Array:
     """P(the bound exceeds max(p, 1/2)) given a0 votes for the class in the pilot."""
     drawn = plan.after_pilot(a0, noise)
     before = plan.counted_before()
-    critical = _critical_count(before + drawn, np.full(len(a0), max(p, 0.5)), plan.alpha)
+    critical = _critical_count(before + drawn, np.maximum(p, 0.5), plan.alpha)
     return _binomial_tail(critical - (a0 if before else 0), drawn, p)
 
 
@@ -141,23 +157,25 @@ def _critical_count(n: Counts, p: Array, alpha: float) -> Counts:
     """
     z = -ndtri(alpha)
     guess = n * p + z * np.sqrt(n * p * (1 - p)) + (1 - 2 * p) * (z * z - 1) / 6
-    t = np.clip(np.ceil(guess), 1, n + 1).astype(np.int64)
+    t: Counts = np.clip(np.ceil(guess), 1, n + 1).astype(np.int64)
 
-    def reaches(count: Counts) -> NDArray[np.bool_]:
-        return (count > n) | keeps_bound(np.minimum(count, n), n, p, alpha=alpha)
+    def reaches(count: Counts, of: Counts) -> NDArray[np.bool_]:
+        return (count > n[of]) | keeps_bound(np.minimum(count, n[of]), n[of], p[of], alpha=alpha)
 
-    while np.any(short := ~reaches(t)):
-        t = t + short
-    while np.any(long := (t > 1) & reaches(t - 1)):
-        t = t - long
+    short = long = np.arange(len(t))
+    while len(short := short[~reaches(t[short], short)]):
+        t[short] += 1
+    while len(long := long[(t[long] > 1) & reaches(t[long] - 1, long)]):
+        t[long] -= 1
     return t
 
 
-def _binomial_pmf(k: Counts, n: int, p: float) -> Array:
-    return np.exp(xlogy(k, p) + xlog1py(n - k, -p) - betaln(k + 1, n - k + 1) - np.log(n + 1))
+def _binomial_pmf(k: Counts, n: int, p: ArrayLike) -> Array:
+    log = xlogy(k, p) + xlog1py(n - k, -np.asarray(p)) - betaln(k + 1, n - k + 1) - np.log(n + 1)
+    return np.asarray(np.exp(log))
 
 
-def _binomial_tail(k: Counts, n: Counts, p: float) -> Array:
+def _binomial_tail(k: Counts, n: Counts, p: Array) -> Array:
     """P(at least k of n), 1 for k <= 0 and 0 for k > n."""
     inside = (k >= 1) & (k <= n)
     return np.where(inside, betainc(np.where(inside, k, 1), np.where(inside, n - k + 1, 1), p), k < 1)

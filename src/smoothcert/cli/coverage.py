@@ -34,7 +34,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Compute the exact probability that a certificate of this plan is wrong."""
-    from smoothcert.coverage import coverage
+    from smoothcert.coverage import exact_coverage
     from smoothcert.noise import Gaussian
 
     plan = build_plan(
@@ -47,13 +47,13 @@ def command(
         alpha=alpha,
         grid=grid,
     )
-    found = coverage(plan, Gaussian(sigma))
+    found = exact_coverage(plan, Gaussian(sigma))
     if json:
         print_json(asdict(found) | {"valid": found.valid})
         return
     verdict = "keeps its alpha" if found.valid else "does NOT keep its alpha"
     print_table(
-        f"Exact failure probability: {plan}",
+        f"Exact failure probability\n{plan}",
         ["case", "failure", "of alpha"],
         [
             [f"class fixed in advance, worst p = {found.worst_p:.4f}", *_shown(found.worst_failure, alpha)],
