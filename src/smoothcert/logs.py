@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,12 +35,12 @@ class Log:
 
     @property
     def abstained(self) -> NDArray[np.bool_]:
-        return self.prediction == ABSTAINED
+        return np.asarray(self.prediction == ABSTAINED)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
         """Recomputed from label and prediction; the log's own column is not trusted."""
-        return (self.label == self.prediction) & ~self.abstained
+        return np.asarray((self.label == self.prediction) & ~self.abstained)
 
     def __len__(self) -> int:
         return len(self.id)
@@ -56,16 +55,16 @@ def read_log(path: str | Path) -> Log:
         raise InvalidInput(f"cannot read the log {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not a text file; a log is tab-separated text") from None
-    rows = list(csv.DictReader(text.splitlines(), delimiter="\t"))
     header = text.split("\n", 1)[0].strip().split("\t")
     if missing := [c for c in COLUMNS[:4] if c not in header]:
         raise InvalidInput(
             f"{path} is not a certification log: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}"
         )
+    rows = [dict(zip(header, line.split("\t"), strict=False)) for line in text.splitlines()[1:] if line.strip()]
     if not rows:
         raise InvalidInput(f"{path} is empty: it has a header but no rows")
     parsed = []
-    for number, row in enumerate(rows, start=2):
+    for number, row in enumerate(rows, start=1):
         try:
             radius = float(row["radius"])
             if not (0 <= radius < np.inf):
@@ -80,8 +79,8 @@ def read_log(path: str | Path) -> Log:
                     _seconds(row.get("time")),
                 )
             )
-        except (TypeError, ValueError):
-            raise InvalidInput(f"{path}, line {number}: not a row of a certification log: {dict(row)}") from None
+        except (KeyError, ValueError):
+            raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
     columns = [np.array(c) for c in zip(*parsed, strict=True)]
     return Log(path.stem, *columns)
 
@@ -97,8 +96,9 @@ def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.i
     if np.any(excess > 1e-9):
         worst = int(np.argmax(excess))
         raise InvalidInput(
-            f"{log.name}: radius {log.radius[worst]:g} of input {log.id[worst]} cannot come from {noise} with {samples} "
-            f"samples at alpha {alpha:g}, which prove at most {all_votes:.4f}; {_what_fits(log, noise, samples, alpha)}"
+            f"{log.name}: radius {log.radius[worst]:g} of input {log.id[worst]} cannot come from {noise} with "
+            f"{samples} samples at alpha {alpha:g}, which prove at most {all_votes:.4f}; "
+            f"{_what_fits(log, noise, samples, alpha)}"
         )
     reaching = count_for_bound(noise.probability(log.radius), samples, alpha=alpha)
     below = np.maximum(reaching - 1, 0)
@@ -110,20 +110,17 @@ def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.i
 
 
 def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
-    largest = float(np.max(log.radius))
-    slack = float(log.slack[np.argmax(log.radius)])
-
-    def saturates(noise: Noise, samples: int, alpha: float) -> bool:
-        return abs(float(noise.radius(lower_bound(samples, samples, alpha=alpha))) - largest) <= slack + 1e-9
-
-    fits = [f"alpha {a:g}" for a in _COMMON_ALPHA if saturates(noise, samples, a)]
-    fits += [f"samples {n}" for n in _COMMON_SAMPLES if saturates(noise, n, alpha)]
-    fits += [f"sigma {s:g}" for s in _COMMON_SIGMA if saturates(Gaussian(s), samples, alpha)]
-    return (
-        f"its largest radius {largest:g} fits {' or '.join(fits)}"
-        if fits
-        else "no common alpha, samples or sigma fits it"
-    )
+    """Which usual value of one setting gives the log's largest radius to unanimous votes, or at least allows it."""
+    largest, slack = float(np.max(log.radius)), float(log.slack[np.argmax(log.radius)])
+    settings = [(f"alpha {a:g}", noise, samples, a) for a in _COMMON_ALPHA]
+    settings += [(f"samples {n}", noise, n, alpha) for n in _COMMON_SAMPLES]
+    settings += [(f"sigma {s:g}", Gaussian(s), samples, alpha) for s in _COMMON_SIGMA]
+    spare = {name: float(noise.radius(lower_bound(n, n, alpha=a))) - largest + slack for name, noise, n, a in settings}
+    exact = [name for name, room in spare.items() if 0 <= room <= 2 * slack]
+    if exact:
+        return f"its largest radius {largest:g} is what {' or '.join(exact)} would give"
+    allowed = [name for name, room in spare.items() if room > 0]
+    return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
 
 
 def _slack(text: str) -> float:

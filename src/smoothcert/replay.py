@@ -7,13 +7,13 @@ binomial draws. The radius at the full ceiling continues the same draws, so that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check, metrics
 from smoothcert.bounds import lower_bound
+from smoothcert.errors import InvalidInput
 from smoothcert.logs import Log, votes
 from smoothcert.noise import Noise
 from smoothcert.plans.base import PilotPlan
@@ -56,7 +56,7 @@ def replay(
     plan: PilotPlan,
     *,
     noise: Noise,
-    log_samples: int | None = None,
+    log_samples: int = 100_000,
     log_alpha: float | None = None,
     abstained_p: float = 0.49,
     radii: list[float] | None = None,
@@ -65,17 +65,28 @@ def replay(
 ) -> Replay:
     """Simulate `plan` on the inputs of `log`.
 
-    `log_samples` and `log_alpha` are those the log was made with (100,000 and the plan's alpha if not given).
+    `log_samples` and `log_alpha` are those the log was made with (if not given, the alpha is taken to be the plan's).
     """
+    alpha = plan.alpha if log_alpha is None else log_alpha
+    p = probabilities(log, noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
+    return simulate(p, log.correct, plan, noise=noise, radii=radii, repetitions=repetitions, seed=seed)
+
+
+def simulate(
+    p: ArrayLike,
+    correct: ArrayLike,
+    plan: PilotPlan,
+    *,
+    noise: Noise,
+    radii: list[float] | None = None,
+    repetitions: int = 20,
+    seed: int = 0,
+) -> Replay:
+    """Simulate `plan` on inputs whose top class has probability `p` and is `correct` or not."""
+    p, correct = _check.probabilities("p", p), np.asarray(correct, bool)
     _check.whole("repetitions", repetitions, least=1)
+    _check.whole("seed", seed)
     plan.check(noise)
-    p = probabilities(
-        log,
-        noise=noise,
-        samples=log_samples or 100_000,
-        alpha=log_alpha or plan.alpha,
-        abstained_p=abstained_p,
-    )
     rng = np.random.default_rng(seed)
     pilot = rng.binomial(plan.pilot, p, size=(repetitions, len(p)))
     drawn = plan.after_pilot(pilot, noise)
@@ -83,27 +94,34 @@ def replay(
     counted = drawn + before
     count = rng.binomial(drawn, p) + (pilot if before else 0)
     cost = plan.pilot + float(np.mean(drawn))
-    full = count + rng.binomial(np.maximum(plan.samples - counted, 0), p)
+    full = count + rng.binomial(plan.samples - counted, p)
 
-    # Fixed sampling that costs as much; where the pilot is counted twice it is not paid twice either.
+    # Fixed sampling that costs as much: its pilot is paid like the plan's.
     n = max(round(cost) - (plan.pilot - before), 1)
     fixed = rng.binomial(n, p, size=pilot.shape)
-    full_of_fixed = fixed + rng.binomial(max(plan.samples - n, 0), p, size=pilot.shape)
+    full_of_fixed = fixed + rng.binomial(plan.samples - n, p, size=pilot.shape)
 
-    def radius(count: NDArray[np.int64], samples: Any) -> Array:
-        bound = lower_bound(np.minimum(count, samples), np.maximum(samples, 1), alpha=plan.alpha)
-        return np.maximum(noise.radius(bound), 0)
+    def radius(count: NDArray[np.int64], samples: ArrayLike) -> Array:
+        bound = lower_bound(count, np.maximum(samples, 1), alpha=plan.alpha)  # 0 of 0 votes prove as little as 0 of 1
+        return np.asarray(np.maximum(noise.radius(bound), 0))
 
-    reference = radius(full, np.maximum(plan.samples, counted))
+    reference = radius(full, plan.samples)
     outcomes = [
         (cost, radius(count, counted), reference),
-        (cost, radius(fixed, n), radius(full_of_fixed, max(plan.samples, n))),
+        (cost, radius(fixed, n), radius(full_of_fixed, plan.samples)),
         (plan.samples + plan.pilot - before, reference, reference),
     ]
     largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
-    radii = metrics.default_radii(largest) if radii is None else radii
-    summaries = [_summary(c, r, full, log.correct, radii) for c, r, full in outcomes]
-    return Replay(len(log), repetitions, *summaries)
+    radii = metrics.default_radii(largest) if radii is None else _checked(radii)
+    summaries = [_summary(c, r, full, correct, radii) for c, r, full in outcomes]
+    return Replay(p.size, repetitions, *summaries)
+
+
+def _checked(radii: list[float]) -> list[float]:
+    for radius in radii:
+        if not 0 <= radius < np.inf:
+            raise InvalidInput(f"radii must be finite numbers of at least 0, got {radius}")
+    return radii
 
 
 def _summary(cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float]) -> Outcome:

@@ -31,6 +31,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Show how many samples an input needs, given the probability p of its top class."""
+    from smoothcert.metrics import round_down
     from smoothcert.noise import Gaussian
     from smoothcert.sample_map import SampleMap
 
@@ -42,11 +43,11 @@ def command(
         return
     rows = []
     for q, n in zip(p, needed, strict=True):
-        full = max(float(psi.radius(samples, q)), 0)
-        kept = max(float(psi.radius(n, q)), 0) if n else 0
-        rows.append([f"{q:g}", f"{n:,}", f"{n / samples:.1%}", f"{kept:.4f}", f"{full:.4f}"])
+        kept, full = (round_down(max(float(psi.radius(k, q)), 0), 4) if k else "0" for k in (n, samples))
+        rows.append([f"{q:g}", f"{n:,}", f"{n / samples:.1%}", kept, full])
     print_table(
-        f"Samples that keep the radius within {decline:g} ({kind}) of {samples:,} samples: sigma {sigma:g}, alpha {alpha:g}",
+        f"Samples that keep the radius within {decline:g} ({kind}) of the one at {samples:,} samples\n"
+        f"sigma {sigma:g}, alpha {alpha:g}",
         ["p", "samples", "share", "radius", "radius at ceiling"],
         rows,
     )

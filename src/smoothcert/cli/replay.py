@@ -80,19 +80,14 @@ def command(
             | {"ceiling": {"samples": result.ceiling.samples} | _plain(result.ceiling)}
         )
         return
-    rows = [("ceiling", result.ceiling), (plan.name, result.plan), ("fixed, same cost", result.fixed)]
+    outcomes = [result.ceiling, result.plan, result.fixed]
+    figures = ["average samples", "saved", "ACR", "MAD", "abstained"]
+    figures += [f"certified at {r:g}" for r in result.plan.certified_accuracy]
+    shown = [_shown(outcome, result.ceiling.samples) for outcome in outcomes]
     print_table(
-        f"{log.name}: {result.inputs} inputs, {repetitions} repetitions, {plan}",
-        [
-            "sampling",
-            "avg samples",
-            "MAD",
-            "ACR",
-            "abstained",
-            *(f"CA {r:g}" for r in result.plan.certified_accuracy),
-        ],
-        [[name, *_shown(outcome)] for name, outcome in rows],
-        caption=f"{1 - result.plan.samples / result.ceiling.samples:.0%} of the samples saved against the ceiling.",
+        f"{log.name}: {result.inputs} inputs, {repetitions} repetitions\n{plan}",
+        ["", "ceiling", plan.name, "fixed, same cost"],
+        [list(row) for row in zip(figures, *shown, strict=True)],
     )
 
 
@@ -105,12 +100,12 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _shown(outcome: Outcome) -> list[str]:
-    accuracy = [f"{100 * share:.1f}" for share in outcome.certified_accuracy.values()]
+def _shown(outcome: Outcome, ceiling: float) -> list[str]:
     return [
         f"{outcome.samples:,.0f}",
-        f"{outcome.mad:.3f}",
+        f"{1 - outcome.samples / ceiling:.1%}",
         f"{outcome.acr:.3f}",
+        f"{outcome.mad:.3f}",
         f"{outcome.abstained:.1%}",
-        *accuracy,
+        *(f"{share:.1%}" for share in outcome.certified_accuracy.values()),
     ]
