@@ -12,6 +12,7 @@ from smoothcert._version import __version__
 if TYPE_CHECKING:
     from smoothcert.certificate import Certificate as Certificate
     from smoothcert.certificate import conclude as conclude
+    from smoothcert.certifying import certify as certify
     from smoothcert.coverage import Coverage as Coverage
     from smoothcert.coverage import exact_coverage as exact_coverage
     from smoothcert.errors import InvalidInput as InvalidInput
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
     from smoothcert.plans import InputSpecific as InputSpecific
     from smoothcert.plans import Look as Look
     from smoothcert.plans import Plan as Plan
+    from smoothcert.runs.run import Run as Run
+    from smoothcert.runs.run import open_run as open_run
     from smoothcert.sample_map import SampleMap as SampleMap
+    from smoothcert.smoothed import Prediction as Prediction
+    from smoothcert.smoothed import Smoothed as Smoothed
 
 _HOME = {
     "Certificate": "certificate",
     "conclude": "certificate",
+    "certify": "certifying",
     "Coverage": "coverage",
     "exact_coverage": "coverage",
     "InvalidInput": "errors",
@@ -39,7 +45,11 @@ _HOME = {
     "InputSpecific": "plans",
     "Look": "plans",
     "Plan": "plans",
+    "Run": "runs.run",
+    "open_run": "runs.run",
     "SampleMap": "sample_map",
+    "Prediction": "smoothed",
+    "Smoothed": "smoothed",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -6,10 +6,11 @@ Commands import what they need when they run, so that `--help` and the commands 
 from __future__ import annotations
 
 import sys
+import warnings
 
 import typer
 
-from smoothcert.cli import coverage, export, map, replay, report, table, train
+from smoothcert.cli import audit, certify, coverage, demo, export, map, replay, report, table, train
 from smoothcert.errors import SmoothcertError
 
 app = typer.Typer(
@@ -19,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (map, coverage, replay, table, report, export, train):
+for module in (demo, certify, audit, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 
@@ -37,11 +38,13 @@ def _version(
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
     command = typer.main.get_command(app)
+    warnings.showwarning = _warn
     try:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:
         sys.exit(_fail(str(error)))
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
+        print("smoothcert: interrupted; what was committed is safe, and the same command resumes", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         if message := getattr(error, "format_message", None):  # what the parser says of unknown or missing options
@@ -53,3 +56,7 @@ def main() -> None:
 def _fail(message: str) -> int:
     print(f"smoothcert: {message}", file=sys.stderr)
     return 2
+
+
+def _warn(message: Warning | str, *where: object, **more: object) -> None:
+    print(f"smoothcert: warning: {message}", file=sys.stderr)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from smoothcert.plans import PilotPlan
+    from smoothcert.progress import Progress
 
 Sigma = Annotated[float, typer.Option("--sigma", help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")]
 Samples = Annotated[int, typer.Option("--samples", help="The ceiling: the sample size whose radius is the reference.")]
@@ -31,6 +36,33 @@ Method = Annotated[
     Literal["input-specific", "fixed"],
     typer.Option("--method", help="Input-specific sampling, or the same for all."),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="fashion-cnn, cifar-resnet20, cifar-resnet110, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE "
+        "or package.module:factory. May be left out where --weights tell it.",
+    ),
+]
+Weights = Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")]
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help="fashion-mnist, cifar10:DIR, imagenet:DIR, hf:NAME, an .npz file or a folder of images.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Key of the noise: the same seed draws the same noise.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N, mps. Default: the fastest there is.")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"],
+    typer.Option("--dtype", help="Number format of the classifier. Default: bfloat16 on CUDA, else float32."),
+]
+Batch = Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: chosen by measuring.")]
+Compile = Annotated[
+    Literal["auto", "none", "default", "max"],
+    typer.Option("--compile", help="Compile the classifier. Default: on CUDA; max tunes for minutes."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -39,12 +71,12 @@ def build_plan(
     *,
     samples: int,
     decline: float,
-    kind: str,
+    kind: Kind,
     pilot: int | None,
-    pilot_use: str,
+    pilot_use: PilotUse,
     alpha: float,
-    grid: str | None,
-) -> Any:
+    grid: Grid,
+) -> PilotPlan:
     """The plan that the options describe."""
     from smoothcert import _check
     from smoothcert.plans import Fixed, InputSpecific
@@ -65,6 +97,13 @@ def numbers(name: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(f"{name} must be numbers separated by commas, got {text!r}") from None
+
+
+def progress_here() -> Progress:
+    """A live bar on a terminal, plain lines elsewhere."""
+    from smoothcert.progress import LiveProgress, PlainProgress
+
+    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
 
 
 def print_json(result: dict[str, Any]) -> None:

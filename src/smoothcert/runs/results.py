@@ -118,6 +118,11 @@ class Results:
         return (self.prediction == self.label) & ~self.abstained
 
     @property
+    def wrong(self) -> NDArray[np.bool_]:
+        """Certified for a class that is not the label; an input without a label is neither correct nor wrong."""
+        return ~self.correct & ~self.abstained & (self.label != NONE)
+
+    @property
     def p(self) -> NDArray[np.float64]:
         """The share of votes for the class among the counted samples; NaN where it is unknown."""
         return np.divide(self.count, self.counted, out=np.full(len(self), np.nan), where=self.counted > 0)
@@ -150,7 +155,7 @@ class Results:
         """The share of forward passes saved against spending the plan's ceiling on every input."""
         if not isinstance(self.plan, PilotPlan) or self.average_samples is None:
             return None
-        return metrics.samples_saved(self.samples, self.plan.samples + self.plan.pilot - self.plan.counted_before())
+        return metrics.samples_saved(self.samples, self.plan.ceiling_cost)
 
     @property
     def total_seconds(self) -> float:
@@ -168,9 +173,10 @@ class Results:
 
 
 def _drawn_on(results: Results) -> tuple[Any, ...] | None:
-    keys = ("model", "data", "seed")
-    known = tuple(results.manifest.get(key) for key in keys)
-    return None if None in known else known
+    if "seed" not in results.manifest:
+        return None
+    keys = ("model", "weights_hash", "data_hash", "seed", "device", "dtype")
+    return tuple(results.manifest.get(key) for key in keys)
 
 
 def _lengths(columns: Mapping[str, NDArray[Any]]) -> str:

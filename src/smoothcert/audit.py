@@ -1,0 +1,145 @@
+"""Check a run as a stranger would: every radius by another route than the one it came by, some inputs drawn anew."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from smoothcert import _check
+from smoothcert.certificate import Certificate
+from smoothcert.errors import InvalidInput
+from smoothcert.noise import Gaussian, Noise
+from smoothcert.runs.run import Run, open_run
+
+# The binomial tail is summed in double precision from logarithms of factorials, which are good to about 1e-10.
+_ROUNDING = 1e-8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A certificate that does not hold, and why."""
+
+    id: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    checked: int
+    redrawn: int
+    findings: tuple[Finding, ...]
+
+
+def audit(
+    folder: str | Path,
+    *,
+    redraw: int = 5,
+    model: str | None = None,
+    weights: str | Path | None = None,
+    data: str | None = None,
+    seed: int | None = None,
+) -> Audit:
+    """Check all certificates of a run against their votes, and `redraw` randomly chosen ones against new draws.
+
+    Model, weights and data are those of the manifest unless given; `seed` chooses the inputs to draw again.
+    """
+    run = open_run(folder)
+    certificates = list(run.certificates())
+    findings = [Finding(c.id, reason) for c in certificates if (reason := fault(c))]
+    chosen = random.Random(seed).sample(certificates, min(_check.whole("redraw", redraw), len(certificates)))
+    if chosen:
+        findings += _draw_again(run, chosen, model=model, weights=weights, data=data)
+    return Audit(len(certificates), len(chosen), tuple(sorted(findings, key=lambda f: f.id)))
+
+
+def fault(certificate: Certificate) -> str | None:
+    """What is wrong with a certificate, judged from its votes alone; None if it holds.
+
+    The bound is not computed again but tested: a radius is proved if so many votes would have been a surprise (a tail
+    of at most alpha) for any smaller probability. The tail is summed term by term.
+    """
+    c = certificate
+    for i in range(len(c.looks) + 1):
+        drawn = c.looks[i].samples if i < len(c.looks) else 0
+        if (wanted := c.plan.more(c.looks[:i], c.noise)) != drawn:
+            return f"the plan asks for {wanted} samples at look {i + 1}, {drawn} were drawn"
+    tally = c.plan.tally(c.looks)
+    if (tally.count, tally.samples) != (c.count, c.counted):
+        return f"its looks hold {tally.count} of {tally.samples} counted votes, it states {c.count} of {c.counted}"
+    if c.abstained:
+        if c.radius != 0:
+            return f"it abstains with radius {c.radius}"
+        return "it abstains though its votes prove a majority" if _proves(c, 1e-6) else None
+    if c.prediction != tally.prediction:
+        return f"its votes are for class {tally.prediction}, it states {c.prediction}"
+    if not _proves(c, c.radius):
+        return f"its votes do not prove the radius {c.radius}"
+    return f"its votes prove more than the radius {c.radius}" if _proves(c, c.radius + 1e-6) else None
+
+
+def _proves(c: Certificate, radius: float) -> bool:
+    p = _probability(c.noise, radius)
+    return c.counted > 0 and _tail(c.count, c.counted, p) <= c.plan.alpha * (1 + _ROUNDING)
+
+
+def _probability(noise: Noise, radius: float) -> float:
+    if not isinstance(noise, Gaussian):
+        return float(noise.probability(radius))
+    return 0.5 * math.erfc(-radius / noise.sigma / math.sqrt(2))
+
+
+def _tail(count: int, samples: int, p: float) -> float:
+    """P(at least `count` of `samples`), as the sum of its terms."""
+    if count == 0:
+        return 1.0
+    log_ways = math.lgamma(samples + 1) - math.lgamma(count + 1) - math.lgamma(samples - count + 1)
+    term = math.exp(log_ways + count * math.log(p) + (samples - count) * math.log1p(-p))
+    terms = [term]
+    for k in range(count, samples):
+        term *= (samples - k) / (k + 1) * (p / (1 - p))
+        terms.append(term)
+        if term < 1e-17 * terms[0]:
+            break
+    return math.fsum(terms)
+
+
+def _draw_again(
+    run: Run, chosen: Sequence[Certificate], *, model: str | None, weights: str | Path | None, data: str | None
+) -> list[Finding]:
+    from smoothcert.classifiers import load_classifier
+    from smoothcert.datasets import load_dataset
+    from smoothcert.executors import Job, LocalExecutor
+    from smoothcert.sampler.runtime import Runtime
+
+    m = run.manifest
+    noise, plan = chosen[0].noise, chosen[0].plan
+    assert isinstance(noise, Gaussian)
+    try:
+        classifier = load_classifier(
+            model or m["model"], weights=weights or m["weights"], classes=m["classes"], sigma=noise.sigma
+        )
+        dataset = load_dataset(data or m["data"])
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"cannot draw again: {error}; say where model and data are with --model, --weights and --data, or check "
+            "the votes alone with --redraw 0"
+        ) from None
+    for what, recorded, found in (
+        ("weights", m["weights_hash"], classifier.weights_hash),
+        ("data", m["data_hash"], dataset.fingerprint),
+    ):
+        if recorded != found:
+            raise InvalidInput(f"cannot draw again: these are not the {what} that {run.path} was made with")
+    runtime = Runtime.resolve(m["device"], m["dtype"], m["compiled"], m["batch"])
+    job = Job(classifier, dataset, noise, plan, runtime, m["seed"])
+    recorded_looks = {c.id: c.looks for c in chosen}
+    with LocalExecutor() as executor:
+        executor.start(job, lambda message: None)
+        return [
+            Finding(c.id, "drawing it again gave other votes")
+            for c in executor.certify(sorted(recorded_looks))
+            if c.looks != recorded_looks[c.id]
+        ]

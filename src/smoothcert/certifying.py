@@ -1,0 +1,160 @@
+"""`certify`: the main job. A model and inputs in, a folder of certificates out; the same call again resumes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from smoothcert import _check
+from smoothcert.classifiers import Classifier, load_classifier
+from smoothcert.classifiers.wrap import as_classifier
+from smoothcert.datasets import Dataset, load_dataset, select_ids
+from smoothcert.datasets.wrap import as_dataset
+from smoothcert.errors import InvalidInput
+from smoothcert.executors import Executor, Job, LocalExecutor
+from smoothcert.noise import Gaussian
+from smoothcert.plans import InputSpecific, Plan
+from smoothcert.plans.base import describe
+from smoothcert.progress import Progress
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import check_same, circumstances, compact_ids
+from smoothcert.runs.run import Run, open_run
+from smoothcert.sampler.runtime import Runtime
+
+
+def certify(
+    model: str | Classifier | Callable[[Tensor], Tensor] | None,
+    data: str | Dataset | Sequence[Any],
+    *,
+    noise: Gaussian,
+    out: str | Path,
+    plan: Plan | None = None,
+    ids: str | Sequence[int] | None = None,
+    skip: int | None = None,
+    limit: int | None = None,
+    weights: str | Path | None = None,
+    classes: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch: int | str = "auto",
+    compile: str = "auto",
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Certify `data` and keep the certificates in the folder `out`; the same call again resumes.
+
+    `model` is a name as on the command line (None if `weights` tell it), a module, or a function from a float batch to
+    logits or labels; `data` a name, or anything that gives (input, label) by number. All inputs are certified, or those
+    that `ids`, `skip` and `limit` choose. Without a plan, input-specific sampling with its defaults.
+    """
+    dataset = load_dataset(data) if isinstance(data, str) else as_dataset(data)
+    if model is None or isinstance(model, str):
+        model = load_classifier(model, weights=weights, classes=classes, sigma=noise.sigma)
+    classifier = as_classifier(model, classes=classes, example=dataset[0][0])
+    job = Job(
+        classifier=classifier,
+        dataset=dataset,
+        noise=noise,
+        plan=plan or InputSpecific(),
+        runtime=Runtime.resolve(device, dtype, compile, batch),
+        seed=_check.whole("seed", seed),
+    )
+    job.plan.check(noise)
+    if classifier.trained_sigma is not None and abs(classifier.trained_sigma - noise.sigma) > 1e-6:
+        warnings.warn(
+            f"{classifier.name} was trained with noise {classifier.trained_sigma:g} and is certified with sigma "
+            f"{noise.sigma:g}; radii are true, but often small",
+            stacklevel=2,
+        )
+    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+    folder = Path(out)
+    progress = progress or Progress()
+    with _exclusive(folder), Journal(folder, write=True) as journal:
+        identity = _identity(job, chosen) | ({"data": data} if isinstance(data, str) else {})
+        if recorded := journal.read_manifest():
+            check_same(recorded, identity, folder)
+        else:
+            about = {"weights": None if weights is None else str(weights), "circumstances": circumstances()}
+            journal.write_manifest(identity | about | {"started": _now(), "forwarded": 0})
+        done = journal.ids()
+        todo = [id for id in chosen if id not in done]
+        progress.begin(open_run(folder), total=len(chosen))
+        if todo:
+            _run(job, todo, journal, recorded, executor or LocalExecutor(), progress)
+    run = open_run(folder)
+    progress.end(run)
+    return run
+
+
+def _run(
+    job: Job, ids: list[int], journal: Journal, recorded: dict[str, Any], executor: Executor, progress: Progress
+) -> None:
+    if not job.runtime.batch:  # what was measured once stays: the batch is part of the classifier as run
+        job = replace(job, runtime=replace(job.runtime, batch=recorded.get("batch", 0)))
+    forwarded = recorded.get("forwarded", 0)
+    with executor:
+        runtime = executor.start(job, progress.say)
+        settled = {"batch": runtime.batch, "compiled": runtime.compile}
+        if "batch" in recorded and settled != {key: recorded.get(key) for key in settled}:
+            raise InvalidInput(
+                f"the run was begun with batch {recorded['batch']}, compiled: {recorded['compiled']}, and would go on "
+                f"with batch {runtime.batch}, compiled: {runtime.compile}; choose another --out"
+            )
+        journal.write_manifest(settled)
+        try:
+            start = time.perf_counter()
+            for certificate in executor.certify(ids):
+                now = time.perf_counter()
+                certificate = replace(certificate, seconds=now - start)
+                start = now
+                journal.add(certificate)
+                progress.update(certificate, executor.status())
+        finally:
+            journal.write_manifest({"forwarded": forwarded + executor.status().forwarded, "finished": _now()})
+
+
+def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
+    classifier, dataset, runtime = job.classifier, job.dataset, job.runtime
+    return {
+        "model": classifier.name,
+        "weights_hash": classifier.weights_hash,
+        "classes": classifier.classes,
+        "data": dataset.name,
+        "data_hash": dataset.fingerprint,
+        "ids": compact_ids(ids),
+        "noise": describe(job.noise),
+        "plan": describe(job.plan),
+        "seed": job.seed,
+        "device": runtime.torch_device.type,
+        "dtype": runtime.dtype,
+        "compile": runtime.compile,
+    }
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """The folder is this process's alone; the lock goes with the process, however that ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise InvalidInput(
+            f"{folder} is in use: another process is certifying into it; wait for it or stop it"
+        ) from None
+    except OSError as error:
+        raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another --out") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

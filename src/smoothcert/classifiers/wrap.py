@@ -1,0 +1,43 @@
+"""A module or function of the caller's as a classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.classifiers.base import Classifier, state_hash
+from smoothcert.errors import InvalidInput
+
+
+def as_classifier(
+    model: Classifier | Callable[[Tensor], Tensor], *, classes: int | None, example: Tensor
+) -> Classifier:
+    """`model` itself if it is a classifier already; the number of classes is read off its logits for `example`."""
+    if isinstance(model, Classifier):
+        return model
+    if not callable(model):
+        raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
+    return Classifier(
+        module=model,
+        classes=_count_classes(model, example) if classes is None else classes,
+        name=_name(model),
+        input_shape=tuple(example.shape),
+        weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
+    )
+
+
+def _count_classes(model: Callable[[Tensor], Tensor], example: Tensor) -> int:
+    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    with torch.inference_mode():
+        output = model(example[None] if parameter is None else example[None].to(parameter))
+    if output.ndim != 2:
+        raise InvalidInput("the model returns labels, so it cannot tell how many classes there are: give classes=")
+    return int(output.shape[1])
+
+
+def _name(model: Any) -> str:
+    source = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
+    return f"{source.__module__}:{source.__qualname__}"

@@ -1,0 +1,36 @@
+"""`smoothcert audit`: check a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli.options import Json, Weights, print_json
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    redraw: Annotated[int, typer.Option(help="How many randomly chosen inputs to draw again.")] = 5,
+    model: Annotated[str | None, typer.Option(help="Where the model is now. Default: as in the manifest.")] = None,
+    weights: Weights = None,
+    data: Annotated[str | None, typer.Option(help="Where the data is now. Default: as in the manifest.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Which inputs are drawn again. Default: others each time.")] = None,
+    json: Json = False,
+) -> None:
+    """Derive every radius anew from its votes, and draw some inputs again. Exit code 1 if anything does not hold."""
+    from dataclasses import asdict
+
+    from smoothcert.audit import audit
+
+    found = audit(run, redraw=redraw, model=model, weights=weights, data=data, seed=seed)
+    if json:
+        print_json(asdict(found) | {"holds": not found.findings})
+    else:
+        for finding in found.findings:
+            print(f"input {finding.id}: {finding.reason}")
+        verdict = f"{len(found.findings)} do NOT hold" if found.findings else "all hold"
+        print(f"{run}: {found.checked} certificates checked, {found.redrawn} drawn again: {verdict}")
+    if found.findings:
+        raise typer.Exit(1)

@@ -1,0 +1,81 @@
+"""`smoothcert certify`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli.options import (
+    Alpha,
+    Batch,
+    Compile,
+    Data,
+    Decline,
+    Device,
+    Dtype,
+    Grid,
+    Kind,
+    Method,
+    Model,
+    Pilot,
+    PilotUse,
+    Samples,
+    Seed,
+    Sigma,
+    Weights,
+    build_plan,
+    progress_here,
+)
+
+
+def command(
+    data: Data,
+    sigma: Sigma,
+    out: Annotated[Path, typer.Option("--out", help="The run's folder. The same command on it resumes.")],
+    model: Model = None,
+    weights: Weights = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes, where the model does not tell.")] = None,
+    samples: Samples = 100_000,
+    method: Method = "input-specific",
+    decline: Decline = 0.05,
+    kind: Kind = "absolute",
+    pilot: Pilot = None,
+    pilot_use: PilotUse = "fresh",
+    alpha: Alpha = 0.001,
+    grid: Grid = None,
+    skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most so many inputs.")] = None,
+    ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    batch: Batch = "auto",
+    compile: Compile = "auto",
+) -> None:
+    """Certify inputs and keep the certificates in a folder. Run it again to resume."""
+    plan = build_plan(
+        method, samples=samples, decline=decline, kind=kind, pilot=pilot, pilot_use=pilot_use, alpha=alpha, grid=grid
+    )
+    from smoothcert.certifying import certify
+    from smoothcert.noise import Gaussian
+
+    certify(
+        model,
+        data,
+        noise=Gaussian(sigma),
+        plan=plan,
+        out=out,
+        ids=ids,
+        skip=skip,
+        limit=limit,
+        weights=weights,
+        classes=classes,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        batch=batch,
+        compile=compile,
+        progress=progress_here(),
+    )

@@ -1,0 +1,169 @@
+"""What a run tells while it goes on: nothing, plain lines, or a live bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from smoothcert.certificate import Certificate
+from smoothcert.executors.base import Status
+from smoothcert.metrics import round_down
+from smoothcert.plans.base import PilotPlan
+from smoothcert.runs.run import Run
+
+
+class Progress:
+    """Says nothing, and is the base of those that do."""
+
+    def begin(self, run: Run, *, total: int) -> None:
+        """`run` as it stands on disk; `total` inputs were asked for."""
+
+    def say(self, message: str) -> None:
+        """What happens before the first sample: measuring, compiling."""
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        """One more certificate is on disk."""
+
+    def end(self, run: Run) -> None:
+        """Everything is on disk."""
+
+
+class Pace:
+    """The figures behind a progress display."""
+
+    def __init__(self, run: Run, total: int) -> None:
+        self.total = total
+        self.done = len(run)
+        self.spent = int(run.samples.sum())
+        self._fixed = run.plan.ceiling_cost if isinstance(run.plan, PilotPlan) else 0
+        self._radii = float((run.radius * run.correct).sum())
+        self._start: float | None = None
+        self._spent_now = 0
+        self._done_before = len(run)
+        self._status = Status()
+
+    def begin(self) -> None:
+        self._start = self._start or time.perf_counter()
+
+    def add(self, certificate: Certificate, status: Status) -> None:
+        self.done += 1
+        self.spent += certificate.samples
+        self._spent_now += certificate.samples
+        self._radii += certificate.radius * certificate.correct
+        self._status = status
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start if self._start else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of this process, those of open inputs included."""
+        return self._status.counted / self.seconds if self.seconds else 0.0
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds left: what open inputs are known to want, and the average of that for those not yet begun."""
+        if not self.rate or not self._status.opened:
+            return None
+        average = self._status.committed / self._status.opened
+        unopened = self.total - self._done_before - self._status.opened
+        return (self._status.committed - self._status.counted + unopened * average) / self.rate
+
+    @property
+    def acr(self) -> float:
+        return self._radii / self.done if self.done else 0.0
+
+    @property
+    def saved(self) -> float:
+        """Share of samples saved against fixed sampling at the ceiling."""
+        return 1 - self.spent / (self.done * self._fixed) if self.done and self._fixed else 0.0
+
+    def line(self) -> str:
+        eta = "" if self.eta is None else f", {clock(self.eta)} left"
+        return f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved, ACR {round_down(self.acr)}{eta}"
+
+
+class PlainProgress(Progress):
+    """A line now and then, for logs and pipes."""
+
+    def __init__(self, *, every: float = 30.0) -> None:
+        self._every = every
+        self._last = time.perf_counter()
+
+    def begin(self, run: Run, *, total: int) -> None:
+        self._pace = Pace(run, total)
+        if 0 < len(run) < total:
+            self.say(f"resuming: {len(run)} of {total} inputs are done")
+        self._complete = len(run) == total
+
+    def say(self, message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        self._pace.begin()
+        self._pace.add(certificate, status)
+        if time.perf_counter() - self._last >= self._every:
+            self._last = time.perf_counter()
+            self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
+
+    def end(self, run: Run) -> None:
+        self.say(summary(run, resumed=self._complete))
+
+
+class LiveProgress(PlainProgress):
+    """A bar on the terminal."""
+
+    def begin(self, run: Run, *, total: int) -> None:
+        self._bar = Bar(
+            TextColumn("certifying"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[line]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=total, completed=len(run), line="")
+        super().begin(run, total=total)
+        if not self._complete:
+            self._bar.start()
+
+    def say(self, message: str) -> None:
+        self._bar.console.print(message, highlight=False)
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        self._pace.begin()
+        self._pace.add(certificate, status)
+        self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
+
+    def end(self, run: Run) -> None:
+        self._bar.stop()
+        super().end(run)
+
+
+def summary(run: Run, *, resumed: bool) -> str:
+    """What a run found, in a sentence or two."""
+    padding = 1 - run.samples.sum() / run.manifest["forwarded"] if run.manifest.get("forwarded") else 0.0
+    missing = int(run.missing.sum())
+    return (
+        (f"{run.path} is complete already: " if resumed else f"{run.path}: ")
+        + f"{len(run)} inputs, {int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
+        + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, ACR {round_down(run.acr)}, "
+        + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
+        + (f"; {missing:,} outputs were not finite and counted for no class" if missing else "")
+    )
+
+
+def clock(seconds: float) -> str:
+    """A duration for people.
+
+    >>> clock(75), clock(4000)
+    ('1:15', '1:06:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,107 @@
+"""The file that keeps a run: certificates and manifest in one SQLite database.
+
+Every certificate is a transaction of its own, flushed to the disk before the next: whatever ends the process, what was
+committed stays. Readers may look while a run is going on.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from smoothcert.certificate import Certificate
+from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.noise import Noise
+from smoothcert.plans.base import Look, Plan
+
+FILE = "journal.sqlite"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS certificates (
+    id INTEGER PRIMARY KEY,
+    label INTEGER,
+    prediction INTEGER,
+    radius REAL NOT NULL,
+    count INTEGER NOT NULL,
+    counted INTEGER NOT NULL,
+    looks TEXT NOT NULL,
+    seconds REAL NOT NULL
+);
+"""
+
+
+class Journal:
+    """The journal in a run's folder; use as a context manager."""
+
+    def __init__(self, folder: Path, *, write: bool = False) -> None:
+        self.path = folder / FILE
+        if not write and not self.path.is_file():
+            raise InvalidInput(f"{folder} is not a run: it has no {FILE}")
+        with self._errors("open"):
+            mode = "rwc" if write else "ro"
+            self._db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
+            if write:
+                # WAL lets readers in; FULL flushes every commit, so that even a power cut loses none.
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.executescript(_SCHEMA)
+            self._db.execute("SELECT 1 FROM manifest, certificates LIMIT 1")
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._db.close()
+
+    def add(self, certificate: Certificate) -> None:
+        looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
+        c = certificate
+        row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, json.dumps(looks), c.seconds)
+        with self._errors("write to"):
+            self._db.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def ids(self) -> set[int]:
+        with self._errors("read"):
+            return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
+
+    def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
+        """All certificates in the order of their ids."""
+        with self._errors("read"):
+            rows = self._db.execute("SELECT * FROM certificates ORDER BY id").fetchall()
+        for id, label, prediction, radius, count, counted, looks, seconds in rows:
+            votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
+            yield Certificate(id, label, prediction, radius, count, counted, votes, plan, noise, seconds)
+
+    def read_manifest(self) -> dict[str, Any]:
+        with self._errors("read"):
+            return {key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM manifest")}
+
+    def write_manifest(self, entries: dict[str, Any]) -> None:
+        """Add or replace entries, all or none."""
+        rows = [(key, json.dumps(value)) for key, value in entries.items()]
+        with self._errors("write to"), self._transaction():
+            self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    @contextmanager
+    def _errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise SmoothcertError(
+                f"cannot {action} {self.path}: {error}; what was committed is safe, and the same command resumes"
+            ) from error

@@ -1,0 +1,69 @@
+"""What a run is: the settings that make two runs the same, and the circumstances worth knowing."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+from smoothcert._version import __version__
+from smoothcert.errors import InvalidInput
+
+IDENTITY = (
+    "model",
+    "weights_hash",
+    "classes",
+    "data",
+    "data_hash",
+    "ids",
+    "noise",
+    "plan",
+    "seed",
+    "device",
+    "dtype",
+    "compile",
+)
+"""Settings that must agree for a run to be continued. The batch size is taken over from the manifest."""
+
+
+def circumstances() -> dict[str, Any]:
+    """Versions and machine, for the record."""
+    versions = {name: version(name) for name in ("torch", "numpy", "scipy")}
+    return {"smoothcert": __version__, "python": platform.python_version(), "platform": platform.platform()} | versions
+
+
+def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: object) -> None:
+    """Refuse to mix two configurations in one folder, naming every field that differs."""
+    differing = [
+        f"{field} (there {_shown(recorded.get(field))}, now {_shown(wanted[field])})"
+        for field in IDENTITY
+        if recorded.get(field) != wanted[field]
+    ]
+    if differing:
+        raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
+
+
+def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:
+    """Evenly spaced ids as first, last and step; a manifest of 50,000 inputs stays readable."""
+    if len(ids) > 2 and len({b - a for a, b in pairwise(ids)}) == 1:
+        return {"first": ids[0], "last": ids[-1], "step": ids[1] - ids[0]}
+    return list(ids)
+
+
+def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
+    """The inverse of `compact_ids`.
+
+    >>> expand_ids(compact_ids([0, 20, 40, 60]))
+    [0, 20, 40, 60]
+    """
+    if isinstance(ids, Mapping):
+        step = ids["step"]
+        return list(range(ids["first"], ids["last"] + (1 if step > 0 else -1), step))
+    return list(ids)
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

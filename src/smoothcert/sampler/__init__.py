@@ -1,0 +1,1 @@
+"""From requests to votes: keyed noise, packing, and the work on the device."""

@@ -1,0 +1,227 @@
+"""How a classifier is run: device, number format, compilation, batch size.
+
+All of this is part of the base classifier that a certificate speaks of, so it is resolved once, recorded, and the
+same for every batch of a run.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+
+Compile = Literal["none", "default", "max"]
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {"freezing": True},
+    "max": {"freezing": True, "max_autotune": True, "coordinate_descent_tuning": True},
+}
+_LARGEST_BATCH = 8192
+_LONGEST_BATCH = 0.5  # seconds; a longer one makes progress and read-back coarse
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """`batch` 0 stands for "choose by measuring"."""
+
+    device: str
+    dtype: str
+    compile: Compile
+    batch: int = 0
+
+    @classmethod
+    def resolve(
+        cls, device: str = "auto", dtype: str = "auto", compile: str = "auto", batch: int | str = "auto"
+    ) -> Runtime:
+        """Fill in what is left to smoothcert: the fastest device; on CUDA, compiled bfloat16."""
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        _check_device(device)
+        fast = device.startswith("cuda")
+        dtype = ("bfloat16" if fast else "float32") if dtype == "auto" else dtype
+        compile = ("default" if fast else "none") if compile == "auto" else compile
+        _check.one_of("dtype", dtype, tuple(_DTYPES))
+        return cls(
+            device,
+            dtype,
+            _check.one_of("compile", compile, ("none", *_COMPILE_OPTIONS)),
+            0 if batch == "auto" else _check.whole("batch", _number(batch), least=1),
+        )
+
+    @property
+    def torch_device(self) -> torch.device:
+        return torch.device(self.device)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return _DTYPES[self.dtype]
+
+    def memory_format(self, shape: tuple[int, ...]) -> torch.memory_format:
+        return torch.channels_last if len(shape) == 3 and self.device != "mps" else torch.contiguous_format
+
+
+class Voting(nn.Module):
+    """A classifier that answers with a class per row; `classes` stands for "no vote" (an output that is not finite)."""
+
+    def __init__(self, module: Callable[[Tensor], Tensor], classes: int) -> None:
+        super().__init__()
+        self.module = module
+        self.classes = classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.module(x)
+        if output.ndim == 1:
+            return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
+        return torch.where(output.isfinite().all(1), output.argmax(1), self.classes)
+
+
+def prepare(
+    module: Callable[[Tensor], Tensor],
+    classes: int,
+    shape: tuple[int, ...],
+    runtime: Runtime,
+    say: Callable[[str], None] = lambda message: None,
+) -> tuple[Callable[[Tensor], Tensor], Runtime]:
+    """The classifier as it will be run, and the runtime with its batch size settled."""
+    if isinstance(module, nn.Module):  # the caller's stays as it is
+        module = copy.deepcopy(module).to(runtime.torch_device, runtime.torch_dtype)
+        module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
+    voting = Voting(module, classes)
+    with torch.inference_mode():
+        check_classifier(voting, shape, runtime)
+        if not runtime.batch:
+            say("choosing the batch size")
+            runtime = replace(runtime, batch=_best_batch(voting, shape, runtime))
+        if runtime.compile == "none":
+            _fits(voting, shape, runtime)
+            return voting, runtime
+        say(f"compiling ({runtime.compile}); the next run will find it cached")
+        compiled = torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[runtime.compile])
+        try:
+            compiled(blank(shape, runtime))
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            warnings.warn(f"compilation failed, the classifier runs uncompiled: {reason}", stacklevel=2)
+            return voting, replace(runtime, compile="none")
+    return compiled, runtime
+
+
+def check_classifier(voting: Voting, shape: tuple[int, ...], runtime: Runtime, rows: int = 8) -> None:
+    """Refuse a classifier of the wrong shape, or whose answer for an input is not a function of that input."""
+    module, classes = voting.module, voting.classes
+    if isinstance(module, nn.Module):
+        for part in module.modules():
+            if part.training and isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
+                raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
+    x = blank(shape, runtime, rows)
+    x += torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
+    try:
+        output = module(x)
+    except (RuntimeError, TypeError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InvalidInput(f"the model fails on a {runtime.dtype} batch of shape {tuple(x.shape)}: {first}") from error
+    if not isinstance(output, Tensor):
+        raise InvalidInput(f"the model must return a tensor of logits or labels, got {type(output).__name__}")
+    labels = output.ndim == 1 and not output.is_floating_point()
+    if not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes):
+        raise InvalidInput(
+            f"the model must return logits of shape {(rows, classes)} or integer labels of shape {(rows,)} for "
+            f"{rows} inputs and {classes} classes, got {output.dtype} of shape {tuple(output.shape)}"
+        )
+    # The same inputs again, then among other companions: dropout shows in the first, batch statistics in the second.
+    other = torch.cat([x[: rows // 2], x[rows // 2 :].flip(-1)])
+    if not (_close(output, module(x)) and _close(output[: rows // 2], module(other)[: rows // 2])):
+        raise InvalidInput(
+            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first"
+        )
+
+
+def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
+    """An all-zero batch as the classifier will see it."""
+    x = torch.zeros((rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype)
+    return x.to(memory_format=runtime.memory_format(shape))
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    """Equal up to rounding: other companions may choose another kernel, but not another answer."""
+    if not a.is_floating_point():
+        return bool(torch.equal(a, b))
+    a, b = a.float(), b.float()
+    return bool(torch.allclose(a, b, rtol=0.05, atol=0.05 * float(a.nan_to_num(0, 0, 0).abs().max()), equal_nan=True))
+
+
+def _best_batch(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> int:
+    """Double the batch while that makes a row cheaper by 3% and it fits."""
+    best, fastest = 0, float("inf")
+    size = 64
+    while size <= _LARGEST_BATCH:
+        try:
+            x = blank(shape, runtime, size)
+            per_row = min(_seconds(voting, x) for _ in range(3)) / size
+        except torch.OutOfMemoryError:
+            break
+        if per_row > 0.97 * fastest and size > 256:
+            break
+        if per_row < fastest:
+            best, fastest = size, per_row
+        if per_row * size * 2 > _LONGEST_BATCH:
+            break
+        size *= 2
+    if not best:
+        raise InvalidInput(f"not even a batch of 64 fits into the memory of {runtime.device}; give a smaller --batch")
+    return best
+
+
+def _seconds(voting: Voting, x: Tensor) -> float:
+    synchronize(x.device)
+    start = time.perf_counter()
+    voting(x)
+    synchronize(x.device)
+    return time.perf_counter() - start
+
+
+def _fits(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> None:
+    try:
+        voting(blank(shape, runtime))
+    except torch.OutOfMemoryError:
+        raise InvalidInput(
+            f"a batch of {runtime.batch} does not fit into the memory of {runtime.device}; use --batch auto or a "
+            f"smaller one, such as {max(runtime.batch // 2, 1)}"
+        ) from None
+
+
+def _number(text: int | str) -> int | str:
+    return int(text) if isinstance(text, str) and text.isdecimal() else text
+
+
+def _check_device(device: str) -> None:
+    try:
+        kind = torch.device(device)
+    except RuntimeError:
+        raise InvalidInput(f"unknown device {device!r}: give auto, cpu, cuda, cuda:N or mps") from None
+    available = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (kind.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not available.get(kind.type, False):
+        raise InvalidInput(
+            f"device {device!r} is not available here; there is {', '.join(k for k, v in available.items() if v)}"
+        )

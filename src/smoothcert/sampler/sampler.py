@@ -1,0 +1,92 @@
+"""Turns requests ("n more samples of this input") into votes."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+from torch import Tensor
+
+from smoothcert.plans.base import Look
+from smoothcert.sampler.packing import Packer, Segment
+from smoothcert.sampler.voting import Reading, Voter
+
+
+class Sampler:
+    """A window of open inputs whose requests share batches.
+
+    Call `open` while there are `free` slots, `request` samples, and `advance` until the votes come back. The device
+    is never waited for while there is a full batch to give it.
+    """
+
+    def __init__(self, voter: Voter) -> None:
+        self.voter = voter
+        self.forwarded = 0
+        """Rows that went through the classifier, padding included."""
+        self.counted = 0
+        """Rows among them that were somebody's sample."""
+        self._packer = Packer(len(voter.noisy))
+        self._free = list(reversed(range(len(voter.inputs) - 1)))
+        self._open: dict[int, _Open] = {}
+        self._readings: deque[Reading] = deque()
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def waiting(self) -> int:
+        """Samples requested and not yet given to the device."""
+        return self._packer.rows
+
+    def open(self, id: int, x: Tensor) -> int:
+        slot = self._free.pop()
+        self._open[slot] = _Open(id)
+        self.voter.load(slot, x)
+        return slot
+
+    def request(self, slot: int, samples: int) -> None:
+        state = self._open[slot]
+        self._packer.add(Segment(slot, state.id, state.drawn, samples))
+        state.requested = samples
+        state.drawn += samples
+
+    def close(self, slot: int) -> None:
+        del self._open[slot]
+        self._free.append(slot)
+
+    @torch.inference_mode()
+    def advance(self) -> list[tuple[int, Look]]:
+        """Give the device its next batch and collect the requests that are complete.
+
+        A batch that is not full waits for votes on their way, since those may bring more requests to fill it.
+        """
+        full = self._packer.rows >= self._packer.size
+        if full or (self._packer.rows and not self._readings):
+            batch = self._packer.take()
+            self.forwarded += self._packer.size
+            self.counted += batch.rows
+            if reading := self.voter.run(batch):
+                self._readings.append(reading)
+        elif self._readings:
+            return self._collect(self._readings.popleft())
+        completed = []
+        while self._readings and self._readings[0].ready():
+            completed += self._collect(self._readings.popleft())
+        return completed
+
+    def _collect(self, reading: Reading) -> list[tuple[int, Look]]:
+        looks = []
+        for slot, counts in reading.wait():
+            votes = {int(c): int(counts[c]) for c in counts[:-1].nonzero()[0]}
+            looks.append((slot, Look(self._open[slot].requested, votes)))
+        return looks
+
+
+class _Open:
+    """What the sampler knows of an open input."""
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        self.drawn = 0
+        self.requested = 0

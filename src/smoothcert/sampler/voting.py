@@ -1,0 +1,115 @@
+"""The device's part: noisy batch, forward pass, argmax and counting, without waiting for the device once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothcert.noise import Gaussian
+from smoothcert.sampler.packing import Batch
+from smoothcert.sampler.streams import stream_for
+
+# Batches that the host may be ahead of the device.
+_AHEAD = 4
+
+
+class Voter:
+    """Counts votes of noisy inputs that lie in slots on the device.
+
+    `classify` takes a batch of exactly `batch` noisy inputs and returns a class per row, `classes` standing for "no
+    vote". One slot more than asked for takes the rows that only fill up a batch.
+    """
+
+    def __init__(
+        self,
+        classify: Callable[[Tensor], Tensor],
+        *,
+        noise: Gaussian,
+        shape: tuple[int, ...],
+        classes: int,
+        slots: int,
+        batch: int,
+        seed: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        memory_format: torch.memory_format = torch.contiguous_format,
+    ) -> None:
+        self.classify = classify
+        self.sigma = noise.sigma
+        self.stream = stream_for(device, seed)
+        self.device = device
+        self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
+        self.noisy = torch.empty((batch, *shape), device=device, dtype=dtype).to(memory_format=memory_format)
+        self.counts = torch.zeros((slots + 1, classes + 1), device=device, dtype=torch.int64)
+        self.ones = torch.ones(batch, device=device, dtype=torch.int64)
+        self._stages = cycle([_Stage(batch, device) for _ in range(_AHEAD)])
+
+    def load(self, slot: int, x: Tensor) -> None:
+        self.inputs[slot].copy_(x)
+
+    def run(self, batch: Batch) -> Reading | None:
+        """Queue a batch on the device; a reading if requests end in it."""
+        rows = (stage := next(self._stages)).send(batch, padding=len(self.inputs) - 1)
+        self.stream.write(self.noisy, self.inputs, self.sigma, batch.segments, rows)
+        votes = rows[0] * self.counts.shape[1] + self.classify(self.noisy)
+        self.counts.view(-1).scatter_add_(0, votes, self.ones)
+        counts = None
+        if batch.completed:
+            slots = rows[3, : len(batch.completed)]
+            counts = self.counts[slots].to("cpu", non_blocking=True)
+            self.counts.index_fill_(0, slots.long(), 0)  # the next request starts at zero
+        done = stage.finish()
+        return None if counts is None else Reading(batch.completed, counts, done)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Votes of completed requests on their way to the host."""
+
+    slots: list[int]
+    counts: Tensor
+    done: torch.cuda.Event | None
+
+    def ready(self) -> bool:
+        return self.done is None or bool(self.done.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> list[tuple[int, NDArray[np.int64]]]:
+        if self.done is not None:
+            self.done.synchronize()
+        return list(zip(self.slots, self.counts.numpy(), strict=True))
+
+
+class _Stage:
+    """Host memory from which one batch's bookkeeping goes to the device; free again when that batch is done."""
+
+    def __init__(self, batch: int, device: torch.device) -> None:
+        self.device = device
+        self.rows = torch.empty((4, batch), dtype=torch.int32, pin_memory=device.type == "cuda")
+        self.done: torch.cuda.Event | None = None
+
+    def send(self, batch: Batch, *, padding: int) -> Tensor:
+        """Slot, id and sample of every row, then the slots whose requests end."""
+        if self.done is not None:
+            self.done.synchronize()
+        rows = self.rows.numpy()
+        segments, filled = batch.segments, batch.rows
+        counts = [segment.count for segment in segments]
+        starts = np.cumsum([0, *counts[:-1]])
+        rows[0, :filled] = np.repeat([segment.slot for segment in segments], counts)
+        rows[1, :filled] = np.repeat([segment.id for segment in segments], counts)
+        rows[2, :filled] = np.arange(filled) + np.repeat([s.first for s in segments] - starts, counts)
+        rows[:, filled:] = padding
+        rows[3, : len(batch.completed)] = batch.completed
+        return self.rows.to(self.device, non_blocking=True)
+
+    def finish(self) -> torch.cuda.Event | None:
+        if self.device.type == "cuda":
+            self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.done.record()
+        return self.done
