@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smoothcert import _check, metrics
 from smoothcert.noise import Noise
@@ -49,6 +49,13 @@ class Row:
         }
 
 
+class Cell(NamedTuple):
+    """A value as printed, and whether it is the best of its column."""
+
+    text: str
+    best: bool
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows over the same radii, to be rendered in one of `FORMATS`."""
@@ -66,10 +73,17 @@ class Table:
             return json.dumps(self.plain(), indent=2, allow_nan=False)
         if format == "csv":
             return self._csv()
-        cells = [[_shown(c.text(row), self._is_best(c, row), format) for c in self._columns] for row in self.rows]
-        return {"terminal": _terminal, "markdown": _markdown, "latex": _latex}[format](
-            [column.title for column in self._columns], cells
-        )
+        cells = [[_shown(cell, format) for cell in row] for row in self.cells]
+        return {"terminal": _terminal, "markdown": _markdown, "latex": _latex}[format](self.titles, cells)
+
+    @property
+    def titles(self) -> list[str]:
+        return [column.title for column in self._columns]
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """What is printed, row by row."""
+        return [[Cell(c.text(row), self._is_best(c, row)) for c in self._columns] for row in self.rows]
 
     @property
     def _columns(self) -> list[_Column]:
@@ -127,13 +141,15 @@ def method(plan: Plan | None) -> str:
     """A plan in a few words.
 
     >>> method(InputSpecific(100_000, decline=0.05))
-    'input-specific, 100,000 - 0.05'
+    'input-specific 100,000, decline 0.05'
     """
+    if plan is None:
+        return "-"
+    words = f"{plan.name} {plan.samples:,}"
     if isinstance(plan, InputSpecific):
-        kept = f"- {plan.decline:g}" if plan.kind == "absolute" else f"- {100 * plan.decline:g}%"
-        reused = ", pilot reused" if plan.pilot_use == "reuse" else ""
-        return f"input-specific, {plan.samples:,} {kept}{reused}"
-    return "-" if plan is None else f"{plan.name}, {plan.samples:,}"
+        words += f", decline {plan.decline:g}" if plan.kind == "absolute" else f", decline {100 * plan.decline:g}%"
+        words += ", pilot reused" if plan.pilot_use == "reuse" else ""
+    return words
 
 
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
@@ -188,14 +204,14 @@ _COLUMNS = (
 )
 
 
-def _shown(text: str, best: bool, format: str) -> str:
+def _shown(cell: Cell, format: str) -> str:
     if format == "latex":
-        return rf"\textbf{{{_tex(text)}}}" if best else _tex(text)
-    if format == "markdown":
-        text = html.escape(text, quote=False).replace("|", r"\|")
-        return f"**{text}**" if best else text
-    text = text.replace("[", r"\[")
-    return f"[bold]{text}*[/]" if best else text
+        text, mark = _tex(cell.text), r"\textbf{{{}}}"
+    elif format == "markdown":
+        text, mark = html.escape(cell.text, quote=False).replace("|", r"\|"), "**{}**"
+    else:
+        text, mark = cell.text.replace("[", r"\["), "[bold]{}*[/]"
+    return mark.format(text) if cell.best else text
 
 
 def _terminal(titles: list[str], cells: list[list[str]]) -> str:

@@ -1,0 +1,50 @@
+"""`smoothcert report`: one HTML page, or figures for a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smoothcert.cli.options import numbers
+from smoothcert.cli.table import Radii, Reference, Runs
+
+
+def command(
+    runs: Runs,
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
+    reference: Reference = None,
+    radii: Radii = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="Where the pictures come from, as for certify. Default: what the runs name."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Also write every figure as PDF, SVG and PNG to this folder.")
+    ] = None,
+) -> None:
+    """Write one self-contained page about runs, to read offline or to send to a colleague."""
+    from smoothcert.report import write_report
+    from smoothcert.runs.formats import read_results
+
+    results = [read_results(run) for run in runs]
+    page = write_report(
+        results,
+        out,
+        reference=None if reference is None else read_results(reference),
+        radii=None if radii is None else numbers("--radii", radii),
+        dataset=None if data is None else _load(data),
+    )
+    print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
+    if figures is not None:
+        from smoothcert.figures import save_figures
+
+        for path in save_figures(results, figures):
+            print(path)
+
+
+def _load(data: str) -> Any:
+    from smoothcert.datasets import load_dataset  # loads torch: only where pictures are asked for
+
+    return load_dataset(data)

@@ -1,0 +1,62 @@
+"""Small pictures of the inputs, for the table of certificates."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smoothcert.runs.results import Results
+
+if TYPE_CHECKING:
+    from smoothcert.datasets import Dataset
+
+BUDGET = 1_200_000
+"""Characters that all pictures of a page may take together."""
+_SIDE = 64
+_OF_EACH_KIND = 60
+
+
+def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
+    """Pictures by id as data URIs: first those that the page's filters show first, then others while there is room."""
+    pictures: dict[int, str] = {}
+    room = BUDGET
+    for id in _most_telling(results):
+        if id in pictures or not 0 <= id < len(dataset):
+            continue
+        picture = picture_of(dataset[id][0])
+        if picture is None or len(picture) > room:
+            break
+        pictures[id] = picture
+        room -= len(picture)
+    return pictures
+
+
+def picture_of(x: Any) -> str | None:
+    """An input in [0, 1] of shape (H, W), (1, H, W) or (3, H, W) as a PNG data URI; None if it is no image."""
+    from PIL import Image
+
+    array = np.asarray(x)
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3 or array.shape[0] not in (1, 3) or min(array.shape[1:]) < 4:
+        return None
+    pixels = np.rint(np.clip(np.nan_to_num(array), 0, 1) * 255).astype(np.uint8)
+    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    image.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _most_telling(results: Sequence[Results]) -> Iterable[int]:
+    for r in results:
+        by_radius = r.id[np.argsort(r.radius, kind="stable")]
+        certified = by_radius[np.isin(by_radius, r.id[r.correct])]
+        for kind in (certified[::-1], certified, r.id[r.abstained], r.id[r.wrong]):
+            yield from kind[:_OF_EACH_KIND].tolist()
+    for r in results:
+        yield from r.id.tolist()
