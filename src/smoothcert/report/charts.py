@@ -313,7 +313,7 @@ def _histogram(
 
 def _between(edges: np.ndarray[Any, Any], part: float, x: Spec) -> np.ndarray[Any, Any]:
     low, high = edges[:-1], edges[1:]
-    return low * (high / low) ** part if x["scale"].get("type") == "log" else low + (high - low) * part
+    return np.asarray(low * (high / low) ** part if x["scale"].get("type") == "log" else low + (high - low) * part)
 
 
 def _spec(results: Sequence[Results], rows: list[Spec], description: str, layers: list[Spec]) -> Spec:

@@ -111,21 +111,21 @@ class Results:
 
     @property
     def abstained(self) -> NDArray[np.bool_]:
-        return self.prediction == NONE
+        return np.asarray(self.prediction == NONE)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        return (self.prediction == self.label) & ~self.abstained
+        return np.asarray((self.prediction == self.label) & ~self.abstained)
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
         """Certified for a class that is not the label; an input without a label is neither correct nor wrong."""
-        return ~self.correct & ~self.abstained & (self.label != NONE)
+        return np.asarray(~self.correct & ~self.abstained & (self.label != NONE))
 
     @property
     def p(self) -> NDArray[np.float64]:
         """The share of votes for the class among the counted samples; NaN where it is unknown."""
-        return np.divide(self.count, self.counted, out=np.full(len(self), np.nan), where=self.counted > 0)
+        return np.where(self.counted > 0, self.count / np.maximum(self.counted, 1), np.nan)
 
     @property
     def acr(self) -> float:
