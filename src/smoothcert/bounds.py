@@ -51,8 +51,8 @@ def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     bound = np.where(np.isfinite(exact), exact, 1.0)
     step = np.finfo(float).eps
     while np.any(over := (a > 0) & ~(betainc(voted, b, bound) <= alpha * (1 - _TAIL_MARGIN))):
-        bound = np.where(over, bound * (1 - min(step, 0.5)), bound)
-        step *= 2
+        bound = np.where(over, bound * (1 - step), bound)
+        step = min(2 * step, 0.5)
     return bound[()]
 
 

@@ -103,8 +103,11 @@ class SampleTable:
 
     def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
         p = np.asarray(p, float)
-        if not np.all((p >= self.p[0]) & (p <= self.p[-1])):
-            raise InvalidInput(f"p must lie on the table, between {self.p[0]:g} and {self.p[-1]:g}")
+        outside = ~((p >= self.p[0]) & (p <= self.p[-1]))
+        if np.any(outside):
+            raise InvalidInput(
+                f"p must lie on the table, between {self.p[0]:g} and {self.p[-1]:g}, got {p[outside].flat[0]:g}"
+            )
         right = np.searchsorted(self.p, p, side="left")
         left = np.searchsorted(self.p, p, side="right") - 1
         return np.maximum(self.needed[left], self.needed[right])

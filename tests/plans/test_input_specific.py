@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from smoothcert import Gaussian, InputSpecific, Look
+from smoothcert.bounds import interval
+from smoothcert.errors import InvalidInput
+
+NOISE = Gaussian(0.5)
+
+
+@pytest.mark.parametrize("kind", ["absolute", "relative"])
+def test_an_input_gets_the_larger_value_of_the_map_at_the_ends_of_its_interval(kind):
+    plan = InputSpecific(10_000, kind=kind, decline=0.05)
+    counts = np.arange(plan.pilot + 1)
+    low, high = interval(counts, plan.pilot, alpha=plan.alpha)
+    psi = plan.sample_map(NOISE)
+    assert plan.after_pilot(counts, NOISE).tolist() == np.maximum(psi(low), psi(high)).tolist()
+
+
+def test_a_reusing_plan_draws_what_the_pilot_has_not_drawn():
+    fresh, reuse = (InputSpecific(100_000, pilot_use=use, grid="exact") for use in ("fresh", "reuse"))
+    counts = np.arange(1_001)
+    planned = fresh.after_pilot(counts, NOISE)
+    assert reuse.after_pilot(counts, NOISE).tolist() == np.maximum(planned - 1_000, 0).tolist()
+
+
+def test_a_plan_below_the_pilot_does_not_shrink_what_was_drawn():
+    """Published code divides the pilot's votes by the smaller planned size: bounds above 1, or NaN."""
+    plan = InputSpecific(100_000, pilot=5_000, decline=0.3, pilot_use="reuse")
+    pilot = Look(5_000, {0: 4_000, 1: 1_000})
+    assert plan.sample_map(NOISE)(0.8) < 5_000
+    assert plan.more([pilot], NOISE) == 0
+    assert plan.tally([pilot]).samples == 5_000
+
+
+def test_the_paper_grid_never_plans_less_than_the_map():
+    counts = np.arange(1_001)
+    paper, exact = (InputSpecific(100_000, grid=grid).after_pilot(counts, NOISE) for grid in ("paper", "exact"))
+    assert np.all(paper >= exact)
+    assert np.any(paper > exact)
+
+
+def test_the_grid_goes_with_the_use_of_the_pilot():
+    assert InputSpecific(1_000).grid == "exact"
+    assert InputSpecific(1_000, pilot_use="reuse").grid == "paper"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"decline": 0}, "decline must be a number above 0, got 0"),
+        ({"decline": 1.0, "kind": "relative"}, "relative decline must be"),
+        ({"kind": "total"}, "kind must be one of"),
+        ({"grid": "fine"}, "grid must be one of exact, paper, got 'fine'"),
+    ],
+)
+def test_bad_settings_are_named(settings, named):
+    with pytest.raises(InvalidInput, match=named):
+        InputSpecific(1_000, **settings)
+
+
+def test_a_decline_that_gives_up_everything_is_an_error_before_the_run():
+    with pytest.raises(InvalidInput, match="gives up every radius"):
+        InputSpecific(1_000, decline=2.0).check(NOISE)

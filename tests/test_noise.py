@@ -1,0 +1,50 @@
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert import Gaussian
+from smoothcert.errors import InvalidInput
+
+sigmas = st.floats(0.01, 10)
+
+
+@given(st.floats(1e-12, 1 - 1e-12), sigmas)
+def test_radius_never_exceeds_the_exact_quantile(p, sigma):
+    radius = mp.mpf(float(Gaussian(sigma).radius(p)))
+    with mp.workdps(40):
+        # Phi is increasing, so the radius is below sigma * Phi^-1(p) exactly if Phi(radius / sigma) is below p.
+        assert mp.ncdf(radius / mp.mpf(sigma)) <= mp.mpf(p)
+        assert radius == 0 or mp.ncdf((radius + abs(radius) * mp.mpf("1e-14")) / mp.mpf(sigma)) > mp.mpf(p)
+
+
+@given(st.floats(0, 6), sigmas)
+def test_probability_is_the_inverse_of_radius(z, sigma):
+    noise = Gaussian(sigma)
+    assert noise.radius(noise.probability(sigma * z)) == pytest.approx(sigma * z, rel=1e-6, abs=1e-12)
+
+
+@given(st.lists(st.floats(0.001, 0.999), min_size=2), sigmas)
+def test_radius_grows_with_p_and_with_sigma(p, sigma):
+    p = np.unique(np.round(p, 6))
+    assert np.all(np.diff(Gaussian(sigma).radius(p)) > 0)
+    assert np.all(np.abs(Gaussian(2 * sigma).radius(p)) >= np.abs(Gaussian(sigma).radius(p)))
+
+
+def test_the_ends_of_the_scale():
+    assert Gaussian(0.5).radius([0.0, 0.5, 1.0]).tolist() == [-math.inf, 0, math.inf]
+
+
+@pytest.mark.parametrize("sigma", [0, -1, math.nan, math.inf, "wide", None])
+def test_sigma_must_be_positive(sigma):
+    with pytest.raises(InvalidInput, match=f"sigma must be a number above 0, got {sigma!r}"):
+        Gaussian(sigma)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
+def test_p_must_be_a_probability(p):
+    with pytest.raises(InvalidInput, match=f"got {p:g}"):
+        Gaussian(0.5).radius(p)
