@@ -1,0 +1,80 @@
+"""A user's own code, by `module:factory`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from smoothcert.classifiers import load_classifier
+from smoothcert.errors import InvalidInput
+
+
+@pytest.fixture(autouse=True)
+def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "users_models.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def network(): return nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 3))\n"
+        "def function(): return lambda batch: batch.flatten(1).sum(1).long()\n"
+        "def number(): return 7\n"
+        "constant = 7\n"
+    )
+    (tmp_path / "users_broken.py").write_text("import package_that_is_not_there\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("users_models", None)
+
+
+def test_a_module_in_the_current_folder_is_found() -> None:
+    loaded = load_classifier("users_models:network")
+    assert loaded.classes == 3
+    assert loaded.name == "users_models:network"
+    batch = torch.rand(2, 12)
+    assert torch.equal(loaded.module(batch), loaded.module(batch))  # dropout is off
+
+
+def test_it_takes_weights(tmp_path: Path) -> None:
+    state = {"module.2.weight": torch.ones(3, 12), "module.2.bias": torch.arange(3.0)}
+    torch.save({"state_dict": state}, tmp_path / "sigma0.5.pth")
+    loaded = load_classifier("users_models:network", weights="sigma0.5.pth")
+    assert loaded.module(torch.zeros(1, 12)).tolist() == [[0, 1, 2]]
+    assert loaded.trained_sigma == 0.5
+
+
+def test_a_function_needs_its_number_of_classes() -> None:
+    with pytest.raises(InvalidInput, match="give --classes"):
+        load_classifier("users_models:function")
+    loaded = load_classifier("users_models:function", classes=4)
+    assert (loaded.classes, loaded.weights_hash) == (4, None)
+    assert loaded.module(torch.ones(1, 3)).tolist() == [3]
+
+
+def test_a_function_takes_no_weights(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
+    with pytest.raises(InvalidInput, match="cannot take the weights"):
+        load_classifier("users_models:function", weights="w.pth", classes=2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("users_nothing:network", "no such module"),
+        ("users_models.deeper:network", "no such module"),
+        ("users_models:nothing", "has no function 'nothing'"),
+        ("users_models:constant", "has no function 'constant'"),
+        ("users_models:number", "returned a int"),
+    ],
+)
+def test_what_is_wrong_is_said(spec: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_classifier(spec)
+
+
+def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
+    with pytest.raises(ModuleNotFoundError, match="package_that_is_not_there"):
+        load_classifier("users_broken:network")

@@ -1,0 +1,102 @@
+"""What a user types leads to the right source, and every source refuses what it cannot do in one sentence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.classifiers import bundled, load_classifier, state_hash
+from smoothcert.classifiers.architectures import build
+from smoothcert.errors import InvalidInput, MissingExtra
+
+
+def test_untrained_networks_are_the_same_every_time() -> None:
+    first = load_classifier("cifar-resnet20", weights="none")
+    torch.rand(1)
+    assert load_classifier("cifar_resnet20", weights="none").weights_hash == first.weights_hash
+
+
+def test_loading_does_not_disturb_the_callers_random_numbers() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    load_classifier("fashion-cnn", weights="none")
+    assert torch.rand(1) == expected
+
+
+def test_loaded_modules_are_in_evaluation_mode() -> None:
+    module = load_classifier("cifar-resnet20", weights="none").module
+    assert isinstance(module, nn.Module)
+    assert not any(part.training for part in module.modules())
+
+
+def test_bundled_weights_are_those_trained_nearest_to_the_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import save_file
+
+    for sigma in ("0.25", "0.5"):
+        about = {"architecture": "fashion-cnn", "classes": "10", "sigma": sigma}
+        save_file(build("fashion-cnn", classes=10).state_dict(), tmp_path / f"fashion-cnn-{sigma}.safetensors", about)
+    monkeypatch.setattr(bundled, "ASSETS", tmp_path)
+    trained = {sigma: load_classifier("fashion-cnn", sigma=sigma).trained_sigma for sigma in (None, 0.1, 0.25, 0.45, 2)}
+    assert trained == {None: 0.25, 0.1: 0.25, 0.25: 0.25, 0.45: 0.5, 2: 0.5}
+
+
+def test_a_bundled_network_without_weights_asks_for_them() -> None:
+    with pytest.raises(InvalidInput, match="give --weights FILE, or --weights none"):
+        load_classifier("cifar-resnet110")
+
+
+@pytest.mark.parametrize("spec", ["resnet-9000", ":", "torchvision:", ":factory", ""])
+def test_unknown_models_are_refused_with_what_there_is(spec: str) -> None:
+    with pytest.raises(InvalidInput, match=r"fashion-cnn, cifar-resnet20.*onnx:FILE"):
+        load_classifier(spec)
+
+
+def test_weights_without_architecture_need_a_model(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
+    with pytest.raises(InvalidInput, match="do not tell their architecture"):
+        load_classifier(None, weights=tmp_path / "w.pth")
+    with pytest.raises(InvalidInput, match="no model was named"):
+        load_classifier(None)
+
+
+@pytest.mark.parametrize("classes", [1, 0, -3, "ten"])
+def test_too_few_classes_are_refused(classes: int) -> None:
+    with pytest.raises(InvalidInput, match="classes must be"):
+        load_classifier("fashion-cnn", weights="none", classes=classes)
+
+
+def test_the_hash_sees_values_names_and_types() -> None:
+    layer = nn.Linear(2, 2)
+    same, other, renamed = nn.Linear(2, 2), nn.Linear(2, 2), nn.Module()
+    same.load_state_dict(layer.state_dict())
+    renamed.weights, renamed.bias = layer.weight, layer.bias
+    hashes = [
+        state_hash(module) for module in (layer, other, renamed, nn.Linear(2, 2).double(), nn.Linear(2, 2).half())
+    ]
+    assert state_hash(same) == hashes[0]
+    assert len(set(hashes)) == len(hashes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "module", "extra"),
+    [
+        ("torchvision:resnet18", "torchvision", "vision"),
+        ("timm:resnet18", "timm", "vision"),
+        ("hf:some/model", "transformers", "hf"),
+        ("onnx:{tmp}/model.onnx", "onnxruntime", "onnx"),
+    ],
+)
+def test_a_missing_extra_says_the_pip_line(
+    spec: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.onnx").touch()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'smoothcert\[{extra}\]'"):
+        load_classifier(spec.format(tmp=tmp_path))

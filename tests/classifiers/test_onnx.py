@@ -1,0 +1,103 @@
+"""ONNX exports answer as the torch module does, on batches of any size."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.classifiers import load_classifier
+from smoothcert.classifiers.architectures import build
+from smoothcert.errors import InvalidInput
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+def export(module: nn.Module, path: Path, *, batch: int | None, shape: tuple[int, ...] = (1, 28, 28)) -> Path:
+    dynamic = None if batch else ({0: torch.export.Dim("batch", min=1, max=4096)},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own deprecations
+        torch.onnx.export(
+            module.eval(), (torch.rand(batch or 2, *shape),), path, dynamic_shapes=dynamic, dynamo=True, verbose=False
+        )
+    return path
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return build("fashion-cnn", classes=10).eval()
+
+
+@pytest.fixture(scope="module", params=[None, 4], ids=["dynamic", "fixed"])
+def file(request: pytest.FixtureRequest, network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(network, tmp_path_factory.mktemp("onnx") / "cnn-sigma0.25.onnx", batch=request.param)
+
+
+@pytest.mark.parametrize("count", [1, 4, 11])
+def test_votes_agree_with_the_torch_module(file: Path, network: nn.Module, count: int) -> None:
+    loaded = load_classifier(f"onnx:{file}")
+    noisy = torch.rand(count, 1, 28, 28) + 0.25 * torch.randn(count, 1, 28, 28)
+    with torch.inference_mode():
+        logits = loaded.module(noisy)
+        assert torch.equal(logits.argmax(1), network(noisy).argmax(1))
+        torch.testing.assert_close(logits, network(noisy), rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_graph_tells_is_known(file: Path) -> None:
+    loaded = load_classifier(f"onnx:{file}")
+    assert (loaded.classes, loaded.input_shape, loaded.trained_sigma) == (10, (1, 28, 28), 0.25)
+
+
+def test_half_precision_batches_are_taken(file: Path, network: nn.Module) -> None:
+    batch = torch.rand(4, 1, 28, 28).bfloat16()
+    with torch.inference_mode():
+        torch.testing.assert_close(
+            load_classifier(f"onnx:{file}").module(batch), network(batch.float()), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_copy_for_another_process_opens_its_own_session(file: Path) -> None:
+    module = load_classifier(f"onnx:{file}").module
+    batch = torch.rand(4, 1, 28, 28)
+    assert torch.equal(pickle.loads(pickle.dumps(module))(batch), module(batch))
+
+
+def test_other_weights_have_another_hash(file: Path, tmp_path: Path) -> None:
+    other = export(build("fashion-cnn", classes=10), tmp_path / "other.onnx", batch=None)
+    hashes = [load_classifier(f"onnx:{path}").weights_hash for path in (file, file, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_labels_need_the_number_of_classes(tmp_path: Path) -> None:
+    class Labels(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.argmax(1)
+
+    path = export(Labels(), tmp_path / "labels.onnx", batch=None, shape=(5,))
+    with pytest.raises(InvalidInput, match="give --classes"):
+        load_classifier(f"onnx:{path}")
+    assert load_classifier(f"onnx:{path}", classes=5).module(torch.eye(5)).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_mistakes_are_one_sentence(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.onnx").write_text("<html>404</html>")
+    (tmp_path / "cut.onnx").write_bytes(file.read_bytes()[:500])
+    mistakes = {
+        "no ONNX file": {"spec": f"onnx:{tmp_path}/nowhere.onnx"},
+        "cannot be loaded as an ONNX file": {"spec": f"onnx:{tmp_path}/page.onnx"},
+        r"cut\.onnx cannot be loaded": {"spec": f"onnx:{tmp_path}/cut.onnx"},
+        "has 10 classes, not 12": {"spec": f"onnx:{file}", "classes": 12},
+        "has its weights inside": {"spec": f"onnx:{file}", "weights": "none"},
+    }
+    for message, call in mistakes.items():
+        with pytest.raises(InvalidInput, match=message):
+            load_classifier(**call)
+    with pytest.raises(InvalidInput, match=r"takes inputs of shape \(1, 28, 28\), got \(3, 32, 32\)"):
+        load_classifier(f"onnx:{file}").module(torch.rand(4, 3, 32, 32))
