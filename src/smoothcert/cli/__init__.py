@@ -10,7 +10,7 @@ import warnings
 
 import typer
 
-from smoothcert.cli import audit, certify, coverage, demo, export, map, replay, report, table, train
+from smoothcert.cli import audit, bench, certify, coverage, demo, export, map, replay, report, table, train
 from smoothcert.errors import SmoothcertError
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (demo, certify, audit, map, coverage, replay, table, report, export, train):
+for module in (demo, certify, audit, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 

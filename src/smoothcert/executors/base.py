@@ -56,7 +56,7 @@ class Executor(ABC):
     @abstractmethod
     def status(self) -> Status: ...
 
-    def close(self) -> None:  # noqa: B027: an executor without anything to give back need not say so
+    def close(self) -> None:  # noqa: B027 (an executor without anything to give back need not say so)
         """Give everything back."""
 
     def __enter__(self) -> Executor:

@@ -48,7 +48,7 @@ def _noisy_rows(out, inputs, rows, sigma, seed, batch, size, quarter, BLOCK: tl.
     _add(target, source, element + 3 * quarter, z3, sigma, inside & (element + 3 * quarter < size))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _add(target, source, where, z, sigma, mask):  # type: ignore[no-untyped-def]
     noisy = tl.load(source + where, mask=mask) + sigma * z
     tl.store(target + where, noisy.to(target.dtype.element_ty), mask=mask)

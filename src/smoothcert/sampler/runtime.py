@@ -93,10 +93,7 @@ def prepare(
     say: Callable[[str], None] = lambda message: None,
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """The classifier as it will be run, and the runtime with its batch size settled."""
-    if isinstance(module, nn.Module):  # the caller's stays as it is
-        module = copy.deepcopy(module).to(runtime.torch_device, runtime.torch_dtype)
-        module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
-    voting = Voting(module, classes)
+    voting = Voting(place(module, runtime, shape), classes)
     with torch.inference_mode():
         check_classifier(voting, shape, runtime)
         if not runtime.batch:
@@ -114,6 +111,15 @@ def prepare(
             warnings.warn(f"compilation failed, the classifier runs uncompiled: {reason}", stacklevel=2)
             return voting, replace(runtime, compile="none")
     return compiled, runtime
+
+
+def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """The module on its device, in its number format; a copy, so that the caller's stays as it is."""
+    if not isinstance(module, nn.Module):
+        return module
+    module = copy.deepcopy(module).to(runtime.torch_device, runtime.torch_dtype)
+    placed: nn.Module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
+    return placed
 
 
 def check_classifier(voting: Voting, shape: tuple[int, ...], runtime: Runtime, rows: int = 8) -> None:

@@ -55,7 +55,8 @@ class Voter:
 
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; a reading if requests end in it."""
-        rows = (stage := next(self._stages)).send(batch, padding=len(self.inputs) - 1)
+        stage = next(self._stages)
+        rows = stage.send(batch, padding=len(self.inputs) - 1)
         self.stream.write(self.noisy, self.inputs, self.sigma, batch.segments, rows)
         votes = rows[0] * self.counts.shape[1] + self.classify(self.noisy)
         self.counts.view(-1).scatter_add_(0, votes, self.ones)

@@ -1,0 +1,229 @@
+"""How fast this machine samples, measured against its own limit and against the usual loop, in one run.
+
+limit      the classifier alone: same number format, compilation and batch, no noise, no counting
+sampler    end to end, on requests as uneven as input-specific sampling makes them
+published  the loop that people copy: one input at a time, repeat, randn_like, float32, votes counted in Python
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothcert.classifiers.base import Classifier
+from smoothcert.datasets.base import Dataset
+from smoothcert.engine import build_engine
+from smoothcert.errors import InvalidInput
+from smoothcert.noise import Gaussian
+from smoothcert.plans import InputSpecific
+from smoothcert.sampler.packing import Segment
+from smoothcert.sampler.runtime import Runtime, Voting, blank, place, synchronize
+from smoothcert.sampler.sampler import Sampler
+from smoothcert.sampler.voting import Voter
+
+PUBLISHED_BATCHES = (200, 1000)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Rates are samples per second."""
+
+    device: str
+    dtype: str
+    compile: str
+    batch: int
+    forward: float
+    """The limit."""
+    sampler: float
+    published: dict[int, float]
+    """By batch size."""
+    counted_rows: float
+    """Share of forwarded rows that were somebody's sample, the rest being padding."""
+    disagreement: float
+    """Share of votes that differ from float32's on the same noise."""
+    memory: int
+    """Peak bytes: of the device on CUDA, else of the process."""
+    prepare_seconds: float
+    """Choosing the batch and compiling."""
+    first_certificate_seconds: float
+    """From there to the first certificate."""
+
+    @property
+    def of_limit(self) -> float:
+        return self.sampler / self.forward
+
+    def speedup(self, batch: int) -> float:
+        """Over the published loop at this batch size."""
+        return self.sampler / self.published[batch]
+
+
+def bench(
+    classifier: Classifier,
+    *,
+    noise: Gaussian,
+    runtime: Runtime,
+    dataset: Dataset | None = None,
+    seconds: float = 10.0,
+    say: Callable[[str], None] = lambda message: None,
+) -> Bench:
+    """Measure for about `seconds` each. Inputs are those of `dataset`, or random ones of the classifier's shape."""
+    inputs = _inputs(classifier, dataset)
+    shape = tuple(inputs.shape[1:])
+    plan = InputSpecific()
+    if runtime.torch_device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    engine, runtime = build_engine(
+        classifier.module,
+        classes=classifier.classes,
+        shape=shape,
+        noise=noise,
+        plan=plan,
+        runtime=runtime,
+        seed=0,
+        say=say,
+    )
+    prepared = time.perf_counter()
+    next(engine.certify([(0, inputs[0], None)]))
+    first = time.perf_counter()
+    voter = engine.sampler.voter
+    say("timing the classifier alone")
+    forward = _rate(lambda: voter.classify(voter.noisy), runtime, seconds)
+    say("timing the sampler")
+    sampler = Sampler(voter)
+    rate = _sampler_rate(sampler, inputs, noise, plan, round(forward * seconds))
+    memory = _peak_memory(runtime.torch_device)
+    say("comparing with float32")
+    plain = Runtime(runtime.device, "float32", "none", runtime.batch)
+    reference = Voting(place(classifier.module, plain, shape=()), classifier.classes)
+    disagreement = _disagreement(voter, reference, inputs, blank(shape, plain))
+    published = {}
+    for batch in PUBLISHED_BATCHES:
+        say(f"timing the published loop at batch {batch}")
+        published[batch] = _published_rate(reference, inputs, noise.sigma, batch, runtime, seconds)
+    return Bench(
+        device=torch.cuda.get_device_name() if runtime.torch_device.type == "cuda" else runtime.device,
+        dtype=runtime.dtype,
+        compile=runtime.compile,
+        batch=runtime.batch,
+        forward=forward,
+        sampler=rate,
+        published=published,
+        counted_rows=sampler.counted / sampler.forwarded,
+        disagreement=disagreement,
+        memory=memory,
+        prepare_seconds=prepared - start,
+        first_certificate_seconds=first - prepared,
+    )
+
+
+def _inputs(classifier: Classifier, dataset: Dataset | None, count: int = 64) -> Tensor:
+    if dataset is not None:
+        spread = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).astype(int)
+        return torch.stack([dataset[int(i)][0] for i in spread])
+    if classifier.input_shape is None:
+        raise InvalidInput(f"{classifier.name} does not tell the shape of its inputs: give --data")
+    return torch.rand((count, *classifier.input_shape), generator=torch.Generator().manual_seed(0))
+
+
+def _rate(work: Callable[[], object], runtime: Runtime, seconds: float) -> float:
+    """Rows per second of `work`, which takes one batch."""
+    with torch.inference_mode():
+        for _ in range(3):
+            work()
+        synchronize(runtime.torch_device)
+        start = time.perf_counter()
+        rows = 0
+        while (spent := time.perf_counter() - start) < seconds:
+            for _ in range(4):
+                work()
+            rows += 4 * runtime.batch
+            synchronize(runtime.torch_device)
+        return rows / spent
+
+
+def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Gaussian, plan: InputSpecific, budget: int) -> float:
+    """Samples per second over inputs that want very different amounts, until `budget` samples are spent."""
+    wanted = _uneven_requests(plan, noise)
+    source = cycle(range(len(inputs)))
+    looks: dict[int, int] = {}
+    opened = spent = 0
+    synchronize(sampler.voter.device)
+    start = time.perf_counter()
+    while looks or spent < budget:
+        while sampler.free and spent < budget:
+            slot = sampler.open(opened, inputs[next(source)])
+            opened += 1
+            sampler.request(slot, plan.pilot)
+            spent += plan.pilot
+            looks[slot] = next(wanted)
+        for slot, _ in sampler.advance():
+            if more := looks[slot]:
+                sampler.request(slot, more)
+                spent += more
+                looks[slot] = 0
+            else:
+                sampler.close(slot)
+                del looks[slot]
+    synchronize(sampler.voter.device)
+    return spent / (time.perf_counter() - start)
+
+
+def _uneven_requests(plan: InputSpecific, noise: Gaussian) -> Iterator[int]:
+    """What the plan wants of inputs whose p is spread as it is on well-trained models: many at 1, some anywhere."""
+    rng = np.random.default_rng(0)
+    while True:
+        p: NDArray[np.float64] = np.where(rng.random(64) < 0.35, 1.0, 1 - rng.random(64) ** 3 / 2)
+        yield from (int(n) for n in plan.after_pilot(rng.binomial(plan.pilot, p), noise))
+
+
+def _published_rate(
+    voting: Voting, inputs: Tensor, sigma: float, batch: int, runtime: Runtime, seconds: float
+) -> float:
+    device, model, classes = runtime.torch_device, voting.module, voting.classes
+    with torch.no_grad():
+        start, samples, warm = time.perf_counter(), 0, False
+        for x in cycle(inputs):
+            on_device = x.to(device)
+            counts = np.zeros(classes, dtype=int)
+            for _ in range(10):
+                rows = on_device.repeat((batch, *(1 for _ in x.shape)))
+                predictions = model(rows + torch.randn_like(rows) * sigma).argmax(1)
+                for label in predictions.cpu().numpy():
+                    counts[label] += 1
+                if not warm:  # the first batch loads kernels
+                    start, warm = time.perf_counter(), True
+                else:
+                    samples += batch
+            if (spent := time.perf_counter() - start) > seconds:
+                break
+        return samples / spent
+
+
+@torch.inference_mode()
+def _disagreement(voter: Voter, reference: Voting, inputs: Tensor, exact: Tensor) -> float:
+    """Over a batch of every input; `exact` takes the same noisy rows in float32."""
+    batch = len(exact)
+    differing = 0
+    for id, x in enumerate(inputs):
+        voter.load(0, x)
+        rows = torch.zeros((3, batch), dtype=torch.int32, device=voter.device)
+        rows[1], rows[2] = id, torch.arange(batch)
+        for out in (voter.noisy, exact):
+            voter.stream.write(out, voter.inputs, voter.sigma, [Segment(0, id, 0, batch)], rows)
+        differing += int((voter.classify(voter.noisy) != reference(exact)).sum())
+    return differing / (batch * len(inputs))
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

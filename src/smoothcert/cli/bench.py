@@ -1,0 +1,74 @@
+"""`smoothcert bench`: this machine against its own limit."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli.options import (
+    Batch,
+    Compile,
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Sigma,
+    Weights,
+    print_json,
+    print_table,
+)
+
+
+def command(
+    sigma: Sigma,
+    model: Model = None,
+    weights: Weights = None,
+    data: Annotated[str | None, typer.Option("--data", help="Inputs to use. Default: random ones.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    batch: Batch = "auto",
+    compile: Compile = "auto",
+    seconds: Annotated[float, typer.Option(help="How long to time each thing.")] = 10.0,
+    json: Json = False,
+) -> None:
+    """Measure samples per second: the classifier alone, the sampler, and the loop that people copy."""
+    from dataclasses import asdict
+
+    from smoothcert.bench import bench
+    from smoothcert.classifiers import load_classifier
+    from smoothcert.datasets import load_dataset
+    from smoothcert.noise import Gaussian
+    from smoothcert.sampler.runtime import Runtime
+
+    found = bench(
+        load_classifier(model, weights=weights, sigma=sigma),
+        noise=Gaussian(sigma),
+        runtime=Runtime.resolve(device, dtype, compile, batch),
+        dataset=None if data is None else load_dataset(data),
+        seconds=seconds,
+        say=lambda message: print(message, file=sys.stderr, flush=True),
+    )
+    if json:
+        speedups = {str(size): found.speedup(size) for size in found.published}
+        print_json(asdict(found) | {"of_limit": found.of_limit, "speedup": speedups})
+        return
+    rows = [
+        ["classifier alone (the limit)", f"{found.forward:,.0f}", f"{found.sampler / found.forward:.2f}"],
+        *(
+            [f"published loop, float32, batch {size}", f"{rate:,.0f}", f"{found.speedup(size):.2f}"]
+            for size, rate in found.published.items()
+        ),
+        ["sampler, end to end", f"{found.sampler:,.0f}", ""],
+    ]
+    print_table(
+        f"{found.device}, {found.dtype}, compile {found.compile}, batch {found.batch}",
+        ["", "samples/s", "sampler is x times"],
+        rows,
+        caption=(
+            f"{found.counted_rows:.1%} of rows counted; {found.disagreement:.3%} of votes differ from float32's; "
+            f"{found.memory / 2**30:.1f} GiB; prepared in {found.prepare_seconds:.1f} s, first certificate "
+            f"{found.first_certificate_seconds:.1f} s later"
+        ),
+    )
