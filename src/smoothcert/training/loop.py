@@ -156,7 +156,8 @@ class _Run:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """The share of validation inputs that the network gets right, under one draw of noise each."""
+        """The share of validation inputs that the network gets right, under one draw of noise each, always the same."""
+        _seed(self.recipe, self.recipe.epochs + 1)
         self.judge.load_state_dict(self.module.state_dict())
         correct = torch.zeros((), dtype=torch.long, device=self.judged.labels.device)
         for index in torch.split(torch.arange(len(self.judged), device=correct.device), self.recipe.batch):
@@ -179,7 +180,7 @@ def _check_data(recipe: Recipe, held: HeldData, judged: HeldData) -> None:
 
 
 def _seed(recipe: Recipe, stream: int) -> None:
-    """Stream 0 is for the first weights, stream e for epoch e; so an epoch does not depend on how it was reached."""
+    """Stream 0 is for the first weights, e for epoch e, the last for validation: no epoch depends on those before."""
     state = np.random.SeedSequence([recipe.seed, stream]).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0] >> 1))
 

@@ -1,0 +1,21 @@
+import numpy as np
+import pytest
+
+from smoothcert.datasets import ArrayDataset
+
+
+def quadrants(count: int, seed: int) -> ArrayDataset:
+    """Grey images with one brighter quarter, which is the class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, count)
+    images = rng.integers(0, 120, (count, 1, 28, 28))
+    for image, label in zip(images, labels, strict=True):
+        row, column = divmod(label, 2)
+        image[0, 14 * row : 14 * row + 14, 14 * column : 14 * column + 14] += 100
+    return ArrayDataset(images.astype(np.uint8), labels, name="quadrants", class_names=("a", "b", "c", "d"))
+
+
+@pytest.fixture(scope="session")
+def small():
+    """What to train on, what to validate on."""
+    return quadrants(512, 0), quadrants(128, 1)

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.datasets import ArrayDataset
+from smoothcert.errors import InvalidInput
+from smoothcert.training.data import HeldData, augment
+
+CPU = torch.device("cpu")
+
+
+def test_bytes_are_held_as_bytes_and_come_back_exactly():
+    images = np.arange(256, dtype=np.uint8).reshape(4, 1, 8, 8)
+    dataset = ArrayDataset(images, np.arange(4), name="bytes")
+    held = HeldData.hold(dataset, CPU)
+    assert held.inputs.dtype == torch.uint8
+    assert torch.equal(held.batch(torch.tensor([2]))[0], dataset[2][0])
+
+
+def test_floats_that_were_never_bytes_lose_nothing():
+    images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
+    held = HeldData.hold(ArrayDataset(images, np.arange(4), name="floats"), CPU)
+    assert torch.equal(held.batch(torch.arange(4)), torch.from_numpy(images))
+
+
+def test_training_without_labels_is_refused():
+    dataset = ArrayDataset(np.zeros((4, 1, 8, 8), np.uint8), name="nameless")
+    with pytest.raises(InvalidInput, match="nameless has inputs without a label"):
+        HeldData.hold(dataset, CPU)
+
+
+def test_every_augmented_image_is_a_shifted_image_or_its_mirror():
+    torch.manual_seed(0)
+    x = torch.rand(16, 3, 6, 6)
+    padded = torch.nn.functional.pad(x, [4] * 4)
+    views = set()
+    for original, result in zip(padded, augment(x), strict=True):
+        matches = [
+            (down, right, mirrored)
+            for down in range(9)
+            for right in range(9)
+            for mirrored in (False, True)
+            if torch.equal(result, (original[:, down : down + 6, right : right + 6]).flip(2 if mirrored else []))
+        ]
+        assert len(matches) == 1
+        views.add(matches[0])
+    assert len({down for down, _, _ in views}) > 3
+    assert len({right for _, right, _ in views}) > 3
+    assert {mirrored for _, _, mirrored in views} == {False, True}
+
+
+def test_grey_images_and_vectors_are_left_alone():
+    for shape in ((2, 1, 8, 8), (2, 3)):
+        x = torch.rand(shape)
+        assert augment(x) is x

@@ -1,0 +1,160 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.classifiers import load_classifier
+from smoothcert.datasets import ArrayDataset
+from smoothcert.errors import InvalidInput
+from smoothcert.training import Consistency, Gaussian, Macer, Recipe, SmoothAdv, train
+
+METHODS = [
+    Gaussian(0.25),
+    Consistency(0.25, weight=5.0),
+    Macer(0.25, weight=4.0, copies=4),
+    SmoothAdv(0.25, epsilon=0.5, copies=2, steps=2, warmup=2),
+]
+
+
+def recipe(method=METHODS[0], epochs=4, **other):
+    return Recipe("fashion-cnn", method, epochs=epochs, **{"batch": 64, "learning_rate": 0.05} | other)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_after(epochs):
+    def on_epoch(epoch):
+        if epoch.number == epochs:
+            raise Interrupted
+
+    return on_epoch
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_every_method_learns(method, small, tmp_path):
+    epochs = []
+    trained = train(recipe(method, epochs=6), *small, out=tmp_path, device="cpu", on_epoch=epochs.append)
+    assert trained.accuracy == epochs[-1].accuracy > 0.95  # chance is 0.25
+    assert epochs[-1].loss < 0.7 * epochs[0].loss
+    assert [epoch.number for epoch in epochs] == [1, 2, 3, 4, 5, 6]
+
+
+def test_equal_seeds_give_equal_files_and_other_seeds_do_not(small, tmp_path):
+    files = [
+        train(recipe(epochs=2, seed=seed), *small, out=tmp_path / name, device="cpu").weights.read_bytes()
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert files[0] == files[1]
+    assert files[0] != files[2]
+
+
+@pytest.mark.parametrize("method", [METHODS[1], METHODS[3]], ids=lambda method: method.name)
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(method, small, tmp_path):
+    whole = train(recipe(method), *small, out=tmp_path / "whole", device="cpu")
+    for epochs in (1, 3):
+        with pytest.raises(Interrupted):
+            train(recipe(method), *small, out=tmp_path / "broken", device="cpu", on_epoch=interrupt_after(epochs))
+    resumed = train(recipe(method), *small, out=tmp_path / "broken", device="cpu")
+    assert resumed.epochs_now == 1
+    assert resumed.weights.read_bytes() == whole.weights.read_bytes()
+
+
+def test_a_run_cut_off_before_its_weights_were_written_still_gets_them(small, tmp_path):
+    trained = train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    whole = trained.weights.read_bytes()
+    trained.weights.unlink()
+    again = train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    assert again.epochs_now == 0
+    assert again.weights.read_bytes() == whole
+
+
+def test_a_finished_run_is_recognised(small, tmp_path):
+    first = train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    untouched = first.weights.stat().st_mtime_ns
+    again = train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    assert again.epochs_now == 0
+    assert again.accuracy == pytest.approx(first.accuracy, abs=1e-4)  # the file has four digits
+    assert first.weights.stat().st_mtime_ns == untouched
+
+
+def test_other_settings_in_the_same_folder_are_an_error_that_names_them(small, tmp_path):
+    train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    with pytest.raises(InvalidInput, match=r"sigma 0.25, now 0.5, .*weight None, now 3.0") as caught:
+        train(recipe(Consistency(0.5, weight=3.0), epochs=1), *small, out=tmp_path, device="cpu")
+    assert "epochs 1" not in str(caught.value)
+    with pytest.raises(InvalidInput, match="fingerprint"):
+        train(recipe(epochs=1), small[1], small[1], out=tmp_path, device="cpu")
+
+
+def test_weights_say_what_they_are_and_load_without_more_flags(small, tmp_path):
+    trained = train(recipe(epochs=2), *small, out=tmp_path, device="cpu")
+    classifier = load_classifier("fashion-cnn", weights=trained.weights)
+    assert classifier.classes == 4
+    assert classifier.trained_sigma == 0.25
+    images = torch.stack([small[1][index][0] for index in range(64)])
+    right = classifier.module(images).argmax(1) == torch.tensor(small[1].labels[:64])
+    assert right.float().mean() > 0.9
+
+
+def test_training_leaves_the_callers_random_state_alone(small, tmp_path):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_colour_images_train_a_residual_network(tmp_path):
+    rng = np.random.default_rng(0)
+    data = ArrayDataset(rng.integers(0, 256, (32, 3, 32, 32), np.uint8), rng.integers(0, 10, 32), name="colours")
+    steps = []
+    own = Recipe("cifar-resnet20", Consistency.published(0.5), epochs=1, batch=16)
+    trained = train(own, data, data, out=tmp_path, device="cpu", dtype="bfloat16", on_step=steps.append)
+    assert steps == [16, 16]
+    assert load_classifier("cifar-resnet20", weights=trained.weights).trained_sigma == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 1000}, "a batch of 1000 needs as many inputs, the data has 512"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"learning_rate": -1}, "learning_rate must be a number above 0"),
+        ({"schedule": "linear"}, "schedule must be one of cosine, step, onecycle, got 'linear'"),
+        ({"learning_rate": 1e6}, "a learning rate of 1e[+]06 is too high"),
+    ],
+)
+def test_a_bad_recipe_is_one_sentence(change, message, small, tmp_path):
+    with pytest.raises(InvalidInput, match=message):
+        train(recipe(**change), *small, out=tmp_path, device="cpu")
+
+
+def test_data_of_another_shape_is_refused(small, tmp_path):
+    with pytest.raises(InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), the data has \(1, 28"):
+        train(Recipe("cifar-resnet20", Gaussian(0.25), epochs=1), *small, out=tmp_path, device="cpu")
+
+
+def test_a_damaged_checkpoint_is_named(small, tmp_path):
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
+    with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is damaged"):
+        train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+
+
+def test_a_place_that_cannot_be_written_is_named(small, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match="cannot write to"):
+        train(recipe(epochs=1), *small, out=tmp_path / "file" / "run", device="cpu")
+
+
+def test_the_validation_accuracy_is_that_of_the_weights_in_the_file(small, tmp_path):
+    trained = train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    module = load_classifier("fashion-cnn", weights=trained.weights).module
+    images = torch.stack([small[1][index][0] for index in range(128)]).repeat(20, 1, 1, 1)
+    labels = torch.tensor(small[1].labels).repeat(20)
+    torch.manual_seed(3)
+    accuracy = (module(images + 0.25 * torch.randn_like(images)).argmax(1) == labels).float().mean().item()
+    deviation = math.sqrt(max(accuracy * (1 - accuracy), 0.01) / 128)
+    assert trained.accuracy == pytest.approx(accuracy, abs=4 * deviation)

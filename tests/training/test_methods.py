@@ -1,0 +1,142 @@
+"""Loss terms against values worked out by hand."""
+
+import math
+from statistics import NormalDist
+
+import pytest
+import torch
+
+from smoothcert.errors import InvalidInput
+from smoothcert.training import Consistency, Macer, SmoothAdv, method_named
+from smoothcert.training.methods.base import log_mean_probability
+from smoothcert.training.methods.consistency import consistency_loss
+from smoothcert.training.methods.gaussian import natural_loss
+from smoothcert.training.methods.macer import radius_loss
+from smoothcert.training.methods.smoothadv import attack
+
+
+def logits(*copies):
+    """Logits of the probabilities given, as (copies, 1, classes)."""
+    return torch.tensor(copies).log()[:, None]
+
+
+def test_natural_loss_is_the_mean_surprise_over_copies():
+    loss = natural_loss(logits([0.5, 0.5], [0.8, 0.2]), torch.tensor([0]))
+    assert loss.item() == pytest.approx(-(math.log(0.5) + math.log(0.8)) / 2)
+
+
+def test_natural_loss_pairs_each_copy_with_its_own_label():
+    two_inputs = torch.tensor([[[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.2, 0.8]]]).log()  # (copies, batch, classes)
+    loss = natural_loss(two_inputs, torch.tensor([0, 1]))
+    assert loss.item() == pytest.approx(-sum(map(math.log, (0.9, 0.7, 0.6, 0.8))) / 4)
+
+
+def test_consistency_loss_is_divergence_from_the_mean_plus_its_entropy():
+    # F_1 = (.9, .1), F_2 = (.5, .5), mean F = (.7, .3)
+    divergence = (
+        0.7 * math.log(0.7 / 0.9) + 0.3 * math.log(0.3 / 0.1) + 0.7 * math.log(0.7 / 0.5) + 0.3 * math.log(0.3 / 0.5)
+    ) / 2
+    entropy = -0.7 * math.log(0.7) - 0.3 * math.log(0.3)
+    loss = consistency_loss(logits([0.9, 0.1], [0.5, 0.5]), weight=20, entropy_weight=0.5)
+    assert loss.item() == pytest.approx(20 * divergence + 0.5 * entropy, rel=1e-5)
+
+
+def test_consistency_loss_of_equal_and_sure_copies_is_zero():
+    sure = torch.tensor([100.0, 0.0, 0.0]).expand(3, 4, 3)
+    assert consistency_loss(sure, weight=20, entropy_weight=0.5).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_mean_probability_stays_finite_where_a_softmax_underflows():
+    extreme = torch.tensor([[[1000.0, 0.0]], [[0.0, 0.0]]])
+    assert log_mean_probability(extreme)[0].tolist() == pytest.approx([math.log(0.75), math.log(0.25)])
+
+
+def test_radius_loss_is_half_sigma_times_what_is_missing_to_the_hinge():
+    # mean over copies: (.8, .15, .05)
+    z = logits([0.9, 0.08, 0.02], [0.7, 0.22, 0.08])
+    quantile = NormalDist().inv_cdf
+    xi = quantile(0.8) - quantile(0.15)
+    loss = radius_loss(z, torch.tensor([0]), sigma=0.5, inverse_temperature=1.0, hinge=8.0)
+    assert loss.item() == pytest.approx(0.25 * (8 - xi), rel=1e-5)
+
+
+def test_radius_loss_applies_the_inverse_temperature_before_the_mean():
+    # beta = 2 squares the odds: (.8, .2) -> 16:1
+    quantile = NormalDist().inv_cdf
+    loss = radius_loss(logits([0.8, 0.2]), torch.tensor([0]), sigma=1.0, inverse_temperature=2.0, hinge=8.0)
+    assert loss.item() == pytest.approx(0.5 * (8 - quantile(16 / 17) + quantile(1 / 17)), rel=1e-5)
+
+
+def test_radius_loss_counts_only_inputs_that_are_right_and_short_of_the_hinge():
+    wrong, short, beyond = [0.2, 0.8], [0.6, 0.4], [0.999, 0.001]
+    z = torch.tensor([[wrong, short, beyond]]).log().requires_grad_()
+    xi = 2 * NormalDist().inv_cdf(0.6)
+    loss = radius_loss(z, torch.tensor([0, 0, 0]), sigma=1.0, inverse_temperature=1.0, hinge=4.0)
+    assert loss.item() == pytest.approx(0.5 * (4 - xi) / 3, rel=1e-5)
+    loss.backward()
+    assert [bool(row.any()) for row in z.grad[0]] == [False, True, False]
+
+
+def test_radius_loss_has_finite_gradients_at_certainty():
+    z = torch.tensor([[[500.0, 0.0, 0.0], [0.0, 500.0, 0.0]]], requires_grad=True)
+    radius_loss(z, torch.tensor([0, 0]), sigma=0.5, inverse_temperature=16.0, hinge=8.0).backward()
+    assert z.grad.isfinite().all()
+
+
+class HalfSpace(torch.nn.Module):
+    """Two classes; the logit of class 1 falls along the diagonal, so the worst direction is known."""
+
+    def forward(self, x):
+        score = x.flatten(1).sum(1)
+        return torch.stack((score, -score), 1)
+
+
+def test_attack_goes_straight_against_the_label_to_the_edge_of_the_ball():
+    x = torch.full((2, 1, 4, 4), 0.5)
+    noise = 0.1 * torch.randn(3, 2, 1, 4, 4)
+    found = attack(HalfSpace(), x, torch.tensor([0, 1]), noise, epsilon=torch.tensor(0.8), steps=4)
+    assert torch.allclose(found[0], torch.full((1, 4, 4), 0.5 - 0.2), atol=1e-5)  # 0.8 over 16 equal pixels
+    assert torch.allclose(found[1], torch.full((1, 4, 4), 0.5 + 0.2), atol=1e-5)
+
+
+def test_attack_stays_in_the_box_and_in_the_ball():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(27, 5))
+    x = torch.rand(6, 3, 3, 3).round()  # all at the edges of the box
+    found = attack(module, x, torch.arange(6) % 5, torch.zeros(1, 6, 3, 3, 3), epsilon=torch.tensor(1.5), steps=5)
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert (found - x).flatten(1).norm(dim=1).max() <= 1.5 + 1e-5
+    assert (found - x).flatten(1).norm(dim=1).min() > 0.5
+
+
+def test_attack_grows_to_full_size_within_the_warm_up():
+    method = SmoothAdv(sigma=1e-6, epsilon=0.8, copies=1, steps=4, warmup=10)
+    seen = []
+
+    class Spy(HalfSpace):
+        def forward(self, x):
+            seen.append(x.detach())
+            return super().forward(x)
+
+    module = Spy()
+    for epoch, size in ((0, 0.02), (4, 0.1), (50, 0.2)):
+        method.objective(module, torch.full((1, 1, 4, 4), 0.5), torch.tensor([0]), torch.tensor(float(epoch)))
+        assert torch.allclose(seen[-1], torch.full((1, 1, 4, 4), 0.5 - size), atol=1e-4)
+    assert module.training
+
+
+def test_published_constants_depend_on_the_noise():
+    assert [Consistency.published(sigma).weight for sigma in (0.25, 0.5, 1.0)] == [20, 10, 10]
+    assert [Macer.published(sigma).weight for sigma in (0.25, 0.5, 1.0)] == [12, 4, 12]
+    assert [SmoothAdv.published(sigma).epsilon for sigma in (0.25, 0.5, 1.0)] == [1, 2, 2]
+    assert method_named("consistency", sigma=0.25, weight=3.0, copies=None) == Consistency(0.25, weight=3.0)
+
+
+def test_a_constant_that_a_method_does_not_have_is_an_error():
+    with pytest.raises(InvalidInput, match="method consistency has no epsilon; it has weight, copies, entropy_weight"):
+        method_named("consistency", sigma=0.25, epsilon=1.0)
+    with pytest.raises(InvalidInput, match="copies must be at least 2, got 1"):
+        method_named("consistency", sigma=0.25, copies=1)
+    with pytest.raises(InvalidInput, match="sigma must be a number above 0"):
+        method_named("gaussian", sigma=-1)

@@ -1,0 +1,106 @@
+from functools import partial
+
+import pytest
+import torch
+
+from smoothcert.classifiers.architectures import build
+from smoothcert.training import Consistency, Gaussian, Macer, SmoothAdv
+from smoothcert.training.data import HeldData
+from smoothcert.training.step import Step, compile_blocks, momenta, sgd
+
+METHODS = [
+    Gaussian(0.5),
+    Consistency.published(0.5),
+    Macer(0.5, weight=4.0, copies=2),
+    SmoothAdv(0.5, epsilon=1.0, copies=2, steps=2),
+]
+
+
+def make_step(method, device="cpu", *, dtype=torch.float32):
+    torch.manual_seed(0)
+    data = HeldData(
+        torch.randint(0, 256, (256, 3, 32, 32), dtype=torch.uint8).to(device), torch.randint(0, 10, (256,)).to(device)
+    )
+    module = build("cifar-resnet20").to(device, memory_format=torch.channels_last)
+    optimizer = sgd(module, momentum=0.9, weight_decay=1e-4)
+    autocast = partial(torch.autocast, device, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
+    return Step(module, optimizer, method, data, batch=32, autocast=autocast)
+
+
+def run(step, steps=8):
+    torch.manual_seed(1)
+    losses = []
+    for index in torch.arange(256, device=step.totals.device).split(32)[:steps]:
+        step.totals.zero_()
+        step(index, 0.02)
+        losses.append(step.totals[0].item())
+    return losses
+
+
+def test_one_step_is_one_step_of_plain_sgd():
+    step = make_step(Gaussian(0.5))
+    module = build("cifar-resnet20")
+    module.load_state_dict(step.module.state_dict())
+    module.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    for _ in range(2):
+        torch.manual_seed(1)
+        step(torch.arange(32), 0.02)
+        torch.manual_seed(1)
+        loss = Gaussian(0.5).objective(module, _augmented(step), step.data.labels[:32], torch.zeros(())).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert step.totals[0].item() > 0
+    for own, expected in zip(step.module.parameters(), module.parameters(), strict=True):
+        assert torch.allclose(own, expected, atol=1e-6)
+
+
+def _augmented(step):
+    from smoothcert.training.data import augment
+
+    return augment(step.data.batch(torch.arange(32)))
+
+
+def test_the_learning_rate_is_read_at_each_step():
+    step = make_step(Gaussian(0.5))
+    before = [parameter.clone() for parameter in step.module.parameters()]
+    step(torch.arange(32), 0.0)
+    assert all(map(torch.equal, before, step.module.parameters()))
+    step(torch.arange(32), 0.1)
+    assert not any(map(torch.equal, before, step.module.parameters()))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_a_recorded_step_trains_as_the_plain_one(method):
+    plain, recorded = (make_step(method, "cuda") for _ in range(2))
+    before = [tensor.clone() for tensor in (*recorded.module.state_dict().values(), *momenta(recorded.optimizer))]
+    assert recorded.capture()
+    after = (*recorded.module.state_dict().values(), *momenta(recorded.optimizer))
+    assert all(map(torch.equal, before, after))
+    assert run(recorded) == pytest.approx(run(plain), rel=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_recorded_step_draws_fresh_noise_each_time():
+    step = make_step(Gaussian(0.5), "cuda")
+    assert step.capture()
+    index = torch.arange(32, device="cuda")
+    losses = []
+    for _ in range(3):
+        step.totals.zero_()
+        step(index, 0.0)
+        losses.append(step.totals[0].item())
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_compiled_and_recorded_step_trains_as_the_plain_one():
+    plain, fast = (make_step(Consistency.published(0.5), "cuda", dtype=torch.bfloat16) for _ in range(2))
+    compile_blocks(fast.module)
+    assert fast.capture()
+    assert run(fast) == pytest.approx(run(plain), rel=0.05)
