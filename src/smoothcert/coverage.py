@@ -28,9 +28,9 @@ Counts = NDArray[np.int64]
 _ROUNDING = 1e-9
 # Outcomes of the pilot rarer than this share of alpha are left out of the sum and added to the failure instead.
 _NEGLIGIBLE = 1e-15
-# How many pairs of (p, outcome of the pilot) are held in memory at once, and how many break points all get tried.
+# How many pairs of (p, outcome of the pilot) are held in memory at once, and how many make a plan small: a second's work.
 _AT_ONCE = 1_000_000
-_FEW = 30_000
+_SMALL = 3_000_000
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def worst_case(plan: PilotPlan, noise: Noise) -> tuple[float, float]:
     p below 1/2 cannot be worse than 1/2.
     """
     sizes = np.unique(plan.counted_before() + plan.after_pilot(np.arange(plan.pilot + 1), noise))
-    if sizes.sum() <= _FEW:
+    if sizes.sum() * plan.pilot <= _SMALL:
         every = [lower_bound(np.arange(n + 1), n, alpha=plan.alpha) for n in sizes[sizes > 0]]
         return _highest(plan, noise, _just_below(np.concatenate(every)))[0]
     grid = np.concatenate([np.linspace(0.5, 0.999, 200), 1 - np.geomspace(1e-3, 1e-7, 40)])

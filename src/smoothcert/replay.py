@@ -109,7 +109,7 @@ def simulate(
     outcomes = [
         (cost, radius(count, counted), reference),
         (cost, radius(fixed, n), radius(full_of_fixed, plan.samples)),
-        (plan.samples + plan.pilot - before, reference, reference),
+        (plan.ceiling_cost(), reference, reference),
     ]
     largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
     radii = metrics.default_radii(largest) if radii is None else _checked(radii)

@@ -30,7 +30,7 @@ def test_a_sample_without_a_finite_output_is_a_vote_for_no_class():
     [(10, {0: 11}), (10, {0: 6, 1: 5}), (10, {0: -1}), (10, {0: math.nan}), (10, {0: 0.5}), (-1, {}), (math.nan, {})],
 )
 def test_votes_are_counts_of_the_samples(samples, votes):
-    with pytest.raises(InvalidInput, match="votes|samples"):
+    with pytest.raises(InvalidInput, match=r"votes|samples"):
         Look(samples, votes)
 
 
