@@ -60,7 +60,7 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
     saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
         found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, IndexError) as error:  # the last for an empty folder
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise InvalidInput(
             f"cannot get the data set hf:{place} ({reason}): check the name and the connection, or give a folder "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,17 @@ from smoothcert.errors import InvalidInput
 
 def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
     """An `.npz` file; without labels, every label is unknown."""
+    if not path.is_file():
+        raise InvalidInput(f"no data at {path}: the file does not exist")
+    if not zipfile.is_zipfile(path):
+        raise InvalidInput(f"{path} is no .npz file, or a damaged one")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             inputs = _first(archive, "x", "images")
             labels = _first(archive, "y", "labels")
             names = archive.files
-    except FileNotFoundError:
-        raise InvalidInput(f"no data at {path}: the file does not exist") from None
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InvalidInput(f"{path} cannot be read as an .npz file: {error}") from None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInput(f"{path} is damaged: {error}") from None
     except ValueError:
         raise InvalidInput(f"{path} holds Python objects, which are not loaded: save plain numeric arrays") from None
     if inputs is None:

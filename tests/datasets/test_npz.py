@@ -1,0 +1,49 @@
+"""NumPy archives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.datasets import load_dataset
+from smoothcert.errors import InvalidInput
+
+RANDOM = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize(("x", "y"), [("x", "y"), ("images", "labels")])
+def test_npz_is_loaded_under_both_names(x: str, y: str, tmp_path: Path) -> None:
+    values = RANDOM.integers(0, 256, (5, 8, 8), np.uint8)
+    np.savez(tmp_path / "mine.npz", **{x: values, y: np.arange(5).reshape(5, 1)})
+    data = load_dataset(tmp_path / "mine.npz")
+    assert (len(data), data.name, data[4][1]) == (5, "mine", 4)
+    torch.testing.assert_close(data[4][0], torch.from_numpy(values[4:] / np.float32(255)))
+
+
+def test_npz_with_objects_is_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "objects.npz", x=np.array([{"a": 1}], object))
+    with pytest.raises(InvalidInput, match="holds Python objects"):
+        load_dataset(tmp_path / "objects.npz")
+
+
+def test_npz_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    np.savez(tmp_path / "names.npz", features=np.zeros((2, 2)))
+    np.savez(tmp_path / "whole.npz", x=RANDOM.random((20, 20)))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:900])
+    (tmp_path / "text.npz").write_text("<html>")
+    content = bytearray((tmp_path / "whole.npz").read_bytes())
+    content[1000] ^= 1
+    (tmp_path / "flipped.npz").write_bytes(content)
+    mistakes = {
+        "names": "no array x or images; it has features",
+        "cut": "is no .npz file, or a damaged one",
+        "text": "is no .npz file",
+        "flipped": "is damaged",
+        "nowhere": "does not exist",
+    }
+    for name, message in mistakes.items():
+        with pytest.raises(InvalidInput, match=message):
+            load_dataset(tmp_path / f"{name}.npz")
