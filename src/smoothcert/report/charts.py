@@ -44,7 +44,7 @@ CONFIG: Spec = {
         "title": None,
         "labelColor": "var(--ink)",
         "labelFontSize": 12,
-        "labelLimit": 260,
+        "labelLimit": 130,
         "symbolStrokeWidth": 2,
         "symbolOpacity": 1,
     },
@@ -191,6 +191,7 @@ def _radius_against_samples(results: Sequence[Results]) -> Chart | None:
         "shape": {
             "field": "outcome",
             "scale": {"domain": list(shapes), "range": list(shapes.values())},
+            "legend": {"orient": "bottom", "columns": 4},
         },
         "tooltip": tooltip,
     }

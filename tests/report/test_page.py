@@ -1,0 +1,204 @@
+"""The page in a real browser, opened from disk."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noise import Gaussian
+from smoothcert.plans import Fixed
+from smoothcert.report import render, write_report
+from smoothcert.runs.formats import read_results, write_results
+from smoothcert.table import compare
+
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+
+class Pictures:
+    """A data set of plain grey images whose class names are hostile."""
+
+    name, fingerprint = "pictures", "1" * 16
+    class_names = (HOSTILE, "</script>", "{{ 7 * 7 }}")
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        import numpy as np
+
+        return np.full((1, 8, 8), index % 7 / 7, np.float32), 0
+
+
+@pytest.fixture(scope="module")
+def page_path(iss_run, fixed_run, altered, tmp_path_factory):
+    hostile = altered(iss_run, name=HOSTILE, manifest=iss_run.manifest | {"model": HOSTILE})
+    path = tmp_path_factory.mktemp("report") / "report <b>.html"
+    return write_report([hostile, fixed_run], path, dataset=Pictures())
+
+
+@pytest.fixture(scope="module")
+def browser():
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("no chromium on this machine: the page is not tried in a browser")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser, page_path):
+    """The page, with everything that it complained about or asked for."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    problems, requests = [], []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(page_path.as_uri())
+    page.wait_for_function("[...document.querySelectorAll('.chart')].every(chart => chart.querySelector('svg'))")
+    yield page, problems, requests
+    page.close()
+
+
+@pytest.fixture
+def page(opened, page_path):
+    page, problems, requests = opened
+    page.fill("#find", "")
+    page.select_option("#run", "0")
+    page.select_option("#filter", "all")
+    yield page
+    assert problems == []
+    assert [url for url in requests if not url.startswith("data:")] == [page_path.as_uri()]
+
+
+def column(page, title):
+    """The cells of one column of the certificates, as text."""
+    titles = [cell.inner_text().strip(" ▲▼\n") for cell in page.query_selector_all("#rows th")]
+    return [
+        row.query_selector_all("td")[titles.index(title)].inner_text()
+        for row in page.query_selector_all("#rows tbody tr")
+    ]
+
+
+def test_page_shows_the_same_acr_as_the_json(page, iss_run, fixed_run):
+    shown = page.eval_on_selector_all(".acr", "cells => cells.map(cell => [cell.dataset.value, cell.textContent])")
+    told = json.loads(compare([iss_run, fixed_run]).render("json"))["runs"]
+    assert [float(exact) for exact, _ in shown] == [run["acr"] for run in told]
+    assert all(0 <= run["acr"] - float(text) < 0.001 for (_, text), run in zip(shown, told, strict=True))
+
+
+def test_every_chart_is_drawn_with_alternative_text(page):
+    described = page.eval_on_selector_all("[role=graphics-document]", "all => all.map(e => e.ariaLabel)")
+    assert len(described) == page.locator(".chart").count() == 6
+    assert described[0].startswith("Certified accuracy against the radius")
+    assert all(len(text) > 40 for text in described)
+
+
+def test_hovering_a_chart_shows_values(page):
+    chart = page.locator("#accuracy svg")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    assert re.search(r"certified accuracy:?\s*\d+\.\d%", tooltip.inner_text())
+
+
+def test_certificates_are_sorted_by_a_click(page, iss_run):
+    page.click("#rows th button:text-is('radius')")
+    radii = [float(text) for text in column(page, "radius")]
+    assert radii == sorted(radii)
+    page.click("#rows th button:text-is('radius')")
+    assert page.get_attribute("#rows th[aria-sort]", "aria-sort") == "descending"
+    radii = [float(text) for text in column(page, "radius")]
+    assert radii == sorted(radii, reverse=True)
+    assert radii[0] <= iss_run.radius.max() < radii[0] + 1e-4
+
+
+@pytest.mark.parametrize("kind", ["wrong", "abstained"])
+def test_certificates_are_filtered(page, iss_run, kind):
+    page.select_option("#filter", kind)
+    assert set(column(page, "outcome")) == {kind}
+    assert len(column(page, "outcome")) == getattr(iss_run, kind).sum() > 0
+
+
+def test_easiest_come_with_the_largest_radius_first(page, iss_run):
+    page.select_option("#filter", "easiest")
+    assert int(column(page, "input")[0]) in iss_run.id[iss_run.radius == iss_run.radius.max()]
+
+
+def test_another_run_can_be_chosen_and_an_input_found(page, fixed_run):
+    page.select_option("#run", "1")
+    page.fill("#find", "500")
+    assert column(page, "input") == ["500"]
+    assert int(column(page, "samples")[0].replace(",", "")) == fixed_run.samples[fixed_run.id == 500][0]
+
+
+def test_hostile_names_stay_text(page, page_path):
+    assert page.title().startswith("Robustness certificates: <script>")
+    assert page.text_content(".run h3") == HOSTILE
+    assert column(page, "label")[0] == f"0 {HOSTILE}"
+    page.fill("#find", "{{ 7")
+    assert page.query_selector("img[src=x]") is None
+    assert page.title() != "owned"
+    assert "<script>document" not in page_path.read_text()
+
+
+def test_pictures_are_shown_where_there_are_images(page):
+    image = page.query_selector("#rows img")
+    assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") == 8
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_phone_needs_no_sideways_scrolling(browser, page_path, scheme):
+    page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page.goto(page_path.as_uri())
+    page.wait_for_selector("#map svg")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    brightness = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (brightness == "rgb(255, 255, 255)") == (scheme == "light")
+    page.close()
+
+
+def test_ten_thousand_inputs_fit_a_page_and_are_drawn_as_they_are_reached(browser, simulate, tmp_path):
+    many = simulate("many", Fixed(100), inputs=10_000)
+    path = write_report([many], tmp_path / "many.html", dataset=Pictures())
+    assert path.stat().st_size < 5_000_000
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert 100 <= page.locator("#rows tbody tr").count() < 1_000
+    page.evaluate("document.querySelector('.tall').scrollTo(0, 1e9)")
+    page.wait_for_function("document.querySelectorAll('#rows tbody tr').length >= 200")
+    page.close()
+
+
+def test_a_published_log_alone_makes_a_page(iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "log.tsv", "cohen")
+    page = render([read_results(tmp_path / "log.tsv")])
+    assert "A published log tells nothing of its settings." in page
+    assert 'id="accuracy"' in page
+    assert 'id="map"' not in page
+
+
+def test_the_guarantee_names_a_plan_that_breaks_its_alpha(simulate):
+    from smoothcert.plans import InputSpecific
+
+    page = render([simulate("reused", InputSpecific(1_000, pilot_use="reuse"), inputs=20)])
+    assert re.search(r"pilot reused.*<strong>no</strong>", page, re.DOTALL)
+
+
+def test_runs_of_the_same_name_are_told_apart(iss_run, altered):
+    page = render([iss_run, altered(iss_run, noise=Gaussian(1.0))])
+    assert "iss (1)" in page
+    assert "iss (2)" in page
+
+
+def test_nothing_to_report_is_one_sentence(iss_run, tmp_path):
+    with pytest.raises(InvalidInput, match="at least one run"):
+        render([])
+    with pytest.raises(InvalidInput, match="cannot write"):
+        write_report([iss_run], tmp_path / "no" / "folder.html")
