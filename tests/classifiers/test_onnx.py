@@ -12,6 +12,7 @@ from torch import nn
 
 from smoothcert.classifiers import load_classifier
 from smoothcert.classifiers.architectures import build
+from smoothcert.classifiers.onnx import OnnxModule
 from smoothcert.errors import InvalidInput
 
 pytest.importorskip("onnxruntime")
@@ -101,3 +102,12 @@ def test_mistakes_are_one_sentence(file: Path, tmp_path: Path) -> None:
             load_classifier(**call)
     with pytest.raises(InvalidInput, match=r"takes inputs of shape \(1, 28, 28\), got \(3, 32, 32\)"):
         load_classifier(f"onnx:{file}").module(torch.rand(4, 3, 32, 32))
+
+
+def test_a_runtime_without_cuda_says_so_instead_of_falling_back(file: Path) -> None:
+    import onnxruntime
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime has CUDA")
+    with pytest.raises(InvalidInput, match="cannot use CUDA: pip install onnxruntime-gpu"):
+        OnnxModule(file)._session(torch.device("cuda", 0))

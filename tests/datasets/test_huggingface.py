@@ -74,6 +74,12 @@ def test_a_corrupt_image_stops_with_its_number(tmp_path: Path) -> None:
         data[1]
 
 
+def test_an_image_of_another_size_stops_with_its_number(tmp_path: Path) -> None:
+    table(slice(2), img=[Image.fromarray(PIXELS[0]), Image.fromarray(PIXELS[1, :4])]).save_to_disk(tmp_path)
+    with pytest.raises(InvalidInput, match=r"image 1 of hf:.* is 8x4 with 3 channels, but the first image is 8x6"):
+        load_dataset(f"hf:{tmp_path}")[1]
+
+
 def test_a_missing_extra_says_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"pip install 'smoothcert\[hf\]'"):

@@ -108,17 +108,16 @@ def _open(path: Path, device: torch.device) -> Any:
     except ImportError:
         raise MissingExtra(f"onnx:{path}", "onnx") from None
 
-    providers: list[Any] = ["CPUExecutionProvider"]
-    if device.type == "cuda":
-        if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-            raise InvalidInput(
-                "this onnxruntime does not run on CUDA: pip install onnxruntime-gpu, or use --device cpu"
-            )
-        providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index}))
+    cuda = ("CUDAExecutionProvider", {"device_id": device.index})
+    here = onnxruntime.get_available_providers()
+    providers = [cuda] if device.type == "cuda" and cuda[0] in here else []
     try:
-        return onnxruntime.InferenceSession(path, providers=providers)
+        session = onnxruntime.InferenceSession(path, providers=[*providers, "CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no other base
         raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {str(error).strip()[:200]}") from None
+    if device.type == "cuda" and cuda[0] not in session.get_providers():  # it falls back to the CPU without a word
+        raise InvalidInput("this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give --device cpu")
+    return session
 
 
 def _fixed(size: int | str | None) -> int | None:

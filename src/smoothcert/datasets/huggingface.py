@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from smoothcert.datasets.base import UNKNOWN, check_labels
-from smoothcert.datasets.images import to_tensor
+from smoothcert.datasets.images import fit, to_tensor
 from smoothcert.errors import InvalidInput, MissingExtra
 
 _SPLITS = {True: ("train",), False: ("test", "validation", "val", "valid")}
@@ -35,17 +35,23 @@ class HuggingFaceDataset:
         self.labels = np.asarray(labels, np.int64)
         check_labels(self.labels, classes=len(self.class_names) if self.class_names else None, name=name)
         self.fingerprint = str(table._fingerprint)
+        self._shape = self._read(0).shape
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        where = f"image {index} of {self.name}"
+        return fit(self._read(index), self._shape, where=self._where(index)), int(self.labels[index])
+
+    def _read(self, index: int) -> Tensor:
         try:
             image = self._images[index][self._column]
         except OSError as error:
-            raise InvalidInput(f"{where} cannot be read: {error}") from None
-        return to_tensor(image, where=where), int(self.labels[index])
+            raise InvalidInput(f"{self._where(index)} cannot be read: {error}") from None
+        return to_tensor(image, where=self._where(index))
+
+    def _where(self, index: int) -> str:
+        return f"image {index} of {self.name}"
 
 
 def load(place: str | None, *, train: bool) -> HuggingFaceDataset:

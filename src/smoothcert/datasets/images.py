@@ -37,15 +37,8 @@ class ImageFolder:
         return len(self._files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = self._read(self._files[index])
-        if image.shape[0] == 1:
-            image = image.expand(self._shape[0], -1, -1)
-        if image.shape != self._shape:
-            raise InvalidInput(
-                f"{self._files[index]} is {_describe(image.shape)}, but {self._files[0]} is {_describe(self._shape)}: "
-                "bring all images to one size, or use imagenet:DIR, which resizes and crops to 224x224"
-            )
-        return image, int(self.labels[index])
+        file = self._files[index]
+        return fit(self._read(file), self._shape, where=file), int(self.labels[index])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -71,6 +64,18 @@ def to_tensor(image: Image.Image, *, where: object) -> Tensor:
     pixels = np.array(image.convert("L" if image.mode in ("1", "L") else "RGB"))
     values = torch.from_numpy(pixels).reshape(image.height, image.width, -1).permute(2, 0, 1)
     return values.float().div(255).contiguous()
+
+
+def fit(image: Tensor, shape: torch.Size, *, where: object) -> Tensor:
+    """The image with the shape of the first one: grey becomes as many channels as that has, another size is refused."""
+    if image.shape[0] == 1:
+        image = image.expand(shape[0], -1, -1)
+    if image.shape != shape:
+        raise InvalidInput(
+            f"{where} is {_describe(image.shape)}, but the first image is {_describe(shape)}: bring all images to one "
+            "size, or use imagenet:DIR, which resizes and crops to 224x224"
+        )
+    return image
 
 
 def load(folder: Path, *, train: bool) -> ImageFolder:
