@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from smoothcert import _check
 from smoothcert.classifiers.base import Classifier, state_hash
+from smoothcert.classifiers.check import answer
 from smoothcert.errors import InvalidInput
 
 
@@ -22,7 +24,7 @@ def as_classifier(
         raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
     return Classifier(
         module=model,
-        classes=_count_classes(model, example) if classes is None else classes,
+        classes=_count_classes(model, example) if classes is None else _check.whole("classes", classes, least=2),
         name=_name(model),
         input_shape=tuple(example.shape),
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
@@ -32,7 +34,7 @@ def as_classifier(
 def _count_classes(model: Callable[[Tensor], Tensor], example: Tensor) -> int:
     parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     with torch.inference_mode():
-        output = model(example[None] if parameter is None else example[None].to(parameter))
+        output = answer(model, example[None] if parameter is None else example[None].to(parameter))
     if output.ndim != 2:
         raise InvalidInput("the model returns labels, so it cannot tell how many classes there are: give classes=")
     return int(output.shape[1])

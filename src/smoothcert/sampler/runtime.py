@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.classifiers.check import check_classifier
 from smoothcert.errors import InvalidInput
 
 Compile = Literal["none", "default", "max"]
@@ -26,6 +27,7 @@ _COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
     "default": {"freezing": True},
     "max": {"freezing": True, "max_autotune": True, "coordinate_descent_tuning": True},
 }
+_CHECKED = 8  # rows that the classifier answers before the run
 _LARGEST_BATCH = 8192
 _LONGEST_BATCH = 0.5  # seconds; a longer one makes progress and read-back coarse
 
@@ -95,7 +97,9 @@ def prepare(
     """The classifier as it will be run, and the runtime with its batch size settled."""
     voting = Voting(place(module, runtime, shape), classes)
     with torch.inference_mode():
-        check_classifier(voting, shape, runtime)
+        sample = blank(shape, runtime, _CHECKED)
+        sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
+        check_classifier(voting.module, classes, sample)
         if not runtime.batch:
             say("choosing the batch size")
             runtime = replace(runtime, batch=_best_batch(voting, shape, runtime))
@@ -122,36 +126,6 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
     return placed
 
 
-def check_classifier(voting: Voting, shape: tuple[int, ...], runtime: Runtime, rows: int = 8) -> None:
-    """Refuse a classifier of the wrong shape, or whose answer for an input is not a function of that input."""
-    module, classes = voting.module, voting.classes
-    if isinstance(module, nn.Module):
-        for part in module.modules():
-            if part.training and isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
-                raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
-    x = blank(shape, runtime, rows)
-    x += torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
-    try:
-        output = module(x)
-    except (RuntimeError, TypeError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise InvalidInput(f"the model fails on a {runtime.dtype} batch of shape {tuple(x.shape)}: {first}") from error
-    if not isinstance(output, Tensor):
-        raise InvalidInput(f"the model must return a tensor of logits or labels, got {type(output).__name__}")
-    labels = output.ndim == 1 and not output.is_floating_point()
-    if not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes):
-        raise InvalidInput(
-            f"the model must return logits of shape {(rows, classes)} or integer labels of shape {(rows,)} for "
-            f"{rows} inputs and {classes} classes, got {output.dtype} of shape {tuple(output.shape)}"
-        )
-    # The same inputs again, then among other companions: dropout shows in the first, batch statistics in the second.
-    other = torch.cat([x[: rows // 2], x[rows // 2 :].flip(-1)])
-    if not (_close(output, module(x)) and _close(output[: rows // 2], module(other)[: rows // 2])):
-        raise InvalidInput(
-            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first"
-        )
-
-
 def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
     """An all-zero batch as the classifier will see it."""
     x = torch.zeros((rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype)
@@ -165,14 +139,6 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def _close(a: Tensor, b: Tensor) -> bool:
-    """Equal up to rounding: other companions may choose another kernel, but not another answer."""
-    if not a.is_floating_point():
-        return bool(torch.equal(a, b))
-    a, b = a.float(), b.float()
-    return bool(torch.allclose(a, b, rtol=0.05, atol=0.05 * float(a.nan_to_num(0, 0, 0).abs().max()), equal_nan=True))
-
-
 def _best_batch(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> int:
     """Double the batch while that makes a row cheaper by 3% and it fits."""
     best, fastest = 0, float("inf")
@@ -181,7 +147,9 @@ def _best_batch(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> int
         try:
             x = blank(shape, runtime, size)
             per_row = min(_seconds(voting, x) for _ in range(3)) / size
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not _out_of_memory(error):
+                raise
             break
         if per_row > 0.97 * fastest and size > 256:
             break
@@ -206,11 +174,18 @@ def _seconds(voting: Voting, x: Tensor) -> float:
 def _fits(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> None:
     try:
         voting(blank(shape, runtime))
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not _out_of_memory(error):
+            raise
         raise InvalidInput(
             f"a batch of {runtime.batch} does not fit into the memory of {runtime.device}; use --batch auto or a "
             f"smaller one, such as {max(runtime.batch // 2, 1)}"
         ) from None
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """Also of the host, for which torch has no error of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _number(text: int | str) -> int | str:
