@@ -63,7 +63,7 @@ def conclude(
     >>> from smoothcert import Fixed, Gaussian
     >>> certificate = conclude([Look(100, {3: 99}), Look(1000, {3: 990})], plan=Fixed(1000), noise=Gaussian(0.5))
     >>> certificate.prediction, round(certificate.radius, 3)
-    (3, 1.001)
+    (3, 0.989)
     """
     tally = plan.tally(looks)
     bound = lower_bound(tally.count, tally.samples, alpha=plan.alpha) if tally.samples else 0.0

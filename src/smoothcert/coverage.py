@@ -57,7 +57,7 @@ def exact_coverage(plan: PilotPlan, noise: Noise) -> Coverage:
     >>> plan = InputSpecific(100_000, decline=0.05, kind="relative", pilot_use="reuse")
     >>> found = exact_coverage(plan, Gaussian(0.5))
     >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
-    (1.044, 0.6, False)
+    (1.045, 0.6, False)
     """
     worst_failure, worst_p = worst_case(plan, noise)
     return Coverage(plan.alpha, worst_failure, worst_p, tie_failure(plan, noise))

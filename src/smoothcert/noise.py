@@ -36,8 +36,8 @@ class Noise(ABC):
 class Gaussian(Noise):
     """Isotropic Gaussian noise: R = sigma * Phi^-1(p) in l2 (Cohen et al. 2019).
 
-    >>> Gaussian(0.5).radius(0.99)
-    1.163173...
+    >>> float(Gaussian(0.5).radius(0.99))
+    1.16317393...
     """
 
     sigma: float

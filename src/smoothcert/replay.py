@@ -1,7 +1,8 @@
-"""What a plan would have cost and certified on a published log.
+"""What a plan would have cost and certified on a published log, or on a run of our own.
 
-Each radius of the log gives its count back, count / samples is taken as p, and the plan is simulated with seeded
-binomial draws. The radius at the full ceiling continues the same draws, so that declines are on the same noise.
+Each radius of the log gives its count back (a run tells it), count / samples is taken as p, and the plan is simulated
+with seeded binomial draws. The radius at the full ceiling continues the same draws, so that declines are on the same
+noise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.logs import Log, votes
 from smoothcert.noise import Noise
 from smoothcert.plans.base import PilotPlan
+from smoothcert.runs.results import Results
 
 Array = NDArray[np.float64]
 
@@ -49,6 +51,14 @@ def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstain
     """p of every input of a log made with these settings; a log does not tell it where the input was abstained on."""
     _check.between("abstained_p", abstained_p, 0, 1)
     return np.where(log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples)
+
+
+def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float = 0.49) -> Array:
+    """p of every input of a run or an export, from its own votes; `abstained_p` where no votes were counted."""
+    if results.noise != noise:
+        raise InvalidInput(f"{results.name} was certified under {results.noise}, its votes tell nothing of {noise}")
+    _check.between("abstained_p", abstained_p, 0, 1)
+    return np.where(np.isnan(results.p), abstained_p, results.p)
 
 
 def replay(
@@ -109,7 +119,7 @@ def simulate(
     outcomes = [
         (cost, radius(count, counted), reference),
         (cost, radius(fixed, n), radius(full_of_fixed, plan.samples)),
-        (plan.ceiling_cost(), reference, reference),
+        (plan.ceiling_cost, reference, reference),
     ]
     largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
     radii = metrics.default_radii(largest) if radii is None else _checked(radii)

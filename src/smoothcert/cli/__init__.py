@@ -54,7 +54,8 @@ def main() -> None:
 
 
 def _fail(message: str) -> int:
-    print(f"smoothcert: {message}", file=sys.stderr)
+    if message:  # empty where the help was shown instead
+        print(f"smoothcert: {message}", file=sys.stderr)
     return 2
 
 

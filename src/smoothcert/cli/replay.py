@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    log: Annotated[Path, typer.Argument(help="A certification log: idx, label, predict, radius, correct, time.")],
+    log: Annotated[
+        Path, typer.Argument(help="A published log (idx, label, predict, radius, correct, time), a run or an export.")
+    ],
     sigma: Sigma,
     samples: Samples = 100_000,
     method: Method = "input-specific",
@@ -49,7 +51,8 @@ def command(
     """Simulate a plan on a published log, beside fixed sampling at the same average cost."""
     from smoothcert.logs import read_log
     from smoothcert.noise import Gaussian
-    from smoothcert.replay import replay
+    from smoothcert.replay import measured_probabilities, probabilities, simulate
+    from smoothcert.runs.formats import read_results
 
     plan = build_plan(
         method,
@@ -61,12 +64,16 @@ def command(
         alpha=alpha,
         grid=grid,
     )
-    result = replay(
-        read_log(log),
+    noise, results = Gaussian(sigma), read_results(log)
+    if results.counted.any():
+        p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
+    else:
+        p = probabilities(read_log(log), noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
+    result = simulate(
+        p,
+        results.correct,
         plan,
-        noise=Gaussian(sigma),
-        log_samples=log_samples,
-        abstained_p=abstained_p,
+        noise=noise,
         radii=None if radii is None else numbers("--radii", radii),
         repetitions=repetitions,
         seed=seed,

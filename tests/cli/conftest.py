@@ -1,0 +1,28 @@
+import sys
+import warnings
+from typing import NamedTuple
+
+import pytest
+
+from smoothcert.cli import main
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def smoothcert(monkeypatch, capsys):
+    """The command as a user types it: `smoothcert("map --sigma 0.5")` gives exit code, stdout and stderr."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; put it back afterwards
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(line: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["smoothcert", *line.split()])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        return Answer(exit.value.code, *capsys.readouterr())
+
+    return run

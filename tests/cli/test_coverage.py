@@ -1,0 +1,26 @@
+import json
+
+import pytest
+
+SETTINGS = "coverage --sigma 0.5 --samples 100000 --pilot 1000 --decline 0.05 --kind relative"
+
+
+def test_coverage_tells_that_reuse_is_not_sound(smoothcert):
+    found = json.loads(smoothcert(f"{SETTINGS} --pilot-use reuse --json").out)
+    assert found["alpha"] == 0.001
+    assert found["worst_failure"] == pytest.approx(0.001044, abs=2e-6)
+    assert found["worst_p"] == pytest.approx(0.60, abs=0.01)
+    assert found["tie_failure"] == pytest.approx(0.00144, abs=1e-5)
+    assert found["valid"] is False
+
+
+def test_coverage_tells_that_fresh_is_sound(smoothcert):
+    found = json.loads(smoothcert(f"{SETTINGS} --pilot-use fresh --json").out)
+    assert max(found["worst_failure"], found["tie_failure"]) <= found["alpha"]
+    assert found["valid"] is True
+
+
+def test_the_table_says_it_in_words(smoothcert):
+    small = "coverage --sigma 0.5 --samples 200 --pilot 30"
+    assert "The plan keeps its alpha of 0.001." in smoothcert(small).out
+    assert "does NOT keep its alpha" in smoothcert(f"{small} --pilot-use reuse --method fixed").out

@@ -1,0 +1,92 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smoothcert._version import __version__
+
+SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("map --sigma 0", "sigma must be a number above 0, got 0.0"),
+        ("map --sigma nan", "got nan"),
+        ("map --sigma wide", "--sigma"),
+        ("map", "--sigma"),
+        ("map --sigma 0.5 --sogma 1", "--sogma"),
+        ("map --sigma 0.5 --alpha 0", "alpha must be"),
+        ("map --sigma 0.5 --alpha 1", "alpha must be"),
+        ("map --sigma 0.5 --decline 0", "decline must be a number above 0"),
+        ("map --sigma 0.5 --decline 3", "gives up every radius"),
+        ("map --sigma 0.5 --decline 1 --kind relative", "relative decline must be"),
+        ("map --sigma 0.5 --samples 9", "use at least 10"),
+        ("map --sigma 0.5 --samples 99999999999999999999", "between 1 and 1,000,000,000"),
+        ("map --sigma 0.5 --at 0.5,1.1", "got 1.1"),
+        ("map --sigma 0.5 --at nan", "got nan"),
+        ("map --sigma 0.5 --at half", "--at must be numbers separated by commas, got 'half'"),
+        ("coverage --sigma 0.5 --pilot 200000", "pilot must not exceed samples (100000), got 200000"),
+        ("coverage --sigma 0.5 --pilot 0", "pilot must be at least 1, got 0"),
+        ("coverage --sigma 0.5 --pilot-use twice", "twice"),
+        ("replay no-such.tsv --sigma 0.5", "no-such.tsv"),
+        (f"replay {__file__} --sigma 0.5", "not a certification log"),
+        (f"replay {sys.executable} --sigma 0.5", "is not a text file"),
+        (f"replay {SMALL} --sigma 0.1 --log-samples 10000", "cannot come from Gaussian(sigma=0.1)"),
+        (f"replay {SMALL} --sigma 0.5 --radii nan", "radii must be finite"),
+        (f"replay {SMALL} --sigma 0.5 --seed -1", "seed must be at least 0, got -1"),
+        ("fly", "fly"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, line, named):
+    answer = smoothcert(line)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert answer.err.startswith("smoothcert: ")
+    assert answer.err.count("\n") == 1
+    assert named in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_defect_of_ours_is_not_hidden(monkeypatch, smoothcert):
+    monkeypatch.setattr("smoothcert.sample_map.SampleMap.__call__", lambda self, p: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        smoothcert("map --sigma 0.5")
+
+
+def test_version(smoothcert):
+    assert smoothcert("--version") == (0, f"{__version__}\n", "")
+
+
+def test_help_alone_is_shown_without_a_complaint(smoothcert):
+    answer = smoothcert("")
+    assert "Usage" in answer.out
+    assert answer.err == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help",
+        "map --sigma 0.5",
+        "coverage --sigma 0.5 --samples 100 --pilot 20",
+        f"replay {SMALL} --sigma 0.5 --samples 10000 --log-samples 10000",
+    ],
+)
+def test_commands_without_a_model_do_not_import_torch(line):
+    script = (
+        "import sys, smoothcert.cli\n"
+        f"sys.argv = ['smoothcert', *{line.split()!r}]\n"
+        "try:\n"
+        "    smoothcert.cli.main()\n"
+        "finally:\n"
+        "    assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules), 'imported too much'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "smoothcert", "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == __version__

@@ -1,0 +1,20 @@
+import json
+
+
+def test_map_prints_the_reference_values(smoothcert):
+    answer = smoothcert(
+        "map --sigma 0.5 --samples 100000 --decline 0.05 --kind absolute --at 0.55,0.8,0.95,0.999,1 --json"
+    )
+    assert answer.code == 0
+    rows = json.loads(answer.out)["map"]
+    assert [row["p"] for row in rows] == [0.55, 0.8, 0.95, 0.999, 1]
+    for row, expected in zip(rows, [1217, 1513, 2909, 21374, 67040], strict=True):
+        assert abs(row["samples"] - expected) <= 1
+
+
+def test_map_shows_radii_rounded_down(smoothcert):
+    table = smoothcert("map --sigma 0.5 --at 0.5,0.55,1").out
+    assert "1,217" in table
+    assert "0.0566" in table  # 0.05669...
+    assert "1.9057" in table  # 1.90571..., the largest provable radius
+    assert max(map(len, table.splitlines())) <= 80

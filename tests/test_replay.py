@@ -1,0 +1,134 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert import Fixed, Gaussian, InputSpecific, Look, conclude, metrics
+from smoothcert.errors import InvalidInput
+from smoothcert.logs import read_log
+from smoothcert.replay import measured_probabilities, probabilities, replay, simulate
+
+SMALL = Path(__file__).parent / "data" / "small-log.tsv"
+PUBLISHED = Path(__file__).parents[2] / "shared" / "logs"
+NOISE = Gaussian(0.5)
+PLAN = InputSpecific(10_000, pilot=200, decline=0.1)
+
+# sigma, kind, ceiling, decline, then simulated average samples, ACR, and ACR of fixed sampling at that cost
+PAPER = [
+    (0.5, "absolute", 100_000, 0.05, 34358, 0.799, 0.776),
+    (0.5, "absolute", 100_000, 0.10, 22892, 0.779, 0.758),
+    (0.5, "absolute", 500_000, 0.05, 148870, 0.858, 0.836),
+    (0.5, "absolute", 500_000, 0.10, 97303, 0.841, 0.820),
+    (1.0, "absolute", 100_000, 0.05, 27321, 0.967, 0.929),
+    (1.0, "absolute", 100_000, 0.10, 20064, 0.952, 0.914),
+    (1.0, "absolute", 500_000, 0.05, 106736, 1.020, 0.986),
+    (1.0, "absolute", 500_000, 0.10, 83614, 1.009, 0.976),
+    (0.5, "relative", 100_000, 0.01, 72120, 0.814, 0.808),
+    (0.5, "relative", 100_000, 0.05, 35499, 0.787, 0.778),
+    (1.0, "relative", 100_000, 0.01, 67651, 0.975, 0.968),
+    (1.0, "relative", 100_000, 0.05, 32281, 0.945, 0.937),
+]
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published logs are not here")
+@pytest.mark.parametrize(("sigma", "kind", "ceiling", "decline", "samples", "acr", "fixed_acr"), PAPER)
+def test_the_paper_comes_out_of_its_published_logs(sigma, kind, ceiling, decline, samples, acr, fixed_acr):
+    log = read_log(PUBLISHED / f"imagenet-consistency-{sigma:.2f}.tsv")
+    plan = InputSpecific(ceiling, decline=decline, kind=kind, pilot_use="reuse")
+    found = replay(log, plan, noise=Gaussian(sigma))
+    assert found.plan.samples == pytest.approx(samples, rel=0.03)
+    assert found.plan.acr == pytest.approx(acr, abs=0.005)
+    assert found.fixed.acr == pytest.approx(fixed_acr, abs=0.005)
+    assert found.inputs == 500
+
+
+@pytest.fixture(scope="module")
+def small():
+    return replay(read_log(SMALL), PLAN, noise=NOISE, log_samples=10_000)
+
+
+def test_a_plan_lies_between_fixed_sampling_at_its_cost_and_the_ceiling(small):
+    assert small.fixed.acr < small.plan.acr < small.ceiling.acr
+    assert small.plan.mad < small.fixed.mad
+    assert small.ceiling.mad == 0
+    assert small.plan.samples == small.fixed.samples < small.ceiling.samples == 10_200
+
+
+def test_every_forward_pass_is_paid_for_even_where_nothing_is_certified():
+    hopeless = simulate(np.full(20, 0.3), np.zeros(20, bool), PLAN, noise=NOISE)
+    assert hopeless.plan.abstained == 1
+    assert hopeless.plan.samples == PLAN.pilot
+    abstaining = simulate(np.full(20, 0.52), np.ones(20, bool), Fixed(100, pilot=50), noise=NOISE)
+    assert abstaining.plan.abstained > 0.9
+    assert abstaining.plan.samples == 150
+
+
+def test_the_simulation_agrees_with_certificates_made_one_by_one(small):
+    log = read_log(SMALL)
+    p = probabilities(log, noise=NOISE, samples=10_000, alpha=0.001)
+    rng, radii, samples = np.random.default_rng(5), [], []
+    for _ in range(20):
+        for share in p:
+            looks = []
+            while more := PLAN.more(looks, NOISE):
+                looks.append(Look(more, {0: int(rng.binomial(more, share))}))
+            certificate = conclude(looks, plan=PLAN, noise=NOISE)
+            radii.append(certificate.radius)
+            samples.append(certificate.samples)
+    radii = np.reshape(radii, (20, len(p)))
+    assert small.plan.samples == pytest.approx(np.mean(samples), rel=0.02)
+    assert small.plan.acr == pytest.approx(metrics.average_certified_radius(radii, log.correct), abs=0.005)
+    assert small.plan.abstained == pytest.approx(np.mean(radii == 0), abs=0.02)
+
+
+def test_certified_accuracy_falls_with_the_radius_from_the_share_of_correct_inputs(small):
+    shares = list(small.plan.certified_accuracy.values())
+    assert list(small.plan.certified_accuracy) == [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(50 / 60)
+
+
+def test_the_decline_is_measured_on_the_same_noise():
+    """A plan that always draws up to its ceiling loses nothing at all."""
+    for pilot_use in ("fresh", "reuse"):
+        same = simulate(np.linspace(0.5, 1, 50), np.ones(50), Fixed(1_000, pilot_use=pilot_use), noise=NOISE)
+        assert same.plan.mad == same.fixed.mad == 0
+        assert same.plan.acr == same.ceiling.acr
+
+
+def test_a_seed_gives_the_same_figures_again_and_another_seed_does_not(small):
+    log = read_log(SMALL)
+    assert replay(log, PLAN, noise=NOISE, log_samples=10_000) == small
+    assert replay(log, PLAN, noise=NOISE, log_samples=10_000, seed=1) != small
+
+
+def test_what_is_assumed_of_abstained_inputs_matters_to_relative_decline():
+    log, plan = read_log(SMALL), InputSpecific(10_000, kind="relative", decline=0.05)
+    spent = [replay(log, plan, noise=NOISE, log_samples=10_000, abstained_p=p).plan.samples for p in (0.2, 0.5)]
+    assert spent[0] < spent[1]
+
+
+def test_a_run_of_our_own_is_replayed_from_its_votes(iss_run):
+    p = measured_probabilities(iss_run, noise=NOISE, abstained_p=0.3)
+    assert np.all(p == np.where(iss_run.counted > 0, iss_run.count / np.maximum(iss_run.counted, 1), 0.3))
+    again = simulate(p, iss_run.correct, iss_run.plan, noise=NOISE)
+    assert again.plan.samples == pytest.approx(iss_run.average_samples, rel=0.05)
+    assert again.plan.acr == pytest.approx(iss_run.acr, abs=0.02)
+    with pytest.raises(InvalidInput, match=r"certified under Gaussian\(sigma=0.5\), its votes tell nothing of"):
+        measured_probabilities(iss_run, noise=Gaussian(1.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"repetitions": 0}, "repetitions must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"abstained_p": 1.5}, "abstained_p must be .* got 1.5"),
+        ({"radii": [0.5, float("nan")]}, "radii must be finite numbers of at least 0, got nan"),
+        ({"log_samples": 0}, "samples must lie between 1 and"),
+        ({"log_alpha": 0.0}, "alpha must be .* got 0"),
+    ],
+)
+def test_bad_settings_are_named(settings, named):
+    with pytest.raises(InvalidInput, match=named):
+        replay(read_log(SMALL), PLAN, noise=NOISE, **{"log_samples": 10_000} | settings)
