@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert.datasets import ArrayDataset, check_labels
+from smoothcert.datasets import ArrayDataset
+from smoothcert.datasets.base import check_labels
 from smoothcert.errors import InvalidInput
 
 RANDOM = np.random.default_rng(0)

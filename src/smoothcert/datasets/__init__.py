@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 
 from smoothcert.datasets.arrays import ArrayDataset
-from smoothcert.datasets.base import Dataset, check_labels
+from smoothcert.datasets.base import Dataset
 from smoothcert.datasets.selection import select_ids
 from smoothcert.errors import InvalidInput
 
-__all__ = ["ArrayDataset", "Dataset", "check_labels", "load_dataset", "select_ids"]
+__all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
 _SOURCES = {
     "cifar10": "cifar10",
