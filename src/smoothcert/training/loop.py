@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -190,5 +190,6 @@ def _own_randomness(device: torch.device) -> Iterator[None]:
     """The caller's random state is the same afterwards; on CUDA, kernels are chosen by measuring."""
     cuda = device.type == "cuda"
     flags = torch.backends.cudnn.flags(enabled=True, benchmark=cuda, allow_tf32=True)
-    with torch.random.fork_rng([torch.cuda.current_device()] if cuda else []), flags:
+    chosen = torch.cuda.device(device) if cuda else nullcontext()
+    with chosen, torch.random.fork_rng([torch.cuda.current_device()] if cuda else []), flags:
         yield
