@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from smoothcert import _check
 from smoothcert.certificate import Certificate
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian, Noise
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.run import read_settings
 
-# The binomial tail is summed in double precision from logarithms of factorials, which are good to about 1e-10.
-_ROUNDING = 1e-8
+if TYPE_CHECKING:
+    from smoothcert.classifiers import Classifier
+    from smoothcert.datasets import Dataset
+
+# The binomial tail starts from the logarithm of a factorial, which is good to some units in its last place.
+_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
@@ -37,22 +43,30 @@ def audit(
     folder: str | Path,
     *,
     redraw: int = 5,
-    model: str | None = None,
+    model: str | Classifier | Callable[..., Any] | None = None,
     weights: str | Path | None = None,
-    data: str | None = None,
+    data: str | Dataset | Sequence[Any] | None = None,
     seed: int | None = None,
 ) -> Audit:
     """Check all certificates of a run against their votes, and `redraw` randomly chosen ones against new draws.
 
     Model, weights and data are those of the manifest unless given; `seed` chooses the inputs to draw again.
     """
-    run = open_run(folder)
-    certificates = list(run.certificates())
-    findings = [Finding(c.id, reason) for c in certificates if (reason := fault(c))]
-    chosen = random.Random(seed).sample(certificates, min(_check.whole("redraw", redraw), len(certificates)))
+    readable: list[Certificate] = []
+    findings: list[Finding] = []
+    with Journal(Path(folder)) as journal:
+        manifest, plan, noise = read_settings(journal)
+        ids = sorted(journal.ids())
+        for id in ids:
+            try:
+                readable.append(journal.certificate(id, plan=plan, noise=noise))
+            except InvalidInput as error:
+                findings.append(Finding(id, str(error)))
+    findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
+    chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     if chosen:
-        findings += _draw_again(run, chosen, model=model, weights=weights, data=data)
-    return Audit(len(certificates), len(chosen), tuple(sorted(findings, key=lambda f: f.id)))
+        findings += _draw_again(chosen, manifest, model=model, weights=weights, data=data)
+    return Audit(len(ids), len(chosen), tuple(sorted(findings, key=lambda f: f.id)))
 
 
 def fault(certificate: Certificate) -> str | None:
@@ -75,14 +89,15 @@ def fault(certificate: Certificate) -> str | None:
         return "it abstains though its votes prove a majority" if _proves(c, 1e-6) else None
     if c.prediction != tally.prediction:
         return f"its votes are for class {tally.prediction}, it states {c.prediction}"
-    if not _proves(c, c.radius):
+    if not 0 < c.radius < math.inf or not _proves(c, c.radius):
         return f"its votes do not prove the radius {c.radius}"
     return f"its votes prove more than the radius {c.radius}" if _proves(c, c.radius + 1e-6) else None
 
 
 def _proves(c: Certificate, radius: float) -> bool:
     p = _probability(c.noise, radius)
-    return c.counted > 0 and _tail(c.count, c.counted, p) <= c.plan.alpha * (1 + _ROUNDING)
+    rounding = _ROUNDING * math.lgamma(c.counted + 1)
+    return c.counted > 0 and _tail(c.count, c.counted, p) <= c.plan.alpha * (1 + rounding)
 
 
 def _probability(noise: Noise, radius: float) -> float:
@@ -93,7 +108,7 @@ def _probability(noise: Noise, radius: float) -> float:
 
 def _tail(count: int, samples: int, p: float) -> float:
     """P(at least `count` of `samples`), as the sum of its terms."""
-    if count == 0:
+    if count == 0 or p == 1:
         return 1.0
     log_ways = math.lgamma(samples + 1) - math.lgamma(count + 1) - math.lgamma(samples - count + 1)
     term = math.exp(log_ways + count * math.log(p) + (samples - count) * math.log1p(-p))
@@ -107,21 +122,28 @@ def _tail(count: int, samples: int, p: float) -> float:
 
 
 def _draw_again(
-    run: Run, chosen: Sequence[Certificate], *, model: str | None, weights: str | Path | None, data: str | None
+    chosen: Sequence[Certificate],
+    manifest: dict[str, Any],
+    *,
+    model: str | Classifier | Callable[..., Any] | None,
+    weights: str | Path | None,
+    data: str | Dataset | Sequence[Any] | None,
 ) -> list[Finding]:
-    from smoothcert.classifiers import load_classifier
-    from smoothcert.datasets import load_dataset
+    from smoothcert.certifying import load
     from smoothcert.executors import Job, LocalExecutor
     from smoothcert.sampler.runtime import Runtime
 
-    m = run.manifest
+    m = manifest
     noise, plan = chosen[0].noise, chosen[0].plan
     assert isinstance(noise, Gaussian)
     try:
-        classifier = load_classifier(
-            model or m["model"], weights=weights or m["weights"], classes=m["classes"], sigma=noise.sigma
+        classifier, dataset = load(
+            model or m["model"],
+            m["data"] if data is None else data,
+            weights=weights or m["weights"],
+            classes=m["classes"],
+            noise=noise,
         )
-        dataset = load_dataset(data or m["data"])
     except InvalidInput as error:
         raise InvalidInput(
             f"cannot draw again: {error}; say where model and data are with --model, --weights and --data, or check "
@@ -132,14 +154,18 @@ def _draw_again(
         ("data", m["data_hash"], dataset.fingerprint),
     ):
         if recorded != found:
-            raise InvalidInput(f"cannot draw again: these are not the {what} that {run.path} was made with")
+            raise InvalidInput(f"cannot draw again: these are not the {what} that the run was made with")
     runtime = Runtime.resolve(m["device"], m["dtype"], m["compiled"], m["batch"])
-    job = Job(classifier, dataset, noise, plan, runtime, m["seed"])
-    recorded_looks = {c.id: c.looks for c in chosen}
+    recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:
-        executor.start(job, lambda message: None)
-        return [
-            Finding(c.id, "drawing it again gave other votes")
-            for c in executor.certify(sorted(recorded_looks))
-            if c.looks != recorded_looks[c.id]
-        ]
+        executor.start(Job(classifier, dataset, noise, plan, runtime, m["seed"]), lambda message: None)
+        drawn = list(executor.certify(sorted(recorded_as)))
+    return [
+        Finding(c.id, f"drawing it again gave {what}")
+        for c in drawn
+        for what, same in (
+            ("other votes", c.looks == recorded_as[c.id].looks),
+            (f"the label {c.label}", c.label == recorded_as[c.id].label),
+        )
+        if not same
+    ]

@@ -57,10 +57,7 @@ def certify(
     logits or labels; `data` a name, or anything that gives (input, label) by number. All inputs are certified, or those
     that `ids`, `skip` and `limit` choose. Without a plan, input-specific sampling with its defaults.
     """
-    dataset = load_dataset(data) if isinstance(data, str) else as_dataset(data)
-    if model is None or isinstance(model, str):
-        model = load_classifier(model, weights=weights, classes=classes, sigma=noise.sigma)
-    classifier = as_classifier(model, classes=classes, example=dataset[0][0])
+    classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
     job = Job(
         classifier=classifier,
         dataset=dataset,
@@ -77,6 +74,7 @@ def certify(
             stacklevel=2,
         )
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+    _check_labels(classifier, dataset, chosen)
     folder = Path(out)
     progress = progress or Progress()
     with _exclusive(folder), Journal(folder, write=True) as journal:
@@ -89,11 +87,29 @@ def certify(
         done = journal.ids()
         todo = [id for id in chosen if id not in done]
         progress.begin(open_run(folder), total=len(chosen))
-        if todo:
-            _run(job, todo, journal, recorded, executor or LocalExecutor(), progress)
+        try:
+            if todo:
+                _run(job, todo, journal, recorded, executor or LocalExecutor(), progress)
+        finally:
+            progress.close()
     run = open_run(folder)
     progress.end(run)
     return run
+
+
+def load(
+    model: str | Classifier | Callable[[Tensor], Tensor] | None,
+    data: str | Dataset | Sequence[Any],
+    *,
+    weights: str | Path | None,
+    classes: int | None,
+    noise: Gaussian,
+) -> tuple[Classifier, Dataset]:
+    """Model and data as `certify` takes them, loaded or wrapped."""
+    dataset = load_dataset(data) if isinstance(data, str) else as_dataset(data)
+    if model is None or isinstance(model, str):
+        model = load_classifier(model, weights=weights, classes=classes, sigma=noise.sigma)
+    return as_classifier(model, classes=classes, example=dataset[0][0]), dataset
 
 
 def _run(
@@ -111,16 +127,15 @@ def _run(
                 f"with batch {runtime.batch}, compiled: {runtime.compile}; choose another --out"
             )
         journal.write_manifest(settled)
-        try:
-            start = time.perf_counter()
-            for certificate in executor.certify(ids):
-                now = time.perf_counter()
-                certificate = replace(certificate, seconds=now - start)
-                start = now
-                journal.add(certificate)
-                progress.update(certificate, executor.status())
-        finally:
-            journal.write_manifest({"forwarded": forwarded + executor.status().forwarded, "finished": _now()})
+        progress.start()
+        start = time.perf_counter()
+        for certificate in executor.certify(ids):
+            now = time.perf_counter()
+            status = executor.status()
+            journal.add(replace(certificate, seconds=now - start), {"forwarded": forwarded + status.forwarded})
+            start = now
+            progress.update(certificate, status)
+        journal.write_manifest({"finished": _now()})
 
 
 def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
@@ -141,19 +156,34 @@ def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
     }
 
 
+def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int]) -> None:
+    """Where labels are at hand, refuse a wrong one now rather than when its turn comes."""
+    labels = getattr(dataset, "labels", {})
+    wrong = [id for id in ids if len(labels) and labels[id] >= classifier.classes]
+    if wrong:
+        raise InvalidInput(
+            f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but {classifier.name} knows only the "
+            f"classes 0 to {classifier.classes - 1}"
+        )
+
+
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
     """The folder is this process's alone; the lock goes with the process, however that ends."""
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=0):
-            yield
+        lock.acquire()
     except Timeout:
         raise InvalidInput(
             f"{folder} is in use: another process is certifying into it; wait for it or stop it"
         ) from None
     except OSError as error:
         raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another --out") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _now() -> str:

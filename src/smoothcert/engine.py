@@ -9,6 +9,7 @@ from math import ceil, prod
 from torch import Tensor
 
 from smoothcert.certificate import Certificate, conclude
+from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
 from smoothcert.plans.base import Look, Plan
 from smoothcert.sampler.runtime import Runtime, prepare
@@ -46,6 +47,8 @@ class Engine:
         return len(self._open)
 
     def open(self, id: int, x: Tensor, label: int | None) -> None:
+        if x.shape != (expected := self.sampler.voter.inputs.shape[1:]):
+            raise InvalidInput(f"input {id} has shape {tuple(x.shape)}; all must have one, here {tuple(expected)}")
         slot = self.sampler.open(id, x)
         self._open[slot] = _Input(id, label)
         self.opened += 1

@@ -25,8 +25,14 @@ class Progress:
     def say(self, message: str) -> None:
         """What happens before the first sample: measuring, compiling."""
 
+    def start(self) -> None:
+        """The first sample is about to be drawn."""
+
     def update(self, certificate: Certificate, status: Status) -> None:
         """One more certificate is on disk."""
+
+    def close(self) -> None:
+        """Whatever has happened, the terminal is given back."""
 
     def end(self, run: Run) -> None:
         """Everything is on disk."""
@@ -41,29 +47,27 @@ class Pace:
         self.spent = int(run.samples.sum())
         self._fixed = run.plan.ceiling_cost if isinstance(run.plan, PilotPlan) else 0
         self._radii = float((run.radius * run.correct).sum())
-        self._start: float | None = None
-        self._spent_now = 0
+        self._start = time.perf_counter()
         self._done_before = len(run)
         self._status = Status()
 
-    def begin(self) -> None:
-        self._start = self._start or time.perf_counter()
+    def start(self) -> None:
+        self._start = time.perf_counter()
 
     def add(self, certificate: Certificate, status: Status) -> None:
         self.done += 1
         self.spent += certificate.samples
-        self._spent_now += certificate.samples
         self._radii += certificate.radius * certificate.correct
         self._status = status
 
     @property
     def seconds(self) -> float:
-        return time.perf_counter() - self._start if self._start else 0.0
+        return time.perf_counter() - self._start
 
     @property
     def rate(self) -> float:
         """Samples per second of this process, those of open inputs included."""
-        return self._status.counted / self.seconds if self.seconds else 0.0
+        return self._status.counted / self.seconds
 
     @property
     def eta(self) -> float | None:
@@ -104,8 +108,10 @@ class PlainProgress(Progress):
     def say(self, message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
+    def start(self) -> None:
+        self._pace.start()
+
     def update(self, certificate: Certificate, status: Status) -> None:
-        self._pace.begin()
         self._pace.add(certificate, status)
         if time.perf_counter() - self._last >= self._every:
             self._last = time.perf_counter()
@@ -136,13 +142,11 @@ class LiveProgress(PlainProgress):
         self._bar.console.print(message, highlight=False)
 
     def update(self, certificate: Certificate, status: Status) -> None:
-        self._pace.begin()
         self._pace.add(certificate, status)
         self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
 
-    def end(self, run: Run) -> None:
+    def close(self) -> None:
         self._bar.stop()
-        super().end(run)
 
 
 def summary(run: Run, *, resumed: bool) -> str:

@@ -20,6 +20,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific, Look, Plan
 from smoothcert.plans.fixed import Fixed
+from smoothcert.sampler.packing import MOST_IDS
 from smoothcert.sampler.runtime import Runtime
 
 
@@ -87,7 +88,9 @@ class Smoothed:
         return Prediction(look.top if p_value <= alpha else None, 1 - p_value, look)
 
     def _run(self, x: ArrayLike | Tensor, plan: Plan, id: int | None) -> list[Certificate]:
-        tensor = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x), dtype=torch.float32)
+        tensor = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x), dtype=torch.float32).detach()
+        if not tensor.numel():
+            raise InvalidInput(f"the input is empty: its shape is {tuple(tensor.shape)}")
         if not bool(tensor.isfinite().all()):
             raise InvalidInput("the input has NaN or infinite values")
         key = (plan, tensor.shape)
@@ -101,7 +104,10 @@ class Smoothed:
                 runtime=self.runtime,
                 seed=self.seed,
             )
-        return list(self._engines[key].certify([(next(self._ids) if id is None else id, tensor, None)]))
+        number = next(self._ids) if id is None else _check.whole("id", id)
+        if number >= MOST_IDS:
+            raise InvalidInput(f"id must be below {MOST_IDS}, got {number}")
+        return list(self._engines[key].certify([(number, tensor, None)]))
 
 
 class _OneLook(Fixed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +21,11 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     The number of classes is the module's own `classes` or `num_classes`, or the width of its last linear layer, unless
     it is given. The check before a run compares it with what the module answers.
     """
+    factory = _factory(name)
+    if needed := _needed(factory):
+        raise InvalidInput(f"{name} cannot be called without {', '.join(needed)}: name a function without arguments")
     with fresh_weights():
-        made = _factory(name)()
+        made = factory()
     if isinstance(made, Classifier):
         return made
     if not callable(made):
@@ -59,6 +63,15 @@ def _factory(name: str) -> Any:
     if not callable(factory):
         raise InvalidInput(f"{module_name} ({module.__file__}) has no function {attribute!r}")
     return factory
+
+
+def _needed(factory: Any) -> list[str]:
+    """Arguments without a default."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # built in C: it will say so itself
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def _own_classes(made: Any) -> int | None:

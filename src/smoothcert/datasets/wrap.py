@@ -44,7 +44,8 @@ class WrappedDataset:
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         x, label = self._data[index]
-        return torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x), dtype=torch.float32), int(label)
+        values = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x), dtype=torch.float32)
+        return values.detach().cpu(), int(label)
 
     @cached_property
     def fingerprint(self) -> str:

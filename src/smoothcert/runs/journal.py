@@ -58,12 +58,14 @@ class Journal:
     def __exit__(self, *exception: object) -> None:
         self._db.close()
 
-    def add(self, certificate: Certificate) -> None:
+    def add(self, certificate: Certificate, entries: dict[str, Any]) -> None:
+        """Add a certificate and, with it or not at all, these entries of the manifest."""
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
         row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, json.dumps(looks), c.seconds)
-        with self._errors("write to"):
+        with self._errors("write to"), self._transaction():
             self._db.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._set(entries)
 
     def ids(self) -> set[int]:
         with self._errors("read"):
@@ -73,9 +75,13 @@ class Journal:
         """All certificates in the order of their ids."""
         with self._errors("read"):
             rows = self._db.execute("SELECT * FROM certificates ORDER BY id").fetchall()
-        for id, label, prediction, radius, count, counted, looks, seconds in rows:
-            votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
-            yield Certificate(id, label, prediction, radius, count, counted, votes, plan, noise, seconds)
+        for row in rows:
+            yield self._certificate(row, plan, noise)
+
+    def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
+        with self._errors("read"):
+            row = self._db.execute("SELECT * FROM certificates WHERE id = ?", (id,)).fetchone()
+        return self._certificate(row, plan, noise)
 
     def read_manifest(self) -> dict[str, Any]:
         with self._errors("read"):
@@ -83,19 +89,31 @@ class Journal:
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries, all or none."""
-        rows = [(key, json.dumps(value)) for key, value in entries.items()]
         with self._errors("write to"), self._transaction():
-            self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
+            self._set(entries)
+
+    def _set(self, entries: dict[str, Any]) -> None:
+        rows = [(key, json.dumps(value)) for key, value in entries.items()]
+        self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
+
+    def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
+        id, label, prediction, radius, count, counted, looks, seconds = row
+        try:
+            votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidInput(f"{self.path}: the votes of input {id} cannot be read: {error}") from None
+        return Certificate(id, label, prediction, radius, count, counted, votes, plan, noise, seconds)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # SQLite itself takes back what a full disk stopped
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:

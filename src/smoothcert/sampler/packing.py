@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
+MOST_IDS = 2**31
+"""Ids are below this: they are 32-bit numbers on the device."""
+
 
 @dataclass(frozen=True)
 class Segment:
