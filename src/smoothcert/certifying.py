@@ -28,7 +28,6 @@ from smoothcert.progress import Progress
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import check_same, circumstances, compact_ids
 from smoothcert.runs.run import Run, open_run
-from smoothcert.sampler.runtime import Runtime
 
 
 def certify(
@@ -58,40 +57,41 @@ def certify(
     that `ids`, `skip` and `limit` choose. Without a plan, input-specific sampling with its defaults.
     """
     classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
-    job = Job(
-        classifier=classifier,
-        dataset=dataset,
-        noise=noise,
-        plan=plan or InputSpecific(),
-        runtime=Runtime.resolve(device, dtype, compile, batch),
-        seed=_check.whole("seed", seed),
-    )
-    job.plan.check(noise)
-    if classifier.trained_sigma is not None and abs(classifier.trained_sigma - noise.sigma) > 1e-6:
-        warnings.warn(
-            f"{classifier.name} was trained with noise {classifier.trained_sigma:g} and is certified with sigma "
-            f"{noise.sigma:g}; radii are true, but often small",
-            stacklevel=2,
+    with executor or LocalExecutor() as executor:
+        job = Job(
+            classifier=classifier,
+            dataset=dataset,
+            noise=noise,
+            plan=plan or InputSpecific(),
+            runtime=executor.resolve(device, dtype, compile, batch),
+            seed=_check.whole("seed", seed),
         )
-    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
-    _check_labels(classifier, dataset, chosen)
-    folder = Path(out)
-    progress = progress or Progress()
-    with _exclusive(folder), Journal(folder, write=True) as journal:
-        identity = _identity(job, chosen) | ({"data": data} if isinstance(data, str) else {})
-        if recorded := journal.read_manifest():
-            check_same(recorded, identity, folder)
-        else:
-            about = {"weights": None if weights is None else str(weights), "circumstances": circumstances()}
-            journal.write_manifest(identity | about | {"started": _now(), "forwarded": 0})
-        done = journal.ids()
-        todo = [id for id in chosen if id not in done]
-        progress.begin(open_run(folder), total=len(chosen))
-        try:
-            if todo:
-                _run(job, todo, journal, recorded, executor or LocalExecutor(), progress)
-        finally:
-            progress.close()
+        job.plan.check(noise)
+        if classifier.trained_sigma is not None and abs(classifier.trained_sigma - noise.sigma) > 1e-6:
+            warnings.warn(
+                f"{classifier.name} was trained with noise {classifier.trained_sigma:g} and is certified with sigma "
+                f"{noise.sigma:g}; radii are true, but often small",
+                stacklevel=2,
+            )
+        chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+        _check_labels(classifier, dataset, chosen)
+        folder = Path(out)
+        progress = progress or Progress()
+        with _exclusive(folder), Journal(folder, write=True) as journal:
+            identity = _identity(job, chosen) | ({"data": data} if isinstance(data, str) else {})
+            if recorded := journal.read_manifest():
+                check_same(recorded, identity, folder)
+            else:
+                about = {"weights": None if weights is None else str(weights), "circumstances": circumstances()}
+                journal.write_manifest(identity | about | {"started": _now(), "forwarded": 0})
+            done = journal.ids()
+            todo = [id for id in chosen if id not in done]
+            progress.begin(open_run(folder), total=len(chosen))
+            try:
+                if todo:
+                    _run(job, todo, journal, recorded, executor, progress)
+            finally:
+                progress.close()
     run = open_run(folder)
     progress.end(run)
     return run
@@ -118,24 +118,23 @@ def _run(
     if not job.runtime.batch:  # what was measured once stays: the batch is part of the classifier as run
         job = replace(job, runtime=replace(job.runtime, batch=recorded.get("batch", 0)))
     forwarded = recorded.get("forwarded", 0)
-    with executor:
-        runtime = executor.start(job, progress.say)
-        settled = {"batch": runtime.batch, "compiled": runtime.compile}
-        if "batch" in recorded and settled != {key: recorded.get(key) for key in settled}:
-            raise InvalidInput(
-                f"the run was begun with batch {recorded['batch']}, compiled: {recorded['compiled']}, and would go on "
-                f"with batch {runtime.batch}, compiled: {runtime.compile}; choose another --out"
-            )
-        journal.write_manifest(settled)
-        progress.start()
-        start = time.perf_counter()
-        for certificate in executor.certify(ids):
-            now = time.perf_counter()
-            status = executor.status()
-            journal.add(replace(certificate, seconds=now - start), {"forwarded": forwarded + status.forwarded})
-            start = now
-            progress.update(certificate, status)
-        journal.write_manifest({"finished": _now()})
+    runtime = executor.start(job, progress.say)
+    settled = {"batch": runtime.batch, "compiled": runtime.compile}
+    if "batch" in recorded and settled != {key: recorded.get(key) for key in settled}:
+        raise InvalidInput(
+            f"the run was begun with batch {recorded['batch']}, compiled: {recorded['compiled']}, and would go on "
+            f"with batch {runtime.batch}, compiled: {runtime.compile}; choose another --out"
+        )
+    journal.write_manifest(settled)
+    progress.start()
+    start = time.perf_counter()
+    for certificate in executor.certify(ids):
+        now = time.perf_counter()
+        status = executor.status()
+        journal.add(replace(certificate, seconds=now - start), {"forwarded": forwarded + status.forwarded})
+        start = now
+        progress.update(certificate, status)
+    journal.write_manifest({"finished": _now()})
 
 
 def _identity(job: Job, ids: list[int]) -> dict[str, Any]:

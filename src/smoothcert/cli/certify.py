@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +29,8 @@ from smoothcert.cli.options import (
     progress_here,
 )
 
+_WHERE = "Many devices"
+
 
 def command(
     data: Data,
@@ -53,12 +55,33 @@ def command(
     dtype: Dtype = "auto",
     batch: Batch = "auto",
     compile: Compile = "auto",
+    executor: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Where to compute: on this machine, or on a Ray cluster.", rich_help_panel=_WHERE),
+    ] = "local",
+    devices: Annotated[
+        str | None,
+        typer.Option(help="local: one process on each of these: cuda:0,cuda:1 or all.", rich_help_panel=_WHERE),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="ray: auto or HOST:PORT. Default: a Ray of its own.", rich_help_panel=_WHERE),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="ray: how many, or auto: as many as there is room for.", rich_help_panel=_WHERE),
+    ] = None,
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(help="ray: GPUs of a worker. Default: 1 if there are any.", rich_help_panel=_WHERE),
+    ] = None,
 ) -> None:
     """Certify inputs and keep the certificates in a folder. Run it again to resume."""
     plan = build_plan(
         method, samples=samples, decline=decline, kind=kind, pilot=pilot, pilot_use=pilot_use, alpha=alpha, grid=grid
     )
     from smoothcert.certifying import certify
+    from smoothcert.executors import choose_executor
     from smoothcert.noise import Gaussian
 
     certify(
@@ -77,5 +100,8 @@ def command(
         dtype=dtype,
         batch=batch,
         compile=compile,
+        executor=choose_executor(
+            executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
+        ),
         progress=progress_here(),
     )

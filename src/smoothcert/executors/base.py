@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from smoothcert.certificate import Certificate
 from smoothcert.classifiers.base import Classifier
@@ -40,10 +41,40 @@ class Status:
     """Rows that went through the classifier, padding included."""
     counted: int = 0
     """Rows among them that were an input's sample."""
+    workers: Sequence[WorkerStatus] = ()
+    """All that there were, if there are several."""
+
+
+@dataclass
+class WorkerStatus:
+    """One worker of many; its executor keeps it up to date."""
+
+    number: int
+    since: float = field(default_factory=time.perf_counter)
+    until: float | None = None
+    """When it was lost."""
+    open: int = 0
+    """Inputs that are with it."""
+    counted: int = 0
+    sampling: float = 0.0
+    """Seconds in which it had something to sample."""
+
+    @property
+    def seconds(self) -> float:
+        return (self.until or time.perf_counter()) - self.since
+
+    @property
+    def rate(self) -> float:
+        """Samples per second."""
+        return self.counted / self.seconds if self.seconds else 0.0
 
 
 class Executor(ABC):
     """Use as a context manager: `start` it, then `certify`."""
+
+    def resolve(self, device: str, dtype: str, compile: str, batch: int | str) -> Runtime:
+        """The runtime that these settings stand for where the work will be done."""
+        return Runtime.resolve(device, dtype, compile, batch)
 
     @abstractmethod
     def start(self, job: Job, say: Say) -> Runtime:

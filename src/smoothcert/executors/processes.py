@@ -1,0 +1,120 @@
+"""One process per device of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from threading import Thread
+
+import torch
+
+from smoothcert.errors import InvalidInput
+from smoothcert.executors.base import Job, Say
+from smoothcert.executors.pool import PoolExecutor
+from smoothcert.executors.worker import Failed, Message, Worker, cores
+from smoothcert.sampler.runtime import Runtime
+
+
+class ProcessExecutor(PoolExecutor[Connection]):
+    """`devices` as in "cuda:0,cuda:1", or "all" that CUDA knows. All must be of one kind, for they draw one noise."""
+
+    def __init__(self, devices: str) -> None:
+        super().__init__()
+        self.devices = _list(devices)
+        self._job_bytes = b""
+        self._processes: dict[Connection, _Process] = {}
+
+    def resolve(self, device: str, dtype: str, compile: str, batch: int | str) -> Runtime:
+        if device != "auto":
+            raise InvalidInput(f"give device ({device}) or devices ({','.join(self.devices)}), not both")
+        return [Runtime.resolve(own, dtype, compile, batch) for own in reversed(self.devices)][-1]
+
+    def start(self, job: Job, say: Say) -> Runtime:
+        try:
+            self._job_bytes = pickle.dumps(job)
+        except Exception as error:
+            raise InvalidInput(
+                f"the model or the data cannot be sent to other processes ({error}): define them in a module, or use "
+                "one device"
+            ) from None
+        return super().start(job, say)
+
+    def places(self) -> int:
+        return len(self.devices)
+
+    def launch(self, runtime: Runtime) -> Connection:
+        free = list(self.devices)
+        for other in self._processes.values():
+            free.remove(other.device)
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        threads = cores() // len(self.devices)
+        process = context.Process(target=_serve, args=(theirs, replace(runtime, device=free[0]), threads), daemon=True)
+        process.start()
+        theirs.close()  # else its end would not be noticed
+        # Beside the driver: a new process takes seconds before it reads.
+        sender = Thread(target=_try_send, args=(ours, self._job_bytes), daemon=True)
+        sender.start()
+        self._processes[ours] = _Process(free[0], process, sender)
+        return ours
+
+    def send(self, worker: Connection, ids: Sequence[int]) -> None:
+        _try_send(worker, pickle.dumps(ids))
+
+    def receive(self, seconds: float) -> Iterator[tuple[Connection, Message]]:
+        for worker in wait(list(self._processes), seconds):
+            assert isinstance(worker, Connection)
+            try:
+                yield worker, worker.recv()
+            except (EOFError, OSError):
+                process = self._processes[worker].process
+                process.join()
+                yield worker, Failed(f"its process ended with exit code {process.exitcode}")
+
+    def discard(self, worker: Connection) -> None:
+        own = self._processes.pop(worker)
+        own.process.kill()
+        own.process.join()
+        own.sender.join()
+        own.process.close()
+        worker.close()
+
+
+@dataclass(frozen=True)
+class _Process:
+    device: str
+    process: BaseProcess
+    sender: Thread
+
+
+def _list(devices: str) -> list[str]:
+    names = [name.strip() for name in devices.split(",")]
+    if names == ["all"]:
+        names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        if not names:
+            raise InvalidInput("there is no CUDA device here: name the devices, as in --devices cpu,cpu")
+    if len({name.partition(":")[0] for name in names}) > 1:
+        raise InvalidInput(f"devices must be of one kind, since noise depends on it, got {devices}")
+    return names
+
+
+def _try_send(worker: Connection, data: bytes) -> None:
+    """What a dead worker does not get, `receive` will tell."""
+    with suppress(OSError):
+        worker.send_bytes(data)
+
+
+def _serve(driver: Connection, runtime: Runtime, threads: int) -> None:
+    """A worker's process: answers calls until the driver is gone. Ctrl-C is the driver's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(EOFError, OSError):
+        worker = Worker(pickle.loads(driver.recv_bytes()))
+        driver.send(worker.start(runtime, threads))
+        while True:
+            driver.send(worker.advance(driver.recv()))

@@ -1,0 +1,129 @@
+"""On a Ray cluster: one actor per device, wherever there is room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.executors.base import Job, Say
+from smoothcert.executors.pool import PoolExecutor
+from smoothcert.executors.worker import Failed, Message, Worker, cores
+from smoothcert.sampler.runtime import Runtime
+
+try:
+    import ray
+except ImportError:
+    raise MissingExtra("the Ray executor", "ray") from None
+
+_CPUS = 1  # that a worker reserves; on CPUs it computes with its share of them
+
+
+class RayExecutor(PoolExecutor[Any]):
+    """`address` of a cluster ("auto", "HOST:PORT"); without one, a Ray of this machine's own is started and stopped.
+
+    `workers` is how many there should be, or "auto" for as many as the cluster has room for at any time. A worker
+    takes `gpus_per_worker`: by default one if the cluster has any, else it computes on CPUs.
+    """
+
+    def __init__(
+        self, address: str | None = None, workers: int | str = "auto", gpus_per_worker: float | None = None
+    ) -> None:
+        super().__init__()
+        self.address = address
+        self.workers = None if workers == "auto" else _workers(workers)
+        self.gpus = gpus_per_worker
+        self._connected = False
+        self._calls: dict[Any, Any] = {}
+
+    def resolve(self, device: str, dtype: str, compile: str, batch: int | str) -> Runtime:
+        """Asked where the workers will be: the driver may have another device, or none."""
+        self._connect()
+        if self.gpus is None:
+            self.gpus = 1.0 if device in ("auto", "cuda") and ray.cluster_resources().get("GPU") else 0.0
+        if not self.gpus:
+            return Runtime.resolve("cpu" if device == "auto" else device, dtype, compile, batch)
+        if not ray.cluster_resources().get("GPU"):
+            raise InvalidInput("the Ray cluster has no GPU: give --gpus-per-worker 0 to compute on its CPUs")
+        resolve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)(Runtime.resolve)
+        try:
+            runtime: Runtime = ray.get(resolve.remote(device, dtype, compile, batch))
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        return runtime
+
+    def start(self, job: Job, say: Say) -> Runtime:
+        self._connect()
+        self._shared_job = ray.put(job)
+        self._actor = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus, scheduling_strategy="SPREAD")(Worker)
+        return super().start(job, say)
+
+    def places(self) -> int:
+        return self.workers or sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
+
+    def launch(self, runtime: Runtime) -> Any:
+        worker = self._actor.remote(self._shared_job)
+        self._calls[worker.start.remote(runtime, self._threads())] = worker
+        return worker
+
+    def send(self, worker: Any, ids: Sequence[int]) -> None:
+        self._calls[worker.advance.remote(ids)] = worker
+
+    def receive(self, seconds: float) -> Iterator[tuple[Any, Message]]:
+        if not (calls := list(self._calls)):
+            time.sleep(seconds)
+            return
+        ready, _ = ray.wait(calls, num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        for call in ready:
+            if call not in self._calls:
+                continue  # its worker was discarded on an earlier one
+            worker = self._calls.pop(call)
+            try:
+                yield worker, ray.get(call)
+            except ray.exceptions.RayError as error:
+                yield worker, Failed(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+
+    def discard(self, worker: Any) -> None:
+        self._calls = {call: other for call, other in self._calls.items() if other != worker}
+        ray.kill(worker)
+
+    def close(self) -> None:
+        super().close()
+        if self._connected:
+            ray.shutdown()
+            self._connected = False
+
+    def _connect(self) -> None:
+        """To the cluster that this process is in already, to the one at the address, or to one of our own."""
+        if ray.is_initialized():
+            return
+        quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        if self.address is None:
+            ray.init(num_cpus=max(self.workers or 1, cores()), include_dashboard=False, **quiet)
+        else:
+            try:
+                ray.init(address=self.address, **quiet)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                reason = str(error).strip().splitlines()[0]
+                raise InvalidInput(f"cannot reach a Ray cluster at {self.address}: {reason}") from None
+        self._connected = True
+
+    def _room(self, resources: dict[str, float]) -> int:
+        """Workers that fit on a node."""
+        cpus = resources.get("CPU", 0) // _CPUS
+        return int(min(cpus, resources.get("GPU", 0) // self.gpus) if self.gpus else cpus)
+
+    def _threads(self) -> int:
+        """CPU threads per worker."""
+        return int(ray.cluster_resources().get("CPU", 1)) // self.workers if self.workers else _CPUS
+
+
+def _workers(given: int | str) -> int:
+    number = int(given) if isinstance(given, str) and given.isdecimal() else given
+    if isinstance(number, str):
+        raise InvalidInput(f"workers must be a number or auto, got {given!r}")
+    return _check.whole("workers", number, least=1)
