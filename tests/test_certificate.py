@@ -88,6 +88,17 @@ def test_any_increasing_radius_will_do(count, pilot_use, kind):
     assert found.samples <= plan.samples + plan.pilot
 
 
+@pytest.mark.parametrize("radius", [math.nan, 0.0, -math.inf])
+def test_a_radius_that_is_no_positive_number_certifies_nothing(radius):
+    class Broken(Uniform):
+        def radius(self, p):
+            return radius
+
+    found = conclude([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=Broken(1.0))
+    assert found.abstained
+    assert found.radius == 0
+
+
 def test_the_public_names_are_all_there():
     import smoothcert
 
