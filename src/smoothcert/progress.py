@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from smoothcert.certificate import Certificate
-from smoothcert.executors.base import Status
+from smoothcert.executors.base import Status, WorkerStatus
 from smoothcert.metrics import round_down
 from smoothcert.plans.base import PilotPlan
 from smoothcert.runs.run import Run
+
+_LISTED = 8  # workers that are named one by one
 
 
 class Progress:
@@ -89,7 +92,20 @@ class Pace:
 
     def line(self) -> str:
         eta = "" if self.eta is None else f", {clock(self.eta)} left"
-        return f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved, ACR {round_down(self.acr)}{eta}"
+        return (
+            f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved, ACR {round_down(self.acr)}{eta}"
+            + (f"; {crew(self.workers)}" if self.workers else "")
+        )
+
+    @property
+    def workers(self) -> Sequence[WorkerStatus]:
+        return self._status.workers
+
+    @property
+    def sampling(self) -> float:
+        """The share of the workers' time in which they sampled."""
+        time_there = sum(worker.seconds for worker in self.workers)
+        return sum(worker.sampling for worker in self.workers) / time_there if time_there else 0.0
 
 
 class PlainProgress(Progress):
@@ -115,14 +131,22 @@ class PlainProgress(Progress):
         self._pace.add(certificate, status)
         if time.perf_counter() - self._last >= self._every:
             self._last = time.perf_counter()
-            self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
+            self.show()
+
+    def show(self) -> None:
+        self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
     def end(self, run: Run) -> None:
         self.say(summary(run, resumed=self._complete))
+        if workers := self._pace.workers:
+            self.say(f"{_count(workers)} sampled for {self._pace.sampling:.0%} of the time they were there")
 
 
 class LiveProgress(PlainProgress):
     """A bar on the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(every=0.1)
 
     def begin(self, run: Run, *, total: int) -> None:
         self._bar = Bar(
@@ -141,8 +165,7 @@ class LiveProgress(PlainProgress):
     def say(self, message: str) -> None:
         self._bar.console.print(message, highlight=False)
 
-    def update(self, certificate: Certificate, status: Status) -> None:
-        self._pace.add(certificate, status)
+    def show(self) -> None:
         self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
 
     def close(self) -> None:
@@ -160,6 +183,32 @@ def summary(run: Run, *, resumed: bool) -> str:
         + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
         + (f"; {missing:,} outputs were not finite and counted for no class" if missing else "")
     )
+
+
+def crew(workers: Sequence[WorkerStatus]) -> str:
+    """How fast each worker is and who is idle; of many, the slowest and the fastest.
+
+    >>> now = time.perf_counter()
+    >>> busy = [WorkerStatus(n, since=now - 10, until=None, open=1, counted=1000 * n) for n in range(1, 4)]
+    >>> crew([*busy, WorkerStatus(4)])
+    '4 workers: 100/s, 200/s, 300/s, idle'
+    """
+    here = [worker for worker in workers if worker.until is None]
+    idle = [worker for worker in here if not worker.open]
+    if len(here) <= _LISTED:
+        each = ", ".join(f"{worker.rate:,.0f}/s" if worker.open else "idle" for worker in here)
+        return f"{_count(here)}: {each}"
+    rates = [worker.rate for worker in here if worker.open]
+    names = ", ".join(str(worker.number) for worker in idle[:_LISTED]) + (", ..." if len(idle) > _LISTED else "")
+    return (
+        _count(here)
+        + (f": {min(rates):,.0f} to {max(rates):,.0f}/s each" if rates else "")
+        + (f", {len(idle)} idle ({names})" if idle else "")
+    )
+
+
+def _count(workers: Sequence[WorkerStatus]) -> str:
+    return "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
 
 
 def clock(seconds: float) -> str:

@@ -87,6 +87,8 @@ class PoolExecutor(Executor, Generic[Handle]):
                     self._settle(worker, message)
                     if isinstance(message, Ready):
                         self._join(worker, member)
+        for member in self._members.values():
+            member.status.until = time.perf_counter()
 
     def status(self) -> Status:
         return self._total
