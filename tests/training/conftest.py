@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from smoothcert.datasets import ArrayDataset
 
@@ -19,3 +20,12 @@ def quadrants(count: int, seed: int) -> ArrayDataset:
 def small():
     """What to train on, what to validate on."""
     return quadrants(512, 0), quadrants(128, 1)
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_thread():
+    """Steps this small lose more to threads waiting for each other than they gain."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
