@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOGS ?= ../shared/logs
 
-.PHONY: demo test lint format benchmark clean
+.PHONY: demo test lint format benchmark paper clean
 
 demo: $(VENV)/.installed
 	$(BIN)/smoothcert map --sigma 0.5
@@ -25,6 +26,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[vision,hf,onnx,ray]' --group test --group lint
 	touch $@
+
+paper: $(VENV)/.installed
+	$(BIN)/python docs/paper/reproduce.py $(LOGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
