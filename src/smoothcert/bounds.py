@@ -49,7 +49,7 @@ def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     exact = np.where(a > 0, betaincinv(voted, b, alpha), 0.0)
     # A failed inversion (some SciPy releases) starts at 1 and is brought down by the check like any other guess.
     bound = np.where(np.isfinite(exact), exact, 1.0)
-    step = np.finfo(float).eps
+    step = float(np.finfo(float).eps)
     while np.any(over := (a > 0) & ~(betainc(voted, b, bound) <= alpha * (1 - _TAIL_MARGIN))):
         bound = np.where(over, bound * (1 - step), bound)
         step = min(2 * step, 0.5)

@@ -28,7 +28,8 @@ Counts = NDArray[np.int64]
 _ROUNDING = 1e-9
 # Outcomes of the pilot rarer than this share of alpha are left out of the sum and added to the failure instead.
 _NEGLIGIBLE = 1e-15
-# How many pairs of (p, outcome of the pilot) are held in memory at once, and how many make a plan small: a second's work.
+# How many pairs of (p, outcome of the pilot) are held in memory at once, and up to how many a plan is small: about a
+# second's work.
 _AT_ONCE = 1_000_000
 _SMALL = 3_000_000
 
