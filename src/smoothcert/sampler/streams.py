@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smoothcert.errors import InvalidInput
 from smoothcert.sampler.packing import Segment
 
 # float32 has no number between this and 1. erfinv of it is 5.4 standard deviations: the largest noise there is.
@@ -25,6 +26,8 @@ class Stream(ABC):
     """Writes noisy inputs, row by row."""
 
     def __init__(self, seed: int) -> None:
+        if seed >= 2**63:
+            raise InvalidInput(f"seed must be below 2**63, got {seed}")
         self.seed = seed
 
     @abstractmethod
@@ -48,7 +51,7 @@ class HostStream(Stream):
         bits = np.empty((len(out), words), np.uint64)
         row = 0
         for segment in segments:
-            generator = np.random.PCG64DXSM(np.random.SeedSequence([self.seed, segment.id]))
+            generator = np.random.PCG64DXSM(np.random.SeedSequence(self.seed, spawn_key=(segment.id,)))
             generator.advance(segment.first * words)
             bits[row : row + segment.count] = generator.random_raw(segment.count * words).reshape(-1, words)
             row += segment.count

@@ -1,0 +1,33 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+
+class Drawer:
+    """Asks `drawing.py` for noise."""
+
+    def __init__(self, kind, folder):
+        command = [sys.executable, Path(__file__).with_name("drawing.py"), kind, folder]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, *segments, shape=(12,), seed=0, batch=None, sigma=1.0, x=0.0, dtype="float32"):
+        rows = batch or sum(count for _, _, count in segments)
+        request = dict(seed=seed, segments=segments, shape=shape, batch=rows, sigma=sigma, x=x, dtype=dtype)
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        return np.load(self.process.stdout.readline().strip())
+
+
+@pytest.fixture(scope="session", params=["host", "interpreted", pytest.param("cuda", marks=pytest.mark.gpu)])
+def draw(request, tmp_path_factory):
+    """Noise of segments (id, first sample, count), from every stream there is."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA here")
+    drawer = Drawer(request.param, tmp_path_factory.mktemp(request.param))
+    with drawer.process:
+        yield drawer
+        drawer.process.stdin.close()

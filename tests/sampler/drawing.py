@@ -1,0 +1,49 @@
+"""Noise on demand, in a process of its own: a line of JSON in, the path of a .npy file out.
+
+`host` and `cuda` are the streams of those devices; `interpreted` is the CUDA kernel run by Triton's interpreter, which
+has to be chosen before Triton is imported.
+"""
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+kind, folder = sys.argv[1], Path(sys.argv[2])
+if kind == "interpreted":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from smoothcert.sampler.packing import Batch, Segment  # noqa: E402
+from smoothcert.sampler.streams import HostStream  # noqa: E402
+from smoothcert.sampler.voting import _Stage  # noqa: E402
+
+device = torch.device("cuda" if kind == "cuda" else "cpu")
+if kind == "host":
+    make = HostStream
+else:
+    from smoothcert.sampler import philox
+
+    make = philox.PhiloxStream
+    if kind == "interpreted":
+        torch.cuda.device = lambda device: nullcontext()
+        philox._BLOCK = 8192  # the interpreter pays per block
+
+
+def draw(seed: int, segments: list[list[int]], shape: list[int], batch: int, sigma: float, x: float, dtype: str):
+    """The noisy rows of segments (id, first sample, count) of an input whose values are all `x`."""
+    inputs = torch.full((2, *shape), x, device=device)
+    out = torch.full((batch, *shape), torch.nan, device=device, dtype=getattr(torch, dtype))
+    parts = [Segment(0, id, first, count) for id, first, count in segments]
+    rows = _Stage(batch, device).send(Batch(parts, []), padding=1)
+    make(seed).write(out, inputs, sigma, parts, rows)
+    return out[: sum(part.count for part in parts)].float().cpu().numpy()
+
+
+for number, line in enumerate(sys.stdin):
+    path = folder / f"{number}.npy"
+    np.save(path, draw(**json.loads(line)))
+    print(path, flush=True)
