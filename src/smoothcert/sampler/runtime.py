@@ -25,10 +25,11 @@ Compile = Literal["none", "default", "max"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
     "default": {"freezing": True},
-    "max": {"freezing": True, "max_autotune": True, "coordinate_descent_tuning": True},
+    "max": {"freezing": True, "max_autotune": True},
 }
 _CHECKED = 8  # rows that the classifier answers before the run
-_LARGEST_BATCH = 8192
+_LARGEST_BATCH = {"cuda": 4096}
+_LARGEST_BATCH_ELSEWHERE = 1024  # on a CPU, what leaves its caches is slower
 _LONGEST_BATCH = 0.5  # seconds; a longer one makes progress and read-back coarse
 
 
@@ -100,21 +101,55 @@ def prepare(
         sample = blank(shape, runtime, _CHECKED)
         sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
         check_classifier(voting.module, classes, sample)
-        if not runtime.batch:
+        if measured := not runtime.batch:
             say("choosing the batch size")
             runtime = replace(runtime, batch=_best_batch(voting, shape, runtime))
-        if runtime.compile == "none":
-            _fits(voting, shape, runtime)
-            return voting, runtime
-        say(f"compiling ({runtime.compile}); the next run will find it cached")
-        compiled = torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[runtime.compile])
+        while True:
+            try:
+                return _ready(voting, shape, runtime, say)
+            except RuntimeError as error:
+                if not _out_of_memory(error):
+                    raise
+                smaller = max(runtime.batch // 2, 1)
+                if not measured or runtime.batch == 1:
+                    raise InvalidInput(
+                        f"a batch of {runtime.batch} does not fit into the memory of {runtime.device}; use --batch "
+                        f"auto or a smaller one, such as {smaller}"
+                    ) from None
+                runtime = replace(runtime, batch=smaller)
+
+
+def _ready(
+    voting: Voting, shape: tuple[int, ...], runtime: Runtime, say: Callable[[str], None]
+) -> tuple[Callable[[Tensor], Tensor], Runtime]:
+    """Compiled, if that is wanted and works, and tried on one batch."""
+    if runtime.compile != "none":
+        say(f"compiling ({runtime.compile}); what can be kept of it is kept for the next run")
+        compiled = _measuring(torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[runtime.compile]), runtime)
         try:
             compiled(blank(shape, runtime))
+            return compiled, runtime
         except Exception as error:
+            if isinstance(error, RuntimeError) and _out_of_memory(error):
+                raise
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             warnings.warn(f"compilation failed, the classifier runs uncompiled: {reason}", stacklevel=2)
-            return voting, replace(runtime, compile="none")
-    return compiled, runtime
+            runtime = replace(runtime, compile="none")
+    plain = _measuring(voting, runtime)
+    plain(blank(shape, runtime))
+    return plain, runtime
+
+
+def _measuring(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callable[[Tensor], Tensor]:
+    """On CUDA, convolutions are chosen by timing them on the first batch, which every later one is shaped like."""
+    if runtime.torch_device.type != "cuda":
+        return classify
+
+    def measured(x: Tensor) -> Tensor:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+            return classify(x)
+
+    return measured
 
 
 def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
@@ -143,7 +178,7 @@ def _best_batch(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> int
     """Double the batch while that makes a row cheaper by 3% and it fits."""
     best, fastest = 0, float("inf")
     size = 64
-    while size <= _LARGEST_BATCH:
+    while size <= _LARGEST_BATCH.get(runtime.torch_device.type, _LARGEST_BATCH_ELSEWHERE):
         try:
             x = blank(shape, runtime, size)
             per_row = min(_seconds(voting, x) for _ in range(3)) / size
@@ -169,18 +204,6 @@ def _seconds(voting: Voting, x: Tensor) -> float:
     voting(x)
     synchronize(x.device)
     return time.perf_counter() - start
-
-
-def _fits(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> None:
-    try:
-        voting(blank(shape, runtime))
-    except RuntimeError as error:
-        if not _out_of_memory(error):
-            raise
-        raise InvalidInput(
-            f"a batch of {runtime.batch} does not fit into the memory of {runtime.device}; use --batch auto or a "
-            f"smaller one, such as {max(runtime.batch // 2, 1)}"
-        ) from None
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

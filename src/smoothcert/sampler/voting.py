@@ -63,7 +63,7 @@ class Voter:
         counts = None
         if batch.completed:
             slots = rows[3, : len(batch.completed)]
-            counts = self.counts[slots].to("cpu", non_blocking=True)
+            counts = self.counts[slots].to("cpu", non_blocking=self.device.type == "cuda")
             self.counts.index_fill_(0, slots.long(), 0)  # the next request starts at zero
         done = stage.finish()
         return None if counts is None else Reading(batch.completed, counts, done)
