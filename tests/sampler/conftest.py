@@ -15,9 +15,9 @@ class Drawer:
         command = [sys.executable, Path(__file__).with_name("drawing.py"), kind, folder]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def __call__(self, *segments, shape=(12,), seed=0, batch=None, sigma=1.0, x=0.0, dtype="float32"):
-        rows = batch or sum(count for _, _, count in segments)
-        request = dict(seed=seed, segments=segments, shape=shape, batch=rows, sigma=sigma, x=x, dtype=dtype)
+    def __call__(self, *segments, shape=(12,), **settings):
+        defaults = {"seed": 0, "batch": sum(count for _, _, count in segments), "sigma": 1, "x": 0, "dtype": "float32"}
+        request = {"segments": segments, "shape": shape} | defaults | settings
         print(json.dumps(request), file=self.process.stdin, flush=True)
         return np.load(self.process.stdout.readline().strip())
 

@@ -26,6 +26,7 @@ def answer(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return output
 
 
+@torch.inference_mode()
 def check_classifier(module: Callable[[Tensor], Tensor], classes: int, x: Tensor) -> None:
     """Refuse a classifier whose answers for the batch `x` have the wrong shape, or depend on more than the input."""
     rows = len(x)

@@ -1,0 +1,62 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from smoothcert.classifiers.check import answer, check_classifier
+from smoothcert.errors import InvalidInput
+
+IMAGES = torch.rand((8, 1, 6, 6), generator=torch.Generator().manual_seed(0))
+
+
+def network(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(36, 3))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        network().eval(),
+        network(nn.BatchNorm2d(1), nn.Dropout()).eval(),
+        network().train(),
+        lambda x: x.flatten(1)[:, :3],
+        lambda x: (x.flatten(1).sum(1) > 18).long(),
+        lambda x: torch.full((len(x), 3), torch.nan),
+    ],
+    ids=["module", "evaluation mode", "nothing to switch off", "logits", "labels", "not finite"],
+)
+def test_what_answers_for_each_input_alone_is_taken(model):
+    check_classifier(model, 3, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (network(nn.Dropout()).train(), r"training mode \(Dropout\); call model.eval\(\)"),
+        (network(nn.BatchNorm2d(1)).train(), r"training mode \(BatchNorm2d\); call model.eval\(\)"),
+        (lambda x: F.dropout(x.flatten(1)[:, :3], 0.2), "changes its answer"),
+        (lambda x: F.batch_norm(x, None, None, training=True).flatten(1)[:, :3], "changes its answer"),
+        (lambda x: (x.mean((1, 2, 3)) > x.mean()).long(), "changes its answer"),
+        (lambda x: x.flatten(1)[:, :4], r"logits of shape \(8, 3\) .* 3 classes, got torch.float32 of shape \(8, 4\)"),
+        (lambda x: x, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
+        (lambda x: x.sum((1, 2, 3)), r"integer labels of shape \(8,\)"),
+        (lambda x: torch.zeros(7, dtype=torch.long), r"got torch.int64 of shape \(7,\)"),
+        (lambda x: {"logits": x}, "must return a tensor of logits or labels, got dict"),
+        (lambda x: None, "got NoneType"),
+        (nn.Linear(5, 3).eval(), r"fails on a float32 batch of shape \(8, 1, 6, 6\): mat1 and mat2"),
+        (lambda x: x.flatten(1)[:, 99], "fails on a float32 batch .* index 99 is out of bounds"),
+    ],
+)
+def test_what_cannot_be_certified_is_one_sentence(model, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        check_classifier(model, 3, IMAGES)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_without_a_message_is_named():
+    def silent(x):
+        raise ValueError
+
+    with pytest.raises(InvalidInput, match=r"ValueError$"):
+        answer(silent, IMAGES)

@@ -1,0 +1,49 @@
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.classifiers import Classifier
+from smoothcert.classifiers.base import state_hash
+from smoothcert.classifiers.wrap import as_classifier
+from smoothcert.errors import InvalidInput
+
+EXAMPLE = torch.zeros(4)
+
+
+def first_three(x):
+    return x[:, :3]
+
+
+def test_the_number_of_classes_is_read_off_the_logits():
+    assert as_classifier(first_three, classes=None, example=EXAMPLE).classes == 3
+    assert as_classifier(nn.Linear(4, 5, dtype=torch.double), classes=None, example=EXAMPLE).classes == 5
+
+
+def test_a_module_is_known_by_its_weights_and_a_function_by_its_name():
+    network = nn.Linear(4, 5)
+    assert as_classifier(network, classes=None, example=EXAMPLE).weights_hash == state_hash(network)
+    wrapped = as_classifier(first_three, classes=3, example=EXAMPLE)
+    assert wrapped.name.endswith(":first_three")
+    assert wrapped.weights_hash is None
+    assert wrapped.input_shape == (4,)
+
+
+def test_a_classifier_is_taken_as_it_is():
+    classifier = Classifier(first_three, 3, "mine")
+    assert as_classifier(classifier, classes=None, example=EXAMPLE) is classifier
+
+
+@pytest.mark.parametrize(
+    ("model", "classes", "message"),
+    [
+        (3, None, "model must be a name, a module or a function, got int"),
+        (first_three, 1, "classes must be at least 2, got 1"),
+        (lambda x: x.argmax(1), None, "give classes="),
+        (lambda x: [x], None, "must return a tensor"),
+        (nn.Linear(7, 3), None, "the model fails on a float32 batch"),
+        (nn.Sequential(nn.BatchNorm1d(4)), None, "training mode"),
+    ],
+)
+def test_what_is_no_classifier_is_refused(model, classes, message):
+    with pytest.raises(InvalidInput, match=message):
+        as_classifier(model, classes=classes, example=EXAMPLE)

@@ -1,0 +1,78 @@
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.errors import InvalidInput
+from smoothcert.sampler import runtime as module
+from smoothcert.sampler.runtime import Runtime, Voting, prepare
+
+CPU = Runtime.resolve("cpu", batch=64)
+
+
+def test_output_that_is_not_finite_is_a_vote_for_no_class():
+    logits = torch.tensor([[1.0, 2, 0], [torch.nan, 1, 0], [torch.inf, 1, 0], [-torch.inf, 1, 0], [3, 1, 2]])
+    assert Voting(lambda x: logits, 3)(logits).tolist() == [1, 3, 3, 3, 0]
+
+
+def test_a_label_that_is_no_class_is_a_vote_for_no_class():
+    labels = torch.tensor([0, 2, 3, -1, 1])
+    assert Voting(lambda x: labels, 3)(labels).tolist() == [0, 2, 3, 3, 1]
+
+
+def test_the_callers_module_stays_as_it_is():
+    network = nn.Linear(4, 3)
+    classify, _ = prepare(network, 3, (4,), Runtime.resolve("cpu", dtype="bfloat16", batch=8))
+    assert network.weight.dtype == torch.float32
+    assert classify(torch.zeros((8, 4), dtype=torch.bfloat16)).shape == (8,)
+
+
+def test_auto_chooses_a_batch_that_fits(monkeypatch):
+    def hungry(x):
+        if len(x) > 100:
+            raise torch.OutOfMemoryError("no more")
+        return x[:, :3]
+
+    _, chosen = prepare(hungry, 3, (4,), Runtime.resolve("cpu"))
+    assert chosen.batch == 64
+    monkeypatch.setattr(module, "_LARGEST_BATCH", 128)
+    _, chosen = prepare(lambda x: x[:, :3], 3, (4,), Runtime.resolve("cpu"))
+    assert chosen.batch in (64, 128)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: y")])
+def test_a_batch_that_does_not_fit_is_one_sentence(error):
+    def hungry(x):
+        if len(x) > 8:
+            raise error
+        return x[:, :3]
+
+    with pytest.raises(InvalidInput, match=r"a batch of 64 does not fit .* --batch auto .* 32"):
+        prepare(hungry, 3, (4,), CPU)
+
+
+def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
+    def broken(x):
+        if len(x) > 8:
+            raise RuntimeError("broken")
+        return x[:, :3]
+
+    with pytest.raises(RuntimeError, match=r"^broken$"):
+        prepare(broken, 3, (4,), CPU)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"device": "cuda:77"}, "device 'cuda:77' is not available here"),
+        ({"device": "meta"}, "device 'meta' is not available here"),
+        ({"device": "cpu", "dtype": "int8"}, "dtype must be one of"),
+        ({"device": "cpu", "compile": "yes"}, "compile must be one of"),
+        ({"device": "cpu", "batch": 0}, "batch must be at least 1"),
+        ({"device": "cpu", "batch": "many"}, "batch must be a whole number"),
+        ({"device": "cpu", "batch": "-5"}, "batch must be"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(InvalidInput, match=message):
+        Runtime.resolve(**settings)
