@@ -88,7 +88,7 @@ def worst_case(plan: PilotPlan, noise: Noise) -> tuple[float, float]:
     failure(p) is a saw: it climbs with p and drops where p passes a value that the bound can take, L(t, n). So the
     worst p lies just below such a break point. Small plans have few, and all are tried. A plan of 100,000 samples has
     millions: they are searched next to a grid of p that is refined towards 1, then, ever closer, around the best
-    candidates for the sample sizes that are likely there; this may miss the very worst tooth, by a percent or two.
+    candidates for the sample sizes that are likely there. This is a lower bound: it may miss the very worst tooth.
     p below 1/2 cannot be worse than 1/2.
     """
     sizes = np.unique(plan.counted_before() + plan.after_pilot(np.arange(plan.pilot + 1), noise))
