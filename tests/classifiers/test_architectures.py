@@ -1,7 +1,9 @@
 import pytest
 import torch
 
+from smoothcert.classifiers import load_classifier
 from smoothcert.classifiers.architectures import ARCHITECTURES, build
+from smoothcert.datasets import load_dataset
 from smoothcert.errors import InvalidInput
 
 
@@ -50,3 +52,15 @@ def test_resnet20_computes_the_residual_sum_and_not_only_the_branch():
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
     with pytest.raises(InvalidInput, match=r"resnet-9000.*fashion-cnn, cifar-resnet20, cifar-resnet110"):
         build("resnet-9000")
+
+
+@pytest.mark.parametrize(("sigma", "least"), [(0.25, 0.85), (0.5, 0.78)])
+def test_bundled_weights_hold_up_under_the_noise_they_were_trained_with(sigma, least):
+    classifier = load_classifier("fashion-cnn", sigma=sigma)
+    assert classifier.trained_sigma == sigma
+    images, labels = zip(*load_dataset("fashion-mnist"), strict=True)
+    torch.manual_seed(0)
+    noisy = torch.stack(images) + sigma * torch.randn(len(images), 1, 28, 28)
+    with torch.inference_mode():
+        accuracy = (classifier.module(noisy).argmax(1) == torch.tensor(labels)).float().mean().item()
+    assert accuracy > least
