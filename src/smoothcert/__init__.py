@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from smoothcert.plans import InputSpecific as InputSpecific
     from smoothcert.plans import Look as Look
     from smoothcert.plans import Plan as Plan
+    from smoothcert.plans import Together as Together
     from smoothcert.runs.run import Run as Run
     from smoothcert.runs.run import open_run as open_run
     from smoothcert.sample_map import SampleMap as SampleMap
@@ -45,6 +46,7 @@ _HOME = {
     "InputSpecific": "plans",
     "Look": "plans",
     "Plan": "plans",
+    "Together": "plans",
     "Run": "runs.run",
     "open_run": "runs.run",
     "SampleMap": "sample_map",

@@ -80,7 +80,7 @@ def fault(certificate: Certificate) -> str | None:
         drawn = c.looks[i].samples if i < len(c.looks) else 0
         if (wanted := c.plan.more(c.looks[:i], c.noise)) != drawn:
             return f"the plan asks for {wanted} samples at look {i + 1}, {drawn} were drawn"
-    tally = c.plan.tally(c.looks)
+    tally = c.plan.tally(c.looks, c.noise)
     if (tally.count, tally.samples) != (c.count, c.counted):
         return f"its looks hold {tally.count} of {tally.samples} counted votes, it states {c.count} of {c.counted}"
     if c.abstained:

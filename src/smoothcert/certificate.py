@@ -65,7 +65,7 @@ def conclude(
     >>> certificate.prediction, round(certificate.radius, 3)
     (3, 0.989)
     """
-    tally = plan.tally(looks)
+    tally = plan.tally(looks, noise)
     bound = lower_bound(tally.count, tally.samples, alpha=plan.alpha) if tally.samples else 0.0
     radius = float(noise.radius(bound))
     certified = radius > 0  # NaN and -inf certify nothing

@@ -79,12 +79,13 @@ def certify(
         progress = progress or Progress()
         with _exclusive(folder), Journal(folder, write=True) as journal:
             identity = _identity(job, chosen) | ({"data": data} if isinstance(data, str) else {})
-            if recorded := journal.read_manifest():
+            done = journal.ids()
+            recorded = journal.read_manifest() if done else {}  # a run that never certified anything binds nobody
+            if recorded:
                 check_same(recorded, identity, folder)
             else:
                 about = {"weights": None if weights is None else str(weights), "circumstances": circumstances()}
                 journal.write_manifest(identity | about | {"started": _now(), "forwarded": 0})
-            done = journal.ids()
             todo = [id for id in chosen if id not in done]
             progress.begin(open_run(folder), total=len(chosen))
             try:

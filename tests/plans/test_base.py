@@ -6,6 +6,7 @@ from smoothcert import Fixed, Gaussian, InputSpecific, Look
 from smoothcert.errors import InvalidInput
 from smoothcert.plans.base import describe
 
+NOISE = Gaussian(0.5)
 PLANS = [
     Fixed(1_000),
     Fixed(1_000, pilot_use="reuse"),
@@ -48,17 +49,17 @@ def test_a_plan_asks_for_its_pilot_first_and_stops_after_the_second_look(plan):
 def test_a_pilot_without_any_vote_ends_the_input_without_a_class(plan):
     nothing = Look(plan.pilot, {})
     assert plan.more([nothing], Gaussian(0.5)) == 0
-    tally = plan.tally([nothing])
+    tally = plan.tally([nothing], NOISE)
     assert (tally.prediction, tally.count) == (None, 0)
 
 
 def test_a_fresh_plan_counts_the_second_look_alone():
-    tally = Fixed(1_000).tally([Look(100, {1: 90, 2: 10}), Look(1_000, {1: 400, 2: 600})])
+    tally = Fixed(1_000).tally([Look(100, {1: 90, 2: 10}), Look(1_000, {1: 400, 2: 600})], NOISE)
     assert (tally.prediction, tally.count, tally.samples) == (1, 400, 1_000)
 
 
 def test_a_reusing_plan_counts_every_look_for_the_class_of_the_pilot():
-    tally = Fixed(1_000, pilot_use="reuse").tally([Look(100, {1: 90, 2: 10}), Look(900, {1: 300, 2: 600})])
+    tally = Fixed(1_000, pilot_use="reuse").tally([Look(100, {1: 90, 2: 10}), Look(900, {1: 300, 2: 600})], NOISE)
     assert (tally.prediction, tally.count, tally.samples) == (1, 390, 1_000)
 
 

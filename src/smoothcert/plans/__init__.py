@@ -3,5 +3,6 @@
 from smoothcert.plans.base import Look, PilotPlan, Plan, Tally
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import InputSpecific
+from smoothcert.plans.together import Together
 
-__all__ = ["Fixed", "InputSpecific", "Look", "PilotPlan", "Plan", "Tally"]
+__all__ = ["Fixed", "InputSpecific", "Look", "PilotPlan", "Plan", "Tally", "Together"]

@@ -65,7 +65,7 @@ class Plan(ABC):
         """How many more samples this input gets; 0 when it has enough."""
 
     @abstractmethod
-    def tally(self, looks: Sequence[Look]) -> Tally:
+    def tally(self, looks: Sequence[Look], noise: Noise) -> Tally:
         """The class, and which votes for it count."""
 
     def check(self, noise: Noise) -> None:  # noqa: B027 -- a hook: most plans can certify under any noise
@@ -111,7 +111,7 @@ class PilotPlan(Plan):
             return 0
         return int(self.after_pilot(looks[0].votes[top], noise))
 
-    def tally(self, looks: Sequence[Look]) -> Tally:
+    def tally(self, looks: Sequence[Look], noise: Noise) -> Tally:
         top = looks[0].top
         counted = looks if self.pilot_use == "reuse" else looks[1:]
         votes = sum(look.votes.get(top, 0) for look in counted) if top is not None else 0
@@ -129,4 +129,8 @@ class PilotPlan(Plan):
 
 def describe(config: Any) -> dict[str, Any]:
     """A plan or noise as a plain dictionary with its name, for manifests and JSON."""
-    return {"name": type(config).__name__} | {f.name: getattr(config, f.name) for f in fields(config)}
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    for name, value in settings.items():
+        if isinstance(value, tuple):
+            settings[name] = [describe(part) for part in value]
+    return {"name": type(config).__name__} | settings

@@ -23,12 +23,12 @@ from smoothcert.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.logs import read_log
 from smoothcert.metrics import round_down
 from smoothcert.noise import Gaussian
-from smoothcert.plans import Fixed, InputSpecific
+from smoothcert.plans import Fixed, InputSpecific, Together
 from smoothcert.plans.base import describe
 from smoothcert.runs.results import COLUMNS, Results
 
 _META = "smoothcert"
-_CONFIGURATIONS = {cls.__name__: cls for cls in (Gaussian, Fixed, InputSpecific)}
+_CONFIGURATIONS = {cls.__name__: cls for cls in (Gaussian, Fixed, InputSpecific, Together)}
 
 
 def read_results(path: str | Path) -> Results:
@@ -82,7 +82,8 @@ def restore(description: Mapping[str, Any] | None) -> Any:
     name = settings.pop("name", None)
     if name not in _CONFIGURATIONS:
         raise InvalidInput(f"unknown noise or plan {name!r}; this version knows {', '.join(_CONFIGURATIONS)}")
-    return _CONFIGURATIONS[name](**settings)
+    parts = {key: tuple(restore(part) for part in value) for key, value in settings.items() if isinstance(value, list)}
+    return _CONFIGURATIONS[name](**settings | parts)
 
 
 def _meta(results: Results) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from smoothcert.certificate import Certificate
+from smoothcert.certificate import Certificate, conclude
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
-from smoothcert.plans.base import Plan
+from smoothcert.plans import Plan, Together
+from smoothcert.plans.base import describe
+from smoothcert.plans.together import looks_of
 from smoothcert.runs.formats import restore
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import expand_ids
@@ -33,6 +35,21 @@ class Run(Results):
         with Journal(self.path) as journal:
             yield from journal.certificates(plan=self.plan, noise=self.noise)  # type: ignore[arg-type]
 
+    def split(self) -> list[Results]:
+        """Of a run with plans `Together`: what each of them would have certified alone.
+
+        The time of each is its share of the samples; only a run of its own measures it.
+        """
+        shared = list(self.certificates())
+        plans = self.plan.plans if isinstance(self.plan, Together) else (self.plan,)
+        return [
+            Results.from_certificates(
+                str(plan), [_alone(plan, c) for c in shared], manifest=dict(self.manifest) | {"plan": describe(plan)}
+            )
+            for plan in plans
+            if plan is not None
+        ]
+
     def table(self) -> str:
         """The run's row as `smoothcert table` prints it."""
         from smoothcert.table import compare
@@ -45,6 +62,12 @@ def read_settings(journal: Journal) -> tuple[dict[str, Any], Plan, Noise]:
     if not (manifest := journal.read_manifest()):
         raise InvalidInput(f"{journal.path} is empty: its run stopped before it began; certify into it again")
     return manifest, restore(manifest["plan"]), restore(manifest["noise"])
+
+
+def _alone(plan: Plan, shared: Certificate) -> Certificate:
+    looks = looks_of(plan, shared.looks, shared.noise)
+    alone = conclude(looks, plan=plan, noise=shared.noise, id=shared.id, label=shared.label)
+    return replace(alone, seconds=shared.seconds * alone.samples / shared.samples)
 
 
 def open_run(path: str | Path) -> Run:
