@@ -16,7 +16,13 @@ class Drawer:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, *segments, shape=(12,), **settings):
-        defaults = {"seed": 0, "batch": sum(count for _, _, count in segments), "sigma": 1, "x": 0, "dtype": "float32"}
+        defaults = {
+            "seed": 0,
+            "batch": sum(count for _, _, count in segments),
+            "sigma": 1.0,
+            "x": 0.0,
+            "dtype": "float32",
+        }
         request = {"segments": segments, "shape": shape} | defaults | settings
         print(json.dumps(request), file=self.process.stdin, flush=True)
         return np.load(self.process.stdout.readline().strip())
