@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
 from smoothcert.plans import Fixed
 from smoothcert.runs.formats import read_results, write_results
+from smoothcert.runs.results import Results
 from smoothcert.table import FORMATS, compare
 
 
@@ -71,3 +73,9 @@ def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
     else:
         assert hidden not in text
         assert len({row.replace(r"\|", "").count("|") for row in text.splitlines()}) == 1
+
+
+def test_a_run_without_certificates_is_named(iss_run):
+    empty = Results.from_certificates("begun", [])
+    with pytest.raises(InvalidInput, match="begun holds no certificates"):
+        compare([iss_run, empty])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from smoothcert import _check, metrics
+from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
 from smoothcert.plans import Fixed, InputSpecific, Plan
 from smoothcert.runs.results import Results
@@ -117,6 +118,8 @@ def compare(
 
     Only runs on the same noise are comparable: elsewhere MAD is None.
     """
+    if empty := [r.name for r in results if not len(r)]:
+        raise InvalidInput(f"{', '.join(empty)} holds no certificates yet; run certify again to go on")
     if radii is None:
         radii = metrics.default_radii(max((float(r.radius.max(initial=0)) for r in results), default=0))
     rows = [

@@ -73,9 +73,10 @@ def render(
     """The page as text."""
     from jinja2 import Environment, StrictUndefined
 
-    if not results or not all(len(r) for r in results):
-        raise InvalidInput("a report needs at least one run, and every run at least one certificate")
+    if not results:
+        raise InvalidInput("a report needs at least one run")
     results = _distinct(results)
+    table = compare(results, reference=reference, radii=radii)
     dataset = dataset or _dataset_of(results)
     shown = charts(results)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -83,7 +84,7 @@ def render(
     scripts = [_vega(), _text("page.js")]
     return environment.from_string(_text("page.html")).render(
         results=results,
-        table=compare(results, reference=reference, radii=radii),
+        table=table,
         method=method,
         charts=shown,
         guarantees=_guarantees(results),
