@@ -1,0 +1,77 @@
+"""The paper's CIFAR-10 table for one classifier: every row on the same draws, at the cost of the reference alone.
+
+    python benchmarks/cifar10.py --weights runs/consistency-0.50/weights.safetensors --data cifar10:DIR --sigma 0.5 \
+        --out runs/cifar10-0.50 --results docs/results/cifar10-consistency-0.50
+
+Certifies test ids 0, 20, ..., 9980 with fixed sampling at 100,000 (the reference) and all other rows `Together`, then
+writes one log per row and prints the table. Times in it are shares of one run; to time a row, run it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from smoothcert import Fixed, Gaussian, InputSpecific, Together, certify
+from smoothcert.cli.options import progress_here
+from smoothcert.runs.formats import write_results
+from smoothcert.runs.results import Results
+from smoothcert.table import compare
+
+CEILING, PILOT = 100_000, 1_000
+ROWS = {
+    f"{kind[0]}d-10-{decline:.2f}{'' if use == 'fresh' else '-reuse'}": InputSpecific(
+        CEILING, pilot=PILOT, decline=decline, kind=kind, pilot_use=use
+    )
+    for use in ("fresh", "reuse")
+    for kind, decline in (("absolute", 0.05), ("absolute", 0.10), ("relative", 0.01), ("relative", 0.05))
+}
+# Fixed sampling at every thousand costs nothing on the same draws; the ones that cost as much as a row are kept.
+FIXED = {n: Fixed(n, pilot=PILOT) for n in range(5_000, 81_000, 1_000)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--sigma", type=float, required=True)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--results", required=True, type=Path)
+    parser.add_argument("--compile", default="max")
+    parser.add_argument("--skip", type=int, default=20)
+    parser.add_argument("--limit", type=int)
+    args = parser.parse_args()
+
+    plans = {"fixed-10": Fixed(CEILING, pilot=PILOT)} | ROWS | {f"fixed-{n / 10_000:g}": p for n, p in FIXED.items()}
+    run = certify(
+        None,
+        args.data,
+        weights=args.weights,
+        noise=Gaussian(args.sigma),
+        plan=Together(tuple(plans.values())),
+        skip=args.skip,
+        limit=args.limit,
+        out=args.out,
+        compile=args.compile,
+        progress=progress_here(),
+    )
+    named = dict(zip(plans, run.split(), strict=True))
+    kept: list[Results] = [named["fixed-10"]]
+    args.results.mkdir(parents=True, exist_ok=True)
+    for name in ROWS:
+        kept += [named[name], named[_same_cost(named[name])]]
+    for name, results in named.items():
+        if any(results is k for k in kept):
+            write_results(results, args.results / f"{name}.tsv", "cohen")
+    print(compare(list(dict.fromkeys(kept)), reference=named["fixed-10"]).render("markdown"))
+
+
+def _same_cost(results: Results) -> str:
+    """The fixed row that is nearest in cost; both pay a pilot, except where it is counted again."""
+    average = results.average_samples or 0
+    n = min(FIXED, key=lambda n: abs(n + PILOT - average))
+    return f"fixed-{n / 10_000:g}"
+
+
+if __name__ == "__main__":
+    main()

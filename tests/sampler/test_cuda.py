@@ -1,0 +1,74 @@
+"""The fast path on a real GPU: compiled, bfloat16, convolutions chosen by timing."""
+
+import pytest
+import torch
+
+from smoothcert import Gaussian, InputSpecific
+from smoothcert.classifiers.architectures import build
+from smoothcert.engine import build_engine
+from smoothcert.sampler.runtime import Runtime
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here"),
+    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+]
+SHAPE = (3, 32, 32)
+
+
+class Undecided(torch.nn.Module):
+    """Two classes that share the samples, so that any difference in rounding moves votes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.network = build("cifar-resnet20").eval()
+        with torch.no_grad():
+            logits = self.network(torch.rand(256, *SHAPE) + 0.5 * torch.randn(256, *SHAPE))
+        self.middle = float((logits[:, 0] - logits[:, 1]).median())
+
+    def forward(self, x):
+        logits = self.network(x)
+        difference = logits[:, 0] - logits[:, 1] - self.middle
+        return torch.stack([difference, torch.zeros_like(difference)], 1)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    generator = torch.Generator().manual_seed(0)
+    return [(id, torch.rand(SHAPE, generator=generator), None) for id in range(24)]
+
+
+def votes(inputs, *, batch=512):
+    engine, runtime = build_engine(
+        Undecided(),
+        classes=2,
+        shape=SHAPE,
+        noise=Gaussian(0.5),
+        plan=InputSpecific(2_000, pilot=200, decline=0.1),
+        runtime=Runtime.resolve("cuda", batch=batch),
+        seed=0,
+    )
+    assert runtime.compile == "default"
+    return {certificate.id: certificate.looks for certificate in engine.certify(inputs)}
+
+
+def test_votes_are_identical_whatever_shares_the_batch(inputs):
+    forward = votes(inputs)
+    assert forward == votes(inputs[::-1])
+    assert {id: forward[id] for id in (5, 17)} == votes([inputs[17], inputs[5]])
+    assert any(len(look.votes) == 2 for looks in forward.values() for look in looks)
+
+
+def test_a_measured_batch_fits_and_is_kept(inputs):
+    _, runtime = build_engine(
+        Undecided(),
+        classes=2,
+        shape=SHAPE,
+        noise=Gaussian(0.5),
+        plan=InputSpecific(2_000),
+        runtime=Runtime.resolve("cuda", compile="none"),
+        seed=0,
+    )
+    assert runtime.batch >= 256
+    assert runtime.dtype == "bfloat16"
