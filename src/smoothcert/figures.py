@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smoothcert.errors import InvalidInput
+from smoothcert.metrics import distribution
 from smoothcert.plans import InputSpecific
 from smoothcert.runs.results import Results
 from smoothcert.sample_map import SampleMap
@@ -183,9 +184,10 @@ def _looks() -> Iterator[dict[str, Any]]:
 def _histogram(results: Sequence[Results], column: str, edges: np.ndarray[Any, Any], ax: Axes | None) -> Plot:
     fig, ax = _axes(ax)
     for r, look in zip(results, _looks(), strict=False):
-        values = getattr(r, column)
-        share = 100 * np.histogram(values[np.isfinite(values)], edges)[0] / len(r)
-        ax.stairs(share, edges, color=look["color"], linestyle=look["linestyle"], label=_plain(r.name), linewidth=1.3)
+        share = distribution(getattr(r, column), edges)
+        ax.stairs(
+            100 * share, edges, color=look["color"], linestyle=look["linestyle"], label=_plain(r.name), linewidth=1.3
+        )
     ax.set(ylabel="inputs (%)")
     ax.legend()
     return fig, ax

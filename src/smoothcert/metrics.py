@@ -78,6 +78,16 @@ def samples_saved(samples: ArrayLike, ceiling: int) -> float:
     return 1 - float(np.mean(np.asarray(samples, float))) / ceiling
 
 
+def distribution(values: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
+    """The share of all values in each bin; NaN, which stands for unknown, is in none.
+
+    >>> distribution([0.5, 0.97, 0.99, float("nan")], [0.5, 0.9, 1.0]).tolist()
+    [0.25, 0.5]
+    """
+    values = np.asarray(values, float)
+    return np.histogram(values[np.isfinite(values)], np.asarray(edges, float))[0] / len(values)
+
+
 def default_radii(largest: float) -> list[float]:
     """Radii for a table: 0 and steps of 0.25 (0.5 above 2) up to the largest one that was proved."""
     step = 0.25 if largest <= 2 else 0.5

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.metrics import round_down
+from smoothcert.metrics import distribution, round_down
 from smoothcert.plans import InputSpecific
 from smoothcert.runs.results import Results
 from smoothcert.table import method
@@ -281,13 +281,12 @@ def _histogram(
 ) -> Spec:
     rows = []
     for place, r in enumerate(known):
-        values = getattr(r, column)
-        counts, _ = np.histogram(values[np.isfinite(values)], edges)
+        share = distribution(getattr(r, column), edges)
         # The bars of a bin stand side by side, in parts of equal width on the scale of x.
         left, right = (_between(edges, (place + side) / len(known), x) for side in (0, 1))
-        for i in np.flatnonzero(counts):
+        for i in np.flatnonzero(share):
             rows.append(
-                _row(run=r.name, low=edges[i], high=edges[i + 1], inputs=counts[i], share=counts[i] / len(r))
+                _row(run=r.name, low=edges[i], high=edges[i + 1], inputs=round(share[i] * len(r)), share=share[i])
                 | _row(left=left[i], right=right[i])
             )
     encoding = {
