@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     from smoothcert.plans import Look as Look
     from smoothcert.plans import Plan as Plan
     from smoothcert.plans import Together as Together
+    from smoothcert.report import write_report as write_report
+    from smoothcert.runs.formats import read_results as read_results
+    from smoothcert.runs.formats import write_results as write_results
+    from smoothcert.runs.results import Results as Results
     from smoothcert.runs.run import Run as Run
     from smoothcert.runs.run import open_run as open_run
     from smoothcert.sample_map import SampleMap as SampleMap
     from smoothcert.smoothed import Prediction as Prediction
     from smoothcert.smoothed import Smoothed as Smoothed
+    from smoothcert.table import compare as compare
 
 _HOME = {
     "Certificate": "certificate",
@@ -47,9 +52,14 @@ _HOME = {
     "Look": "plans",
     "Plan": "plans",
     "Together": "plans",
+    "write_report": "report",
+    "read_results": "runs.formats",
+    "write_results": "runs.formats",
+    "Results": "runs.results",
     "Run": "runs.run",
     "open_run": "runs.run",
     "SampleMap": "sample_map",
+    "compare": "table",
     "Prediction": "smoothed",
     "Smoothed": "smoothed",
 }
