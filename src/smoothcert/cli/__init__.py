@@ -23,6 +23,8 @@ app = typer.Typer(
 for module in (demo, certify, audit, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
+
 
 @app.callback(invoke_without_command=True)
 def _version(
@@ -43,13 +45,14 @@ def main() -> None:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:
         sys.exit(_fail(str(error)))
-    except (typer.Abort, KeyboardInterrupt):
-        print("smoothcert: interrupted; what was committed is safe, and the same command resumes", file=sys.stderr)
-        sys.exit(130)
+    except typer.Abort:
+        code = _INTERRUPTED
     except Exception as error:
         if message := getattr(error, "format_message", None):  # what the parser says of unknown or missing options
             sys.exit(_fail(message()))
         raise
+    if code == _INTERRUPTED:
+        print("smoothcert: interrupted; what was committed is safe, and the same command resumes", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

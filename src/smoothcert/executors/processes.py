@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from threading import Thread
@@ -43,6 +44,7 @@ class ProcessExecutor(PoolExecutor[Connection]):
                 f"the model or the data cannot be sent to other processes ({error}): define them in a module, or use "
                 "one device"
             ) from None
+        resource_tracker.ensure_running()  # started later, it would unblock the signal that `launch` blocks
         return super().start(job, say)
 
     def places(self) -> int:
@@ -56,7 +58,12 @@ class ProcessExecutor(PoolExecutor[Connection]):
         ours, theirs = context.Pipe()
         threads = cores() // len(self.devices)
         process = context.Process(target=_serve, args=(theirs, replace(runtime, device=free[0]), threads), daemon=True)
-        process.start()
+        # Ctrl-C is the driver's to handle: a process is born with it blocked, since it takes seconds to say so itself.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()  # else its end would not be noticed
         # Beside the driver: a new process takes seconds before it reads.
         sender = Thread(target=_try_send, args=(ours, self._job_bytes), daemon=True)
@@ -111,8 +118,7 @@ def _try_send(worker: Connection, data: bytes) -> None:
 
 
 def _serve(driver: Connection, runtime: Runtime, threads: int) -> None:
-    """A worker's process: answers calls until the driver is gone. Ctrl-C is the driver's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A worker's process: answers calls until the driver is gone."""
     with suppress(EOFError, OSError):
         worker = Worker(pickle.loads(driver.recv_bytes()))
         driver.send(worker.start(runtime, threads))

@@ -1,0 +1,90 @@
+import os
+import random
+import signal
+
+import pytest
+from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, start_command
+
+from smoothcert import Gaussian, certify
+from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.executors import LocalExecutor
+from smoothcert.executors.processes import ProcessExecutor
+from smoothcert.runs.run import open_run
+
+
+def two():
+    return ProcessExecutor("cpu,cpu")
+
+
+def test_two_processes_write_the_rows_of_one_and_are_gone_afterwards(job, expected):
+    progress = At()
+    run = job.run(two(), progress=progress, trouble="wait", times=3)  # the driver has tried the model, too
+    assert rows(run) == expected
+    assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
+    assert run.manifest["forwarded"] == progress.status.forwarded >= run.samples.sum()
+    assert len(job.workers()) == 2
+    assert not any(map(alive, job.workers()))
+
+
+def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected):
+    progress = At(random.randrange(1, INPUTS // 2), lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
+    assert rows(job.run(two(), progress=progress, trouble="wait", times=3)) == expected
+    assert "exit code -9" in progress.said
+    assert progress.status.opened == INPUTS
+    assert progress.status.committed == progress.status.counted == INPUTS * 1100
+
+
+def test_an_input_that_cannot_be_read_for_once_is_tried_again(job, expected):
+    progress = At()
+    assert rows(job.run(two(), progress=progress, trouble="raise")) == expected
+    assert "input 10 failed (RuntimeError: the disk is on fire)" in progress.said
+
+
+def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(job, expected):
+    with pytest.raises(SmoothcertError, match="input 10 failed 3 times, at last with: RuntimeError: the disk is on"):
+        job.run(two(), trouble="raise", times=3)
+    before = rows(open_run(job.folder / "run"))
+    assert 0 < len(before) < INPUTS
+    assert all(row in expected for row in before)
+    assert not any(map(alive, job.workers()))
+    assert rows(job.run(LocalExecutor(), trouble="raise", times=3)) == expected
+
+
+def test_a_run_begun_in_this_process_is_completed_by_two(job, expected):
+    with pytest.raises(Interrupted):
+        job.run(LocalExecutor(), progress=At(5, interrupt))
+    assert rows(job.run(two())) == expected
+
+
+def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
+    command = (
+        "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64 --devices cpu,cpu"
+    )
+    process = start_command(command, out=tmp_path / "run")
+    assert eventually(lambda: committed(tmp_path / "run"), seconds=60)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert "interrupted" in process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    assert eventually(lambda: not session(process.pid))
+
+
+def test_a_mistake_of_the_user_is_told_as_one(job):
+    with pytest.raises(InvalidInput, match=r"input 10 of tampered has NaN"):
+        job.run(two(), trouble="nan")
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [("cpu,cuda:0", "of one kind"), ("cpu,warp", "of one kind"), ("all", "no CUDA device")],
+)
+def test_devices_that_cannot_share_a_run_are_refused(devices, message, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(InvalidInput, match=message):
+        ProcessExecutor(devices)
+
+
+def test_a_model_that_cannot_travel_is_refused(job, tmp_path):
+    with pytest.raises(InvalidInput, match="cannot be sent to other processes"):
+        certify(
+            lambda x: x[:, :2], [([0.5, 0.5], 0)], noise=Gaussian(0.5), batch=100, out=tmp_path / "run", executor=two()
+        )

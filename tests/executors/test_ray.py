@@ -1,0 +1,120 @@
+"""On a real cluster of several nodes (raylets) on this machine."""
+
+import os
+import random
+import signal
+import sys
+
+import pytest
+from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, start_command
+
+from smoothcert.errors import InvalidInput, MissingExtra, SmoothcertError
+from smoothcert.executors import LocalExecutor, choose_executor
+
+ray = pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray leaves its sockets and log files to the collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:.*zero GPUs.*:FutureWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without room for workers, and a node with room for one; tests add others."""
+    from ray.cluster_utils import Cluster
+
+    small = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
+    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon, **small})
+    cluster.add_node(num_cpus=1, **small)
+    cluster.small = small
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture
+def node(cluster):
+    """A second node."""
+    node = cluster.add_node(num_cpus=1, **cluster.small)
+    yield node
+    if node in cluster.list_all_nodes():
+        cluster.remove_node(node)
+
+
+def on(cluster, workers="2"):
+    return choose_executor("ray", address=cluster.address, workers=workers)
+
+
+def test_two_nodes_write_the_rows_of_one_process(job, expected, cluster, node):
+    progress = At()
+    run = job.run(on(cluster), progress=progress, trouble="wait", times=3)  # the driver has tried the model, too
+    assert rows(run) == expected
+    assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
+    assert not ray.is_initialized()
+    assert eventually(lambda: not any(map(alive, job.workers())))
+
+
+def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected, cluster, node):
+    progress = At(random.randrange(1, INPUTS // 2), lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
+    assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=3)) == expected
+    assert "lost the worker on" in progress.said
+
+
+def test_a_lost_node_costs_nothing_but_time(job, expected, cluster, node):
+    progress = At(8, lambda: cluster.remove_node(node, allow_graceful=False))
+    assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=3)) == expected
+    assert "lost the worker on" in progress.said
+
+
+def test_a_node_that_joins_later_is_used(job, expected, cluster):
+    joined = []
+    progress = At(4, lambda: joined.append(cluster.add_node(num_cpus=1, **cluster.small)))
+    try:
+        assert rows(job.run(on(cluster, "auto"), progress=progress, trouble="wait", times=3)) == expected
+    finally:
+        cluster.remove_node(*joined)
+    assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
+
+
+def test_three_failures_stop_a_run_that_this_process_completes(job, expected, cluster):
+    with pytest.raises(SmoothcertError, match="input 10 failed 3 times, at last with: RuntimeError: the disk is on"):
+        job.run(on(cluster, "1"), trouble="raise", times=3)
+    assert 0 < committed(job.folder / "run") < INPUTS
+    assert rows(job.run(LocalExecutor(), trouble="raise", times=3)) == expected
+
+
+def test_a_run_begun_in_this_process_is_completed_by_ray_past_a_worker_that_raises(job, expected, cluster):
+    with pytest.raises(Interrupted):
+        job.run(LocalExecutor(), progress=At(5, interrupt))
+    progress = At()
+    assert rows(job.run(on(cluster, "1"), progress=progress, trouble="raise", at=20)) == expected
+    assert "input 20 failed (RuntimeError: the disk is on fire)" in progress.said
+
+
+def test_ctrl_c_stops_a_ray_of_our_own(tmp_path):
+    command = "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64"
+    process = start_command(f"{command} --executor ray --workers 2", out=tmp_path / "run")
+    assert eventually(lambda: committed(tmp_path / "run"), seconds=90)
+    assert len(session(process.pid)) > 3
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert "interrupted" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert eventually(lambda: not session(process.pid), seconds=30)
+
+
+def test_what_cannot_be_is_refused(job, cluster):
+    with pytest.raises(InvalidInput, match="cannot reach a Ray cluster at 127.0.0.1:9"):
+        job.run(choose_executor("ray", address="127.0.0.1:9"))
+    with pytest.raises(InvalidInput, match="no GPU: give --gpus-per-worker 0"):
+        job.run(choose_executor("ray", address=cluster.address, gpus_per_worker=1))
+    with pytest.raises(InvalidInput, match="workers must be a number or auto, got 'many'"):
+        choose_executor("ray", workers="many")
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "smoothcert.executors.ray", raising=False)
+    with pytest.raises(MissingExtra, match=r"pip install 'smoothcert\[ray\]'"):
+        choose_executor("ray")
