@@ -1,0 +1,86 @@
+import sqlite3
+
+import pytest
+
+from smoothcert.certificate import conclude
+from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.noise import Gaussian
+from smoothcert.plans import Fixed, Look
+from smoothcert.runs.journal import FILE, Journal
+from smoothcert.runs.run import open_run
+
+PLAN, NOISE = Fixed(1000), Gaussian(0.5)
+
+
+def certificate(id, votes=900, label=3):
+    looks = [Look(100, {3: 90, 7: 10}), Look(1000, {3: votes})]
+    return conclude(looks, plan=PLAN, noise=NOISE, id=id, label=label, seconds=0.5)
+
+
+def test_certificates_come_back_as_they_were_sorted_by_id(tmp_path):
+    written = [certificate(5), certificate(2, votes=400, label=None), certificate(9, votes=1000)]
+    with Journal(tmp_path, write=True) as journal:
+        for one in written:
+            journal.add(one, {})
+        assert journal.ids() == {2, 5, 9}
+        assert journal.certificate(9, plan=PLAN, noise=NOISE) == written[2]
+    with Journal(tmp_path) as journal:
+        assert list(journal.certificates(plan=PLAN, noise=NOISE)) == [written[1], written[0], written[2]]
+
+
+def test_a_certificate_and_its_entries_are_written_together_or_not_at_all(tmp_path):
+    with Journal(tmp_path, write=True) as journal:
+        journal.add(certificate(1), {"forwarded": 10})
+        with pytest.raises(SmoothcertError, match="cannot write to"):
+            journal.add(certificate(1), {"forwarded": 20})
+        assert journal.read_manifest() == {"forwarded": 10}
+        with pytest.raises(TypeError):
+            journal.add(certificate(2), {"forwarded": object()})
+        assert journal.ids() == {1}
+        journal.add(certificate(2), {"forwarded": 30})
+    with Journal(tmp_path) as journal:
+        assert (journal.read_manifest(), journal.ids()) == ({"forwarded": 30}, {1, 2})
+
+
+def test_every_commit_is_flushed_and_readers_are_let_in(tmp_path):
+    with Journal(tmp_path, write=True) as journal:
+        assert journal._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)
+        journal.add(certificate(1), {})
+        with Journal(tmp_path) as reader:
+            assert reader.ids() == {1}
+            journal.add(certificate(2), {})
+            assert reader.ids() == {1, 2}
+
+
+def test_a_reader_cannot_write(tmp_path):
+    Journal(tmp_path, write=True).__exit__()
+    with Journal(tmp_path) as journal, pytest.raises(SmoothcertError, match="readonly"):
+        journal.add(certificate(1), {})
+
+
+def test_what_is_no_run_is_one_sentence(tmp_path):
+    with pytest.raises(InvalidInput, match=r"is not a run: it has no journal\.sqlite"):
+        open_run(tmp_path)
+    (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
+    with pytest.raises(SmoothcertError, match="file is not a database"):
+        open_run(tmp_path)
+
+
+def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path):
+    Journal(tmp_path, write=True).__exit__()
+    with pytest.raises(InvalidInput, match="is empty: its run stopped before it began"):
+        open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "looks", ["", "[[1]]", "[[100, 5]]", '[[100, {"3": 101}]]', '[[100, {"x": 1}]]', '[[9, {"1": -1}]]']
+)
+def test_damaged_votes_are_named_with_their_input(tmp_path, looks):
+    with Journal(tmp_path, write=True) as journal:
+        journal.add(certificate(7), {})
+    with sqlite3.connect(tmp_path / FILE) as db:
+        db.execute("UPDATE certificates SET looks = ?", (looks,))
+    db.close()
+    with Journal(tmp_path) as journal, pytest.raises(InvalidInput, match="the votes of input 7 cannot be read"):
+        journal.certificate(7, plan=PLAN, noise=NOISE)

@@ -1,0 +1,29 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.errors import InvalidInput
+from smoothcert.runs.manifest import IDENTITY, check_same, compact_ids, expand_ids
+
+
+@given(st.lists(st.integers(0, 100), unique=True))
+def test_ids_survive_being_compacted(ids):
+    assert expand_ids(compact_ids(ids)) == ids
+
+
+@given(st.integers(0, 50), st.integers(1, 7), st.integers(3, 40), st.booleans())
+def test_evenly_spaced_ids_stay_small(first, step, count, backwards):
+    ids = list(range(first, first + step * count, step))[:: -1 if backwards else 1]
+    assert isinstance(compact_ids(ids), dict)
+    assert expand_ids(compact_ids(ids)) == ids
+
+
+def test_all_differing_fields_are_named_with_both_values():
+    recorded = dict.fromkeys(IDENTITY, 1)
+    check_same(recorded, dict(recorded), "runs/a")
+    with pytest.raises(InvalidInput) as caught:
+        check_same(recorded, recorded | {"seed": 2, "ids": list(range(1000))}, "runs/a")
+    message = str(caught.value)
+    assert message.startswith("runs/a holds another run: it differs in ids (there 1, now [0, 1, 2,")
+    assert "seed (there 1, now 2)" in message
+    assert len(message) < 300

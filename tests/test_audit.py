@@ -1,0 +1,144 @@
+import json
+import math
+import sqlite3
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import smoothcert as sc
+from smoothcert.audit import _tail, audit, fault
+from smoothcert.runs.journal import FILE
+
+DATA = [(x, int(x[0] > 0.5)) for x in np.random.default_rng(0).random((12, 3))]
+PLAN = sc.InputSpecific(1000, decline=0.05)
+
+
+def above_half(x):
+    return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return sc.certify(above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+
+
+def check(run, **settings):
+    return audit(run.path, **({"redraw": 12, "model": above_half, "data": DATA} | settings))
+
+
+def tamper(run, id, **columns):
+    with sqlite3.connect(run.path / FILE) as db:
+        for name, value in columns.items():
+            db.execute(f"UPDATE certificates SET {name} = ? WHERE id = ?", (value, id))
+    db.close()
+
+
+def certified(run):
+    """An input that is certified for class 1."""
+    return int(run.id[run.prediction == 1][0])
+
+
+def test_a_good_run_holds(run):
+    found = check(run)
+    assert (found.checked, found.redrawn, found.findings) == (12, 12, ())
+
+
+@pytest.mark.parametrize("plan", [sc.Fixed(1000), sc.Fixed(200_000), sc.InputSpecific(), sc.Fixed(1000, alpha=0.2)])
+@pytest.mark.parametrize("share", [0, 0.5, 0.51, 0.7, 0.999, 1])
+def test_certificates_as_they_are_concluded_hold_by_the_other_route(plan, share):
+    noise = sc.Gaussian(0.5)
+    looks = []
+    while more := plan.more(looks, noise):
+        looks.append(sc.Look(more, {2: round(share * more)}))
+    assert fault(sc.conclude(looks, plan=plan, noise=noise)) is None
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-6, 1.01, 2, 1e3, math.inf, -1, 0.99])
+def test_a_radius_that_is_not_the_proved_one_is_found(run, factor):
+    radius = float(run.radius[certified(run)])
+    tamper(run, certified(run), radius=radius * factor)
+    [finding] = check(run, redraw=0).findings
+    assert finding.id == certified(run)
+    assert "the radius" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"prediction": 0}, "its votes are for class 1, it states 0"),
+        ({"prediction": None}, "it abstains with radius"),
+        ({"prediction": None, "radius": 0}, "abstains though its votes prove a majority"),
+        ({"count": 990}, "it states 990 of"),
+        ({"counted": 5}, "counted votes"),
+        ({"looks": '[[100, {"1": 100}], [7, {"1": 7}]]'}, "the plan asks for"),
+        ({"looks": '[[100, {"1": 100}]]'}, "the plan asks for"),
+        ({"looks": '[[100, {"1": 170}]]'}, "cannot be read: votes must be counts"),
+        ({"looks": "gone"}, "cannot be read"),
+    ],
+)
+def test_what_the_votes_do_not_say_is_found_with_its_id(run, columns, reason):
+    tamper(run, certified(run), **columns)
+    found = check(run, redraw=0)
+    assert [finding.id for finding in found.findings] == [certified(run)]
+    assert reason in found.findings[0].reason
+    assert found.checked == 12
+
+
+def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
+    id = certified(run)
+    [honest] = [c for c in run.certificates() if c.id == id]
+    pilot, rest = honest.looks
+    better = sc.Look(rest.samples, {1: min(rest.votes[1] + 3, rest.samples)})
+    forged = sc.conclude([pilot, better], plan=honest.plan, noise=honest.noise)
+    looks = json.dumps([[look.samples, look.votes] for look in forged.looks])
+    tamper(run, id, looks=looks, count=forged.count, radius=forged.radius)
+    assert check(run, redraw=0).findings == ()
+    [finding] = check(run).findings
+    assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
+
+
+def test_a_label_that_is_not_the_datas_is_found(run):
+    tamper(run, certified(run), label=0)
+    [finding] = check(run).findings
+    assert (finding.id, finding.reason) == (certified(run), "drawing it again gave the label 1")
+
+
+def test_other_weights_or_data_are_refused(tmp_path):
+    torch.manual_seed(0)
+    network = nn.Linear(3, 2)
+    run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+    assert check(run, model=network).findings == ()
+    with pytest.raises(sc.InvalidInput, match="not the data"):
+        check(run, model=network, data=DATA[::-1])
+    network.bias.data += 1e-6
+    with pytest.raises(sc.InvalidInput, match="not the weights"):
+        check(run, model=network)
+
+
+def test_model_or_data_that_are_gone_say_what_to_do(run):
+    with pytest.raises(sc.InvalidInput, match=r"cannot draw again: .* --redraw 0"):
+        audit(run.path)
+
+
+def test_the_seed_chooses_what_is_drawn_again(run):
+    tamper(run, certified(run), label=0)
+    hits = [bool(check(run, redraw=6, seed=seed).findings) for seed in range(12)]
+    assert hits == [bool(check(run, redraw=6, seed=seed).findings) for seed in range(12)]
+    assert len(set(hits)) == 2
+
+
+@pytest.mark.parametrize(("count", "samples", "p"), [(520, 1000, 0.5), (1000, 1000, 0.99), (2990, 3000, 0.994)])
+def test_the_tail_is_that_of_the_binomial_distribution(count, samples, p):
+    win, lose = Fraction(p), 1 - Fraction(p)
+    exact = sum(math.comb(samples, k) * win**k * lose ** (samples - k) for k in range(count, samples + 1))
+    assert _tail(count, samples, p) == pytest.approx(float(exact), rel=1e-11)
+
+
+def test_a_certificate_without_counted_samples_proves_nothing(run):
+    abstained = sc.conclude([sc.Look(100, {})], plan=PLAN, noise=sc.Gaussian(0.25))
+    assert fault(abstained) is None
+    assert fault(replace(abstained, prediction=1, radius=0.1)) == "its votes are for class None, it states 1"
