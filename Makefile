@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGS ?= ../shared/logs
 
-.PHONY: demo test lint format benchmark paper clean
+.PHONY: demo test lint format docs benchmark paper clean
 
 demo: $(VENV)/.installed
 	$(BIN)/smoothcert map --sigma 0.5
@@ -26,6 +26,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[vision,hf,onnx,ray]' --group test --group lint
 	touch $@
+
+docs: $(VENV)/.installed
+	$(BIN)/python tools/reference.py
 
 paper: $(VENV)/.installed
 	$(BIN)/python docs/paper/reproduce.py $(LOGS)
