@@ -8,7 +8,7 @@ import pytest
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
-from smoothcert.plans import Fixed
+from smoothcert.plans import Fixed, InputSpecific, Together
 from smoothcert.report import render, write_report
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.table import compare
@@ -185,10 +185,13 @@ def test_a_published_log_alone_makes_a_page(iss_run, tmp_path):
 
 
 def test_the_guarantee_names_a_plan_that_breaks_its_alpha(simulate):
-    from smoothcert.plans import InputSpecific
-
     page = render([simulate("reused", InputSpecific(1_000, pilot_use="reuse"), inputs=20)])
     assert re.search(r"pilot reused.*<strong>no</strong>", page, re.DOTALL)
+
+
+def test_plans_that_shared_their_draws_make_a_page(simulate):
+    page = render([simulate("both", Together((Fixed(1_000), InputSpecific(1_000))), inputs=10)])
+    assert "together 1,000" in page
 
 
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):
