@@ -11,7 +11,13 @@ from smoothcert.plans import Fixed, InputSpecific, Look
 from smoothcert.plans.base import Plan
 from smoothcert.runs.results import Results
 
-MANIFEST = {"model": "simulated", "weights_hash": "0" * 16, "data": "simulated", "data_hash": "1" * 16, "dtype": "float32"}
+MANIFEST = {
+    "model": "simulated",
+    "weights_hash": "0" * 16,
+    "data": "simulated",
+    "data_hash": "1" * 16,
+    "dtype": "float32",
+}
 
 
 def _simulate(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Results:

@@ -207,6 +207,9 @@ _COLUMNS = (
 )
 
 
+_MARKED = "* best among runs with the same noise, and among logs, which do not tell theirs"
+
+
 def _shown(cell: Cell, format: str) -> str:
     if format == "latex":
         text, mark = _tex(cell.text), r"\textbf{{{}}}"
@@ -222,7 +225,7 @@ def _terminal(titles: list[str], cells: list[list[str]]) -> str:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    table = RichTable(box=box.SIMPLE_HEAD, caption="* best among runs with the same noise", caption_justify="left")
+    table = RichTable(box=box.SIMPLE_HEAD, caption=_MARKED, caption_justify="left")
     for title in titles:
         table.add_column(title, justify="left" if title in ("run", "method") else "right")
     for row in cells:

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from smoothcert import metrics
-from smoothcert.errors import InvalidInput
-from smoothcert.plans import InputSpecific, Look
 from smoothcert.certificate import conclude
+from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
+from smoothcert.plans import InputSpecific, Look
 from smoothcert.runs.results import Results
 
 
