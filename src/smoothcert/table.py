@@ -225,7 +225,7 @@ def _terminal(titles: list[str], cells: list[list[str]]) -> str:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    table = RichTable(box=box.SIMPLE_HEAD, caption=_MARKED, caption_justify="left")
+    table = RichTable(box=box.SIMPLE_HEAD, caption=_MARKED if len(cells) > 1 else None, caption_justify="left")
     for title in titles:
         table.add_column(title, justify="left" if title in ("run", "method") else "right")
     for row in cells:
