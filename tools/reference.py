@@ -110,14 +110,12 @@ def _class(name: str, cls: Any) -> list[str]:
         elif isinstance(value, types.FunctionType | classmethod):
             function = getattr(value, "__func__", value)
             members.append(f"- `{member}{_signature(function, method=True)}`{_sentence(function)}")
-    text = (
-        None if (cls.__doc__ or "").startswith(f"{name}(") else cls.__doc__
-    )  # a dataclass without one has its signature
+    own_signature = (cls.__doc__ or "").startswith(f"{name}(")  # what a dataclass without a docstring has there
     built = not inspect.isabstract(cls) and not issubclass(cls, Exception) and not getattr(cls, "_is_protocol", False)
     return [
         f"### {name}",
         _code(f"{name}{_signature(cls)}") if built else "",
-        _markdown(text),
+        _markdown("" if own_signature else cls.__doc__),
         "\n".join(members),
     ]
 
@@ -158,7 +156,8 @@ def _signature(callable: Any, *, method: bool = False) -> str:
 
 
 def _annotation(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = getattr(annotation, "__forward_arg__", annotation)
+    return text if isinstance(text, str) else inspect.formatannotation(text)
 
 
 def _code(text: str) -> str:

@@ -1,0 +1,151 @@
+"""Every snippet of README and docs is run; one that needs other data or a GPU says so above and is only parsed.
+
+Above a block, `<!-- not run: reason -->` does the latter, and `<!-- output varies -->` runs it without comparing what
+it prints. A python block that begins with `# name.py` is that file. Certification is cut to a few inputs and samples.
+"""
+
+import ast
+import doctest
+import importlib.util
+import re
+import runpy
+import shlex
+import sys
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+
+from smoothcert.cli import app, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+GUIDES = [page for page in PAGES if page.parent.name != "reference"]
+SMALLER = {
+    "certify": ["--limit", "3", "--samples", "1000", "--batch", "200"],
+    "bench": ["--seconds", "0.1", "--batch", "200"],
+}
+BLOCK = re.compile(r"(?:<!-- (?P<remark>[^>]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+class Snippet(NamedTuple):
+    where: str
+    language: str
+    text: str
+    remark: str
+
+    @property
+    def runs(self) -> bool:
+        return bool(self.language) and not self.remark.startswith("not run: ")
+
+
+def _snippets(page: Path) -> list[Snippet]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Snippet(f"{page.name}:{text.count(chr(10), 0, m.start('text'))}", m["language"], m["text"], m["remark"] or "")
+        for m in BLOCK.finditer(text)
+    ]
+
+
+def _commands(snippet: Snippet) -> list[tuple[list[str], str]]:
+    """What a block has the reader type, each with what it shows as the answer."""
+    joined = snippet.text.replace("\\\n", " ")
+    if snippet.language == "console":
+        typed = [part.partition("\n") for part in re.split(r"^\$ ", joined, flags=re.M)[1:]]
+        return [(shlex.split(line, comments=True), shown) for line, _, shown in typed]
+    return [(words, "") for line in joined.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def _parse(arguments: list[str]) -> None:
+    name, *rest = arguments
+    typer.main.get_command(app).commands[name].make_context(name, rest)
+
+
+def _check_other_command(words: list[str]) -> None:
+    """Installing and building is not done here, but what is named must exist."""
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), words
+    elif words[0] == "python":
+        assert (ROOT / words[1]).is_file(), words
+    else:
+        assert words[0] in ("pip", "git", "cd", "export"), words
+
+
+def _execute(snippet: Snippet, namespace: dict) -> None:
+    name = re.match(r"# (\w+\.py)\n", snippet.text)
+    if name:
+        Path(name[1]).write_text(snippet.text)
+    else:
+        exec(compile(snippet.text, snippet.where, "exec"), namespace)
+
+
+@pytest.fixture
+def smoothcert(tmp_path, monkeypatch, capsys):
+    """The command in a fresh folder and a terminal of 100 columns; it leaves nothing behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def run(arguments: list[str]) -> str:
+        monkeypatch.setattr(sys, "argv", ["smoothcert", *arguments, *SMALLER.get(arguments[0], [])])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit:
+            main()
+        out, err = capsys.readouterr()
+        assert exit.value.code == 0, err
+        return out
+
+    return run
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_snippet_works(page, smoothcert):
+    namespace = {"__name__": "snippet"}
+    for snippet in _snippets(page):
+        if snippet.language == "python":
+            ast.parse(snippet.text, snippet.where)
+            if snippet.runs:
+                _execute(snippet, namespace)
+        elif snippet.language in ("console", "sh", ""):
+            for words, shown in _commands(snippet):
+                if words[0] == "smoothcert":
+                    _parse(words[1:])
+                    if snippet.runs:
+                        _compare(snippet, shown, smoothcert(words[1:]))
+                elif snippet.language:
+                    _check_other_command(words)
+
+
+def _compare(snippet: Snippet, shown: str, printed: str) -> None:
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    if shown and snippet.remark != "output varies":
+        assert doctest.OutputChecker().check_output(shown, printed, flags), f"{snippet.where} prints\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page):
+    for target, anchor in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{page.name} links to {target}"
+        if anchor and path.suffix == ".md":
+            titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+            assert anchor in [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles], anchor
+
+
+@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
+def test_every_example_runs(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_the_reference_is_that_of_the_source():
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "tools" / "reference.py")
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    for path, text in reference.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run make docs"
