@@ -146,7 +146,7 @@ def _signature(callable: Any, *, method: bool = False) -> str:
         stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         starred = starred or p.kind is p.VAR_POSITIONAL
         annotation = "" if p.annotation is p.empty else f": {_annotation(p.annotation)}"
-        default = "" if p.default is p.empty else f" = {p.default!r}"
+        default = "" if p.default is p.empty else " = ..." if callable(p.default) else f" = {p.default!r}"
         shown.append(f"{stars}{p.name}{annotation}{default}")
     returns = signature.return_annotation
     arrow = (
