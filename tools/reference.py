@@ -135,9 +135,9 @@ def _fields(cls: Any) -> dict[str, str]:
     return found
 
 
-def _signature(callable: Any, *, method: bool = False) -> str:
+def _signature(of: Any, *, method: bool = False) -> str:
     """As written in the source: annotations without quotes."""
-    signature = inspect.signature(callable)
+    signature = inspect.signature(of)
     parameters = list(signature.parameters.values())[1 if method else 0 :]
     shown, starred = [], False
     for p in parameters:
@@ -149,9 +149,7 @@ def _signature(callable: Any, *, method: bool = False) -> str:
         default = "" if p.default is p.empty else " = ..." if callable(p.default) else f" = {p.default!r}"
         shown.append(f"{stars}{p.name}{annotation}{default}")
     returns = signature.return_annotation
-    arrow = (
-        "" if inspect.isclass(callable) or returns in (signature.empty, None, "None") else f" -> {_annotation(returns)}"
-    )
+    arrow = "" if inspect.isclass(of) or returns in (signature.empty, None, "None") else f" -> {_annotation(returns)}"
     return f"({', '.join(shown)}){arrow}"
 
 
