@@ -10,6 +10,7 @@ writes one log per row and prints the table. Times in it are shares of one run; 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Together, certify
@@ -55,7 +56,7 @@ def main() -> None:
         compile=args.compile,
         progress=progress_here(),
     )
-    named = dict(zip(plans, run.split(), strict=True))
+    named = {name: replace(alone, name=name) for name, alone in zip(plans, run.split(), strict=True)}
     kept: list[Results] = [named["fixed-10"]]
     args.results.mkdir(parents=True, exist_ok=True)
     for name in ROWS:
