@@ -1,5 +1,6 @@
 """Two runs over the same simulated inputs and the same draws: input-specific and fixed sampling."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,9 @@ from smoothcert.noise import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Look
 from smoothcert.plans.base import Plan
 from smoothcert.runs.results import Results
+
+# Threads that wait for each other make small networks slow where processes share cores; read when torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 MANIFEST = {
     "model": "simulated",

@@ -1,0 +1,196 @@
+import json
+import multiprocessing
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from smoothcert import InvalidInput, certify, cli, open_run
+from smoothcert.noise import Gaussian
+from smoothcert.runs.journal import Journal
+
+FACTORY = """
+import torch
+
+def above_half():
+    def model(x):
+        return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+    model.classes = 2
+    return model
+
+def three_classes():
+    return torch.nn.Linear(3, 3)
+
+def wants_sizes(width, depth=2):
+    return None
+"""
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A folder with a model and data, and the command that certifies them there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.py").write_text(FACTORY)
+    x = np.random.default_rng(0).random((25, 3), np.float32)
+    np.savez("data.npz", x=x, y=(x[:, 0] > 0.5).astype(int))
+    yield "certify --model toy:above_half --data data.npz --sigma .25 --samples 1000 --device cpu --batch 500 --out run"
+    sys.modules.pop("toy", None)
+
+
+def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
+    first = smoothcert(job)
+    assert (first.code, first.out) == (0, "")
+    assert first.err.startswith("run: 25 inputs, ")
+    assert "padding" in first.err
+    again = smoothcert(job)
+    assert again.err.startswith("run is complete already: 25 inputs")
+    audited = smoothcert("audit run")
+    assert (audited.code, audited.out) == (0, "run: 25 certificates checked, 5 drawn again: all hold\n")
+    [row] = json.loads(smoothcert("table run --json").out)["runs"]
+    run = open_run("run")
+    assert (row["inputs"], row["average_samples"], row["acr"]) == (25, run.average_samples, run.acr)
+    exported = smoothcert("export run --format cohen").out.splitlines()
+    assert exported[0].split() == ["idx", "label", "predict", "radius", "correct", "time"]
+    assert all(float(line.split()[3]) <= radius for line, radius in zip(exported[1:], run.radius, strict=True))
+
+
+def test_options_reach_the_plan(smoothcert, job):
+    options = "--method fixed --pilot 50 --pilot-use reuse --alpha 0.01 --seed 3 --ids 2,4-6 --limit 3 --dtype bfloat16"
+    assert smoothcert(f"{job} {options}").code == 0
+    run = open_run("run")
+    assert run.id.tolist() == [2, 4, 5]
+    assert run.samples.tolist() == [1000] * 3
+    assert str(run.plan) == "fixed, ceiling 1,000, pilot 50 (reuse), alpha 0.01"
+    assert (run.manifest["seed"], run.manifest["dtype"]) == (3, "bfloat16")
+
+
+def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
+    smoothcert(job)
+    with Journal(open_run("run").path, write=True) as journal:
+        journal._db.execute("UPDATE certificates SET radius = radius + 0.01 WHERE id IN (3, 8) AND radius > 0")
+        changed = [id for (id,) in journal._db.execute("SELECT id FROM certificates WHERE id IN (3, 8) AND radius > 0")]
+    told = smoothcert("audit run --redraw 0")
+    assert told.code == 1
+    assert [line.split(":")[0] for line in told.out.splitlines()[:-1]] == [f"input {id}" for id in changed]
+    assert told.out.endswith(f"{len(changed)} do NOT hold\n")
+    plain = smoothcert("audit run --json")
+    assert plain.code == 1
+    found = json.loads(plain.out)
+    assert (found["holds"], found["checked"]) == (False, 25)
+    assert [finding["id"] for finding in found["findings"]] == changed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("--model toy:three_classes --classes 2", "the model must return logits of shape (8, 2)"),
+        ("--model toy:wants_sizes", "toy:wants_sizes cannot be called without width"),
+        ("--model toy:nothing", "has no function 'nothing'"),
+        ("--data none.npz", "none.npz"),
+        ("--data wrong-labels.npz", "input 1 of wrong-labels has label 2, but toy:above_half knows only the classes 0"),
+        ("--data nan.npz", "nan: input 1 has NaN or infinite values"),
+        ("--data empty.npz", "empty has inputs of shape (0, 3)"),
+        ("--data wide.npz --model toy:three_classes", "the model fails on a float32 batch of shape (8, 5)"),
+        ("--device tpu", "unknown device 'tpu'"),
+        ("--device cuda:99", "device 'cuda:99' is not available here"),
+        ("--batch some", "batch must be a whole number"),
+        ("--batch 999999999999", "does not fit into the memory of cpu"),
+        ("--samples 9", "9"),
+        ("--sigma 0", "sigma must be a number above 0"),
+        ("--decline -1", "decline must be"),
+        ("--ids 99", "id 99 is out of range: the data has the ids 0 to 24"),
+        ("--seed -1", "seed must be at least 0"),
+        ("--out data.npz", "cannot write into data.npz"),
+        ("--weights none.pth", "none.pth"),
+        ("--method magic", "magic"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(smoothcert, job, change, message):
+    np.savez("wrong-labels.npz", x=np.zeros((2, 3), np.float32), y=[0, 2])
+    np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0]], np.float32))
+    np.savez("empty.npz", x=np.zeros((0, 3), np.float32))
+    np.savez("wide.npz", x=np.zeros((2, 5), np.float32))
+    answer = smoothcert(f"{job} {change}")
+    assert (answer.code, answer.out) == (2, "")
+    last = answer.err.strip().splitlines()[-1]
+    assert last.startswith("smoothcert: ")
+    assert message in last
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.filterwarnings("always")
+def test_inputs_outside_of_0_to_1_are_a_warning_about_units(smoothcert, job):
+    np.savez("large.npz", x=np.full((2, 3), 3, np.float32))
+    answer = smoothcert(f"{job} --data large.npz")
+    assert answer.code == 0
+    assert "smoothcert: warning: large: values lie in [3, 3], not in [0, 1]" in answer.err
+
+
+def committed(folder):
+    """Ids in a journal that another process may be writing, or have left at any moment."""
+    try:
+        with Journal(folder) as journal:
+            return journal.ids()
+    except Exception:  # it has not got that far
+        return set()
+
+
+def wait_for(condition, process, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.002)
+
+
+REAL = "certify --model fashion-cnn --data fashion-mnist --sigma 0.5 --device cpu --batch 256"
+
+
+def test_one_process_at_a_time_readers_any_time_and_ctrl_c_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "smoothcert", *REAL.split(), "--samples", "50000", "--out", tmp_path]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(committed(tmp_path)) > 1, process)
+    with pytest.raises(InvalidInput, match="is in use: another process is certifying into it"):
+        certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.5), out=tmp_path)
+    assert not open_run(tmp_path).complete
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "smoothcert: interrupted; what was committed is safe, and the same command resumes\n"
+    assert len(open_run(tmp_path)) > 1
+
+
+@pytest.mark.slow
+def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tmp_path, monkeypatch, smoothcert):
+    inputs = 160
+    command = f"{REAL} --samples 1000 --limit {inputs} --out {tmp_path}"
+    assert smoothcert(f"{command}/whole").code == 0
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["smoothcert.certifying"])
+    monkeypatch.setattr(sys, "argv", ["smoothcert", *command.split()])
+    sys.argv[-1] += "/killed"
+    moments = random.Random(0)
+    done = set()
+    for _ in range(20):
+        process = processes.Process(target=cli.main)
+        process.start()
+        process.poll = lambda process=process: process.exitcode
+        more = len(done) + moments.randint(1, 3)
+        wait_for(lambda more=more: len(committed(tmp_path / "killed")) >= more, process)
+        time.sleep(moments.uniform(0, 0.01))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        before, done = done, committed(tmp_path / "killed")
+        assert before < done
+    assert len(done) < inputs
+    answer = smoothcert(f"{command}/killed")
+    assert answer.err.startswith(f"resuming: {len(done)} of {inputs} inputs are done")
+    whole, killed = (
+        [vars(c) | {"seconds": 0} for c in open_run(tmp_path / name).certificates()] for name in ("whole", "killed")
+    )
+    assert killed == whole
