@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -85,7 +86,7 @@ class RayExecutor(PoolExecutor[Any]):
             try:
                 yield worker, ray.get(call)
             except ray.exceptions.RayError as error:
-                yield worker, Failed(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+                yield worker, Failed(_reason(error))
 
     def discard(self, worker: Any) -> None:
         self._calls = {call: other for call, other in self._calls.items() if other != worker}
@@ -103,13 +104,13 @@ class RayExecutor(PoolExecutor[Any]):
             return
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         if self.address is None:
-            ray.init(num_cpus=max(self.workers or 1, cores()), include_dashboard=False, **quiet)
+            ray.init("local", num_cpus=max(self.workers or 1, cores()), include_dashboard=False, **quiet)
         else:
             try:
-                ray.init(address=self.address, **quiet)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                reason = str(error).strip().splitlines()[0]
-                raise InvalidInput(f"cannot reach a Ray cluster at {self.address}: {reason}") from None
+                _check_reachable(self.address)
+                ray.init(self.address, **quiet)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise InvalidInput(f"cannot reach a Ray cluster at {self.address}: {_reason(error)}") from None
         self._connected = True
 
     def _room(self, resources: dict[str, float]) -> int:
@@ -127,3 +128,15 @@ def _workers(given: int | str) -> int:
     if isinstance(number, str):
         raise InvalidInput(f"workers must be a number or auto, got {given!r}")
     return _check.whole("workers", number, least=1)
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _reason(error: Exception) -> str:
+    """The line of Ray's explanations that says what happened: the last one."""
+    return str(error).strip().splitlines()[-1].strip() or type(error).__name__
