@@ -7,7 +7,7 @@ LOGS ?= ../shared/logs
 .PHONY: demo test lint format docs benchmark paper clean
 
 demo: $(VENV)/.installed
-	$(BIN)/smoothcert map --sigma 0.5
+	$(BIN)/smoothcert demo
 
 test: $(VENV)/.installed lint
 	$(BIN)/pytest
