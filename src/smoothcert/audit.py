@@ -159,7 +159,7 @@ def _draw_again(
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:
         executor.start(Job(classifier, dataset, noise, plan, runtime, m["seed"]), lambda message: None)
-        drawn = list(executor.certify(sorted(recorded_as)))
+        drawn = [certificate for finished in executor.certify(sorted(recorded_as)) for certificate in finished]
     return [
         Finding(c.id, f"drawing it again gave {what}")
         for c in drawn

@@ -129,12 +129,16 @@ def _run(
     journal.write_manifest(settled)
     progress.start()
     start = time.perf_counter()
-    for certificate in executor.certify(ids):
+    for finished in executor.certify(ids):
         now = time.perf_counter()
         status = executor.status()
-        journal.add(replace(certificate, seconds=now - start), {"forwarded": forwarded + status.forwarded})
+        seconds = (now - start) / len(finished)
+        with journal.transaction():
+            for certificate in finished:
+                journal.add(replace(certificate, seconds=seconds), {"forwarded": forwarded + status.forwarded})
         start = now
-        progress.update(certificate, status)
+        for certificate in finished:
+            progress.update(certificate, status)
     journal.write_manifest({"finished": _now()})
 
 

@@ -81,10 +81,14 @@ def test_inputs_that_failed_before_never_share_a_worker():
 
 
 def test_the_last_inputs_go_to_idle_workers_not_into_a_window():
-    assignment = Assignment(range(10))
+    assignment = Assignment(range(100))
     for worker in "abcde":
         assignment.join(worker, 6)
-    taken = {worker: len(assignment.give(worker)) for worker in "abcde"}
-    assert taken["a"] == 2
-    assert all(taken.values())
-    assert max(taken.values()) <= 2
+    open = {worker: assignment.give(worker) for worker in "abcde"}
+    assert [len(ids) for ids in open.values()] == [6] * 5
+    for _ in range(14):  # in turn, each finishes its oldest input and asks for more
+        for worker in "abcde":
+            assignment.finish(worker, open[worker].pop(0))
+            open[worker] += assignment.give(worker)
+    assert [len(ids) for ids in open.values()] == [2] * 5
+    assert not assignment.done

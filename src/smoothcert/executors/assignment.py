@@ -49,10 +49,11 @@ class Assignment:
         """What this worker gets now.
 
         As the line runs out, workers are allowed fewer open inputs, down to one: whatever lay in a busy worker's
-        window then would be missed by an idle one.
+        window then would be missed by an idle one (docs/scale.md has the figures).
         """
         mine = self._open[worker]
-        allowed = min(self._capacity[worker], max(ceil(len(self._waiting) / len(self._open)), 1))
+        share = ceil(len(self._waiting) / (2 * len(self._open)))
+        allowed = min(self._capacity[worker], max(share, 1))
         given: list[int] = []
         if self._suspects and len(mine) < allowed and not any(self._failures[id] for id in mine):
             given.append(self._suspects.popleft())

@@ -81,8 +81,8 @@ class Executor(ABC):
         """Get ready; returns the runtime with everything settled that was left open."""
 
     @abstractmethod
-    def certify(self, ids: Sequence[int]) -> Iterator[Certificate]:
-        """Certify these inputs, in the order in which they finish."""
+    def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
+        """Certify these inputs, in the order in which they finish; together those that came in together."""
 
     @abstractmethod
     def status(self) -> Status: ...

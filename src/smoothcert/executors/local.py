@@ -20,8 +20,9 @@ class LocalExecutor(Executor):
         self._engine, runtime = engine_for(job, say)
         return runtime
 
-    def certify(self, ids: Sequence[int]) -> Iterator[Certificate]:
-        return self._engine.certify(read_input(self._job, id) for id in ids)
+    def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
+        for certificate in self._engine.certify(read_input(self._job, id) for id in ids):
+            yield [certificate]
 
     def status(self) -> Status:
         return status_of(self._engine)

@@ -72,21 +72,23 @@ class PoolExecutor(Executor, Generic[Handle]):
                 self._settle(worker, message)
         return self._runtime
 
-    def certify(self, ids: Sequence[int]) -> Iterator[Certificate]:
+    def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
         self._assignment = Assignment(ids)
         for worker, member in self._members.items():
             self._join(worker, member)
         self._next_round = 0.0
         while not self._assignment.done:
             self._hire(self.places())
-            for worker, message in self.receive(_ROUND):
-                member = self._members[worker]
-                if isinstance(message, Report):
-                    yield from self._take(worker, member, message)
-                else:
-                    self._settle(worker, message)
-                    if isinstance(message, Ready):
-                        self._join(worker, member)
+            messages = list(self.receive(_ROUND))
+            reports = [(worker, message) for worker, message in messages if isinstance(message, Report)]
+            if finished := [certificate for worker, report in reports for certificate in self._take(worker, report)]:
+                yield finished
+            for worker, report in reports:
+                self._retry(worker, report.failed)
+            for worker, message in messages:
+                self._settle(worker, message)
+                if isinstance(message, Ready):
+                    self._join(worker, self._members[worker])
         for member in self._members.values():
             member.status.until = time.perf_counter()
 
@@ -105,13 +107,13 @@ class PoolExecutor(Executor, Generic[Handle]):
             self._members[self.launch(self._runtime or self._job.runtime)] = _Member()
 
     def _settle(self, worker: Handle, message: Message) -> None:
-        """A worker is ready, or it is lost."""
-        member = self._members[worker]
-        if isinstance(message, Ready):
+        """A worker is ready, or it is lost; of one that is, nothing more is wanted."""
+        member = self._members.get(worker)
+        if member and isinstance(message, Ready):
             self._agree(message)
             self._false_starts = 0
             member.ready = message
-        elif isinstance(message, Failed):
+        elif member and isinstance(message, Failed):
             del self._members[worker]
             self.discard(worker)
             if message.final:
@@ -159,8 +161,9 @@ class PoolExecutor(Executor, Generic[Handle]):
             if member.ready:
                 self._feed(worker, member)
 
-    def _take(self, worker: Handle, member: _Member, report: Report) -> Iterator[Certificate]:
+    def _take(self, worker: Handle, report: Report) -> list[Certificate]:
         """The certificates of a report; the worker has its next inputs before anything waits for a disk."""
+        member = self._members[worker]
         member.calls -= 1
         wanted = [certificate for certificate in report.finished if self._assignment.finish(worker, certificate.id)]
         member.finished += len(wanted)
@@ -168,8 +171,10 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._count(member, report.status)
         member.status.sampling = report.sampling
         self._feed(worker, member)
-        yield from wanted
-        for id, error in report.failed:
+        return wanted
+
+    def _retry(self, worker: Handle, failed: Sequence[tuple[int, str]]) -> None:
+        for id, error in failed:
             self._say(f"input {id} failed ({error}); another worker will try")
             self._assignment.fail(worker, id, error)
             self._feed_all()

@@ -1,7 +1,7 @@
 """The file that keeps a run: certificates and manifest in one SQLite database.
 
-Every certificate is a transaction of its own, flushed to the disk before the next: whatever ends the process, what was
-committed stays. Readers may look while a run is going on.
+Every certificate is a transaction, flushed to the disk before the next (of many workers, those that came in together):
+whatever ends the process, what was committed stays. Readers may look while a run is going on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Journal:
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
         row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, json.dumps(looks), c.seconds)
-        with self._errors("write to"), self._transaction():
+        with self._errors("write to"), self.transaction():
             self._db.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._set(entries)
 
@@ -89,7 +89,7 @@ class Journal:
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries, all or none."""
-        with self._errors("write to"), self._transaction():
+        with self._errors("write to"), self.transaction():
             self._set(entries)
 
     def _set(self, entries: dict[str, Any]) -> None:
@@ -105,7 +105,11 @@ class Journal:
         return Certificate(id, label, prediction, radius, count, counted, votes, plan, noise, seconds)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
+        """All that is written within is flushed at once at its end, or not at all."""
+        if self._db.in_transaction:
+            yield
+            return
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
