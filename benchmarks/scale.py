@@ -1,0 +1,212 @@
+"""How certification scales: the tail, simulated with published logs, and what driver and journal sustain, measured.
+
+    python benchmarks/scale.py tail LOG --sigma 0.5       # utilisation and makespan at 8, 64 and 512 workers
+    python benchmarks/scale.py driver                     # certificates per second
+
+The simulation hands inputs out by the same `Assignment` as a real run; only time is made up: a worker draws `--rate`
+samples per second, its open inputs one request after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert import Gaussian, InputSpecific
+from smoothcert.certificate import conclude
+from smoothcert.executors.assignment import Assignment
+from smoothcert.executors.base import Job, Status
+from smoothcert.executors.pool import PoolExecutor
+from smoothcert.executors.worker import Message, Ready, Report
+from smoothcert.logs import read_log
+from smoothcert.plans import Look
+from smoothcert.replay import probabilities
+from smoothcert.runs.journal import Journal
+from smoothcert.sampler.runtime import Runtime
+
+WORKERS = (8, 64, 512)
+INPUTS = 50_000
+
+
+class Windows(Assignment):
+    """For comparison: every worker's window is kept full to the end."""
+
+    def give(self, worker: int) -> list[int]:
+        mine = self._open[worker]
+        given = [self._waiting.popleft() for _ in range(min(self._capacity[worker] - len(mine), len(self._waiting)))]
+        mine.update(given)
+        return given
+
+
+@dataclass
+class SimulatedWorker:
+    line: deque[tuple[int, int]] = field(default_factory=deque)
+    """(input, samples) in the order in which they are drawn."""
+    at_work: tuple[int, int] | None = None
+
+
+def makespan(assignment: Assignment, first: int, draws: NDArray[np.int64], *, workers: int, window: int) -> float:
+    """Samples that the last worker to finish had the time for. An input costs its `first` look, then its draws."""
+    crew = [SimulatedWorker() for _ in range(workers)]
+    looked: set[int] = set()
+    events: list[tuple[float, int]] = []
+
+    def go_on(number: int, now: float) -> None:
+        worker = crew[number]
+        worker.line.extend((id, first or int(draws[id])) for id in assignment.give(number))
+        if worker.at_work is None and worker.line:
+            worker.at_work = worker.line.popleft()
+            heapq.heappush(events, (now + worker.at_work[1], number))
+
+    for number in range(workers):
+        assignment.join(number, window)
+    for number in range(workers):
+        go_on(number, 0.0)
+    now = 0.0
+    while events:
+        now, number = heapq.heappop(events)
+        worker = crew[number]
+        assert worker.at_work
+        id, _ = worker.at_work
+        worker.at_work = None
+        if first and draws[id] and id not in looked:
+            looked.add(id)
+            worker.line.append((id, int(draws[id])))
+        else:
+            assignment.finish(number, id)
+        go_on(number, now)
+    return now
+
+
+def tail(options: argparse.Namespace) -> None:
+    noise, plan = Gaussian(options.sigma), InputSpecific(100_000, decline=0.05)
+    p = probabilities(read_log(options.log), noise=noise, samples=100_000, alpha=0.001)
+    rng = np.random.default_rng(0)
+    p = rng.choice(p, INPUTS)
+    draws = plan.after_pilot(rng.binomial(plan.pilot, p), noise)
+    cost = draws + plan.pilot
+    hours = [INPUTS * samples / options.rate / 3600 for samples in (cost.mean(), plan.ceiling_cost)]
+    print(f"{INPUTS:,} inputs of {options.log.name}: {cost.mean():,.0f} samples on average, {cost.max():,} at most;")
+    print(f"{hours[0]:.1f} GPU hours at {options.rate:,.0f} samples/s ({hours[1]:.1f} with fixed sampling)")
+    print(f"{'workers':>8} {'ideal':>9}   {'windows kept full':>19} {'windows that shrink':>21} {'longest first':>15}")
+    longest_first = np.argsort(-draws, kind="stable")
+    for workers in WORKERS:
+        ideal = cost.sum() / workers
+        times = [
+            makespan(Windows(range(INPUTS)), plan.pilot, draws, workers=workers, window=options.window),
+            makespan(Assignment(range(INPUTS)), plan.pilot, draws, workers=workers, window=options.window),
+            # All pilots first, then the rest by size: what could be had if every worker waited for the last pilot.
+            makespan(Assignment(range(INPUTS)), 0, np.full(INPUTS, plan.pilot), workers=workers, window=options.window)
+            + makespan(Assignment(longest_first), 0, draws, workers=workers, window=options.window),
+        ]
+        shown = [f"{t / options.rate:,.1f} s ({ideal / t:.1%})" for t in times]
+        print(f"{workers:>8} {ideal / options.rate:>8,.1f}s   {shown[0]:>19} {shown[1]:>21} {shown[2]:>15}")
+
+
+class Canned:
+    """A worker that answers every call at once: each input it is given is finished."""
+
+    def __init__(self, plan: InputSpecific, noise: Gaussian) -> None:
+        looks = [Look(1000, {1: 900, 2: 100}), Look(2421, {1: 2180, 2: 241})]
+        self.certificate = conclude(looks, plan=plan, noise=noise, label=1)
+
+    def advance(self, ids: Sequence[int]) -> Report:
+        return Report(tuple(replace(self.certificate, id=id) for id in ids), (), Status(), 0.0)
+
+
+class CannedExecutor(PoolExecutor[int]):
+    """Canned workers in this process: what is left is the driver."""
+
+    def __init__(self, workers: int, canned: Canned) -> None:
+        super().__init__()
+        self.workers, self.canned = workers, canned
+        self.messages: deque[tuple[int, Message]] = deque()
+        self.numbers = count()
+
+    def places(self) -> int:
+        return self.workers
+
+    def launch(self, runtime: Runtime) -> int:
+        self.messages.append((number := next(self.numbers), Ready("here", runtime, capacity=6)))
+        return number
+
+    def send(self, worker: int, ids: Sequence[int]) -> None:
+        self.messages.append((worker, self.canned.advance(ids)))
+
+    def receive(self, seconds: float) -> Iterator[tuple[int, Message]]:
+        for _ in range(len(self.messages)):
+            yield self.messages.popleft()
+
+    def discard(self, worker: int) -> None:
+        pass
+
+
+def driver(options: argparse.Namespace) -> None:
+    noise, plan = Gaussian(0.5), InputSpecific(100_000, decline=0.05)
+    canned = Canned(plan, noise)
+    job = Job(None, None, noise, plan, Runtime("cpu", "float32", "none", 256), 0)  # type: ignore[arg-type]
+    for workers in WORKERS:
+        with CannedExecutor(workers, canned) as executor:
+            executor.start(job, print)
+            start = time.perf_counter()
+            done = sum(len(finished) for finished in executor.certify(range(INPUTS)))
+            print(f"driver, {workers} workers: {done / (time.perf_counter() - start):,.0f} certificates/s")
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder, Journal(Path(folder), write=True) as journal:
+        ids = count()
+        for together in (1, 8, 64):
+            start = time.perf_counter()
+            for _ in range(500):
+                with journal.transaction():
+                    for id in islice(ids, together):
+                        journal.add(replace(canned.certificate, id=id), {"forwarded": id})
+            rate = 500 * together / (time.perf_counter() - start)
+            print(f"journal, {together} at a time: {rate:,.0f} certificates/s")
+    ray_calls(canned)
+
+
+def ray_calls(canned: Canned, seconds: float = 5.0) -> None:
+    """Calls through Ray, two under way per worker, each bringing one certificate."""
+    import ray
+
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    workers = [ray.remote(Canned).remote(canned.certificate.plan, canned.certificate.noise) for _ in range(2)]
+    calls = {worker.advance.remote([0]): worker for worker in workers for _ in range(2)}
+    ray.get(list(calls))
+    done, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        [call], _ = ray.wait(list(calls), num_returns=1)
+        worker = calls.pop(call)
+        done += len(ray.get(call).finished)
+        calls[worker.advance.remote([done])] = worker
+    print(f"Ray, {len(workers)} workers: {done / (time.perf_counter() - start):,.0f} calls/s")
+    ray.shutdown()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("tail")
+    command.add_argument("log", type=Path)
+    command.add_argument("--sigma", type=float, required=True)
+    command.add_argument("--rate", type=float, default=27_000, help="samples per second of a worker")
+    command.add_argument("--window", type=int, default=6, help="inputs that a worker may have open")
+    command.set_defaults(run=tail)
+    command = commands.add_parser("driver")
+    command.add_argument("--folder", type=Path, help="where the journal is written; default: the temporary folder")
+    command.set_defaults(run=driver)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

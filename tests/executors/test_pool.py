@@ -1,0 +1,132 @@
+"""The driver alone, with workers that say what a script says."""
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+
+from smoothcert import Fixed, Gaussian
+from smoothcert.certificate import conclude
+from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.executors import choose_executor, pool
+from smoothcert.executors.base import Job, Status
+from smoothcert.executors.local import LocalExecutor
+from smoothcert.executors.pool import PoolExecutor
+from smoothcert.executors.worker import Failed, Ready, Report
+from smoothcert.plans import Look
+from smoothcert.sampler.runtime import Runtime
+
+PLAN, NOISE = Fixed(1000, pilot=100), Gaussian(0.5)
+LEFT_OPEN = Runtime("cuda:0", "bfloat16", "default")
+SETTLED = replace(LEFT_OPEN, batch=512)
+READY = Ready("here", SETTLED, capacity=3)
+
+
+class Scripted(PoolExecutor):
+    """`starts` are the workers' first words in turn; each call finishes what it was given, or meets its `fates`."""
+
+    def __init__(self, *starts, places=1, fates=()):
+        super().__init__()
+        self.starts, self.fates = deque(starts), deque(fates)
+        self.room = places
+        self.launched = []
+        self.messages = deque()
+        self.in_flight = []
+
+    def places(self):
+        return self.room
+
+    def launch(self, runtime):
+        self.launched.append(runtime)
+        self.messages.append((len(self.launched), self.starts.popleft() if self.starts else READY))
+        return len(self.launched)
+
+    def send(self, worker, ids):
+        fate = self.fates.popleft() if self.fates else None
+        looks = [Look(100, {1: 100}), Look(1000, {1: 1000})]
+        finished = tuple(conclude(looks, plan=PLAN, noise=NOISE, id=id) for id in ids)
+        self.messages.append((worker, fate or Report(finished, (), Status(), 0.0)))
+        self.in_flight.append(sum(other == worker for other, _ in self.messages))
+
+    def receive(self, seconds):
+        return [self.messages.popleft() for _ in range(len(self.messages))]
+
+    def discard(self, worker):
+        self.messages = deque((other, message) for other, message in self.messages if other != worker)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(pool, "_ROUND", 0.0)
+
+
+def certified(executor, count=20):
+    executor.start(Job(None, None, NOISE, PLAN, LEFT_OPEN, 0), lambda message: None)
+    return sorted(certificate.id for finished in executor.certify(range(count)) for certificate in finished)
+
+
+def test_the_first_worker_settles_the_runtime_for_all():
+    executor = Scripted(places=3)
+    assert certified(executor) == list(range(20))
+    assert executor.launched == [LEFT_OPEN, SETTLED, SETTLED]
+
+
+def test_a_worker_on_another_device_of_the_kind_agrees():
+    second = replace(READY, runtime=replace(SETTLED, device="cuda:1"))
+    assert certified(Scripted(READY, second, places=2)) == list(range(20))
+
+
+def test_a_worker_that_would_run_another_classifier_stops_the_run():
+    other = replace(READY, place="there", runtime=replace(SETTLED, compile="none"))
+    with pytest.raises(SmoothcertError, match="the worker on there would run the classifier otherwise"):
+        certified(Scripted(READY, other, places=2))
+
+
+def test_workers_have_two_calls_under_way():
+    executor = Scripted()
+    certified(executor)
+    assert max(executor.in_flight) == 2
+
+
+def test_three_false_starts_stop_the_run_with_the_reason():
+    with pytest.raises(SmoothcertError, match="3 workers in a row could not start, at last with: no driver"):
+        certified(Scripted(*[Failed("no driver")] * 3))
+
+
+def test_false_starts_beside_a_worker_that_is_ready_are_survived():
+    assert certified(Scripted(READY, *[Failed("no driver")] * 5, places=2), count=200) == list(range(200))
+
+
+def test_a_mistake_of_the_user_is_not_tried_again():
+    executor = Scripted(Failed("the model is in training mode", final=True))
+    with pytest.raises(InvalidInput, match="training mode"):
+        certified(executor)
+    assert len(executor.launched) == 1
+
+
+def test_a_worker_lost_with_both_calls_is_lost_once_and_replaced():
+    executor = Scripted(fates=[Failed("gone"), Failed("gone")])
+    assert certified(executor) == list(range(20))
+    assert len(executor.launched) == 2
+
+
+def test_a_warning_of_the_first_worker_reaches_the_user():
+    with pytest.warns(UserWarning, match="compilation failed"):
+        certified(Scripted(replace(READY, warnings=("compilation failed",))))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("ray", {"devices": "cuda:0"}, "--devices cuda:0 is for --executor local"),
+        ("local", {"workers": "2"}, "--workers 2: only with --executor ray"),
+        ("local", {"address": "auto", "gpus_per_worker": 0.5}, "--address auto, --gpus-per-worker 0.5: only with"),
+    ],
+)
+def test_options_of_another_executor_are_refused(name, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        choose_executor(name, **options)
+
+
+def test_without_options_this_process_does_the_work():
+    assert isinstance(choose_executor("local"), LocalExecutor)
