@@ -70,7 +70,9 @@ class Runtime:
         return _DTYPES[self.dtype]
 
     def memory_format(self, shape: tuple[int, ...]) -> torch.memory_format:
-        return torch.channels_last if len(shape) == 3 and self.device != "mps" else torch.contiguous_format
+        """Channels last for images, where there are several: with one, a network on the CPU is slower for it."""
+        several = len(shape) == 3 and shape[0] > 1
+        return torch.channels_last if several and self.device != "mps" else torch.contiguous_format
 
 
 class Voting(nn.Module):

@@ -48,17 +48,16 @@ class HostStream(Stream):
     def write(self, out: Tensor, inputs: Tensor, sigma: float, segments: Sequence[Segment], rows: Tensor) -> None:
         size = out[0].numel()
         words = (size + 1) // 2  # 64-bit words per sample, two numbers each
-        bits = np.empty((len(out), words), np.uint64)
         row = 0
         for segment in segments:
             generator = np.random.PCG64DXSM(np.random.SeedSequence(self.seed, spawn_key=(segment.id,)))
             generator.advance(segment.first * words)
-            bits[row : row + segment.count] = generator.random_raw(segment.count * words).reshape(-1, words)
+            target = out[row : row + segment.count]
+            bits = generator.random_raw(segment.count * words).view(np.int32).reshape(segment.count, -1)[:, :size]
+            uniform = torch.from_numpy(bits).to(out.device).float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
+            noise = uniform.erfinv_().mul_(math.sqrt(2) * sigma).view(target.shape)
+            torch.add(inputs[segment.slot], noise, out=target)
             row += segment.count
-        bits[row:] = 0
-        uniform = torch.from_numpy(bits.view(np.int32)[:, :size]).to(out.device).float().mul_(2.0**-31)
-        noise = uniform.clamp_(-_LARGEST, _LARGEST).erfinv_().mul_(math.sqrt(2) * sigma)
-        out.copy_(inputs[rows[0]].add_(noise.view(out.shape)))
 
 
 def stream_for(device: torch.device, seed: int) -> Stream:
