@@ -1,0 +1,101 @@
+"""The sampler beside its own limit and the published loop, on the demo's model and images.
+
+    python benchmarks/sampler.py
+
+bare       noise and forward pass in full batches: no keys, no packing, no votes
+sampler    `smoothcert`, from inputs to certificates (less the journal)
+published  the loop that people copy, at the same plan: one input at a time, repeat, randn_like, float32, and votes
+           counted one by one in Python
+
+All take turns in one process, so that a busy machine slows all of them; medians and ratios of the rounds are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from smoothcert.certificate import Certificate, conclude
+from smoothcert.classifiers import load_classifier
+from smoothcert.datasets import load_dataset
+from smoothcert.engine import build_engine
+from smoothcert.noise import Gaussian
+from smoothcert.plans import InputSpecific, Look
+from smoothcert.sampler.runtime import Runtime
+
+NOISE, PLAN = Gaussian(0.25), InputSpecific(10_000, decline=0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--inputs", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch", default="auto")
+    arguments = parser.parse_args()
+    dataset = load_dataset("fashion-mnist")
+    classifier = load_classifier("fashion-cnn", sigma=NOISE.sigma)
+    model = classifier.module
+    inputs = [(id, *dataset[id]) for id in range(arguments.inputs)]
+    shape = tuple(inputs[0][1].shape)
+    engine, runtime = build_engine(
+        model,
+        classes=10,
+        shape=shape,
+        noise=NOISE,
+        plan=PLAN,
+        runtime=Runtime.resolve("cpu", batch=arguments.batch),
+        seed=0,
+    )
+
+    def sampler() -> int:
+        return sum(certificate.samples for certificate in engine.certify(inputs))
+
+    @torch.inference_mode()
+    def bare() -> int:
+        batches = max(sampled // runtime.batch, 1)
+        rows = inputs[0][1].expand(runtime.batch, *shape)
+        for _ in range(batches):
+            model(rows + NOISE.sigma * torch.randn(rows.shape))
+        return batches * runtime.batch
+
+    def published(batch: int) -> Callable[[], int]:
+        return lambda: sum(certify_one(model, *each, batch=batch).samples for each in inputs)
+
+    sampled = sampler()
+    contenders = {"bare": bare, "sampler": sampler, "published 200": published(200), "published 1000": published(1000)}
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(arguments.rounds):
+        for name, work in contenders.items():
+            start = time.perf_counter()
+            rates[name].append(work() / (time.perf_counter() - start))
+    print(f"{torch.get_num_threads()} threads, batch {runtime.batch}, {len(inputs)} inputs, {PLAN}")
+    print(f"{'':16}{'samples/s':>12}{'sampler is':>14}")
+    for name, measured in rates.items():
+        ratio = np.median([ours / theirs for ours, theirs in zip(rates["sampler"], measured, strict=True)])
+        print(f"{name:16}{np.median(measured):12,.0f}{ratio:13.2f}x")
+
+
+@torch.no_grad()
+def certify_one(
+    model: Callable[[torch.Tensor], torch.Tensor], id: int, x: torch.Tensor, label: int, *, batch: int
+) -> Certificate:
+    looks: list[Look] = []
+    while more := PLAN.more(looks, NOISE):
+        counts = np.zeros(10, dtype=int)
+        left = more
+        while left:
+            rows = x.repeat((min(batch, left), 1, 1, 1))
+            predictions = model(rows + torch.randn_like(rows) * NOISE.sigma).argmax(1)
+            for prediction in predictions.numpy():
+                counts[prediction] += 1
+            left -= len(rows)
+        looks.append(Look(more, {c: int(n) for c, n in enumerate(counts) if n}))
+    return conclude(looks, plan=PLAN, noise=NOISE, id=id, label=label)
+
+
+if __name__ == "__main__":
+    main()
