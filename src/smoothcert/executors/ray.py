@@ -35,6 +35,8 @@ class RayExecutor(PoolExecutor[Any]):
         super().__init__()
         self.address = address
         self.workers = None if workers == "auto" else _workers(workers)
+        if gpus_per_worker is not None and not 0 <= gpus_per_worker < float("inf"):
+            raise InvalidInput(f"gpus_per_worker must be a number of at least 0, got {gpus_per_worker}")
         self.gpus = gpus_per_worker
         self._connected = False
         self._calls: dict[Any, Any] = {}

@@ -22,7 +22,7 @@ from smoothcert.executors.base import Job, Say, Status
 from smoothcert.sampler.runtime import Runtime
 
 # Seconds that a call lasts while there is enough to do: often enough for progress, rare enough for a driver of many.
-_PERIOD = 0.5
+_PERIOD = 1.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Worker:
         """Get ready to sample, on a CPU with so many threads."""
         torch.set_num_threads(min(max(threads, 1), cores()))
         try:
+            if runtime.torch_device.type == "cuda" and runtime.torch_device.index is not None:
+                torch.cuda.set_device(runtime.torch_device)  # else every process would take memory of the first one
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
                 self._engine, runtime = engine_for(replace(self._job, runtime=runtime), lambda message: None)

@@ -112,5 +112,5 @@ class _Stage:
     def finish(self) -> torch.cuda.Event | None:
         if self.device.type == "cuda":
             self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.done.record()
+            self.done.record(torch.cuda.current_stream(self.device))  # which need not be the current device
         return self.done
