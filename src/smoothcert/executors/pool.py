@@ -67,7 +67,7 @@ class PoolExecutor(Executor, Generic[Handle]):
     def start(self, job: Job, say: Say) -> Runtime:
         self._job, self._say = job, say
         while self._runtime is None:
-            self._hire(1)
+            self._hire(at_most=1)
             for worker, message in self.receive(_ROUND):
                 self._settle(worker, message)
         return self._runtime
@@ -78,7 +78,7 @@ class PoolExecutor(Executor, Generic[Handle]):
             self._join(worker, member)
         self._next_round = 0.0
         while not self._assignment.done:
-            self._hire(self.places())
+            self._hire()
             messages = list(self.receive(_ROUND))
             reports = [(worker, message) for worker, message in messages if isinstance(message, Report)]
             if finished := [certificate for worker, report in reports for certificate in self._take(worker, report)]:
@@ -99,10 +99,11 @@ class PoolExecutor(Executor, Generic[Handle]):
         while self._members:
             self.discard(self._members.popitem()[0])
 
-    def _hire(self, places: int) -> None:
+    def _hire(self, at_most: int | None = None) -> None:
         if time.perf_counter() < self._next_round:
             return
         self._next_round = time.perf_counter() + min(_ROUND * 2**self._false_starts, _LONGEST_PAUSE)
+        places = at_most or self.places()
         while len(self._members) < places:
             self._members[self.launch(self._runtime or self._job.runtime)] = _Member()
 
