@@ -50,6 +50,13 @@ def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(j
     assert rows(job.run(LocalExecutor(), trouble="raise", times=3)) == expected
 
 
+def test_an_input_that_kills_whoever_reads_it_is_named(job):
+    with pytest.raises(
+        SmoothcertError, match="input 10 failed 3 times, at last with: its process ended with exit code -9"
+    ):
+        job.run(two(), trouble="kill", times=3)
+
+
 def test_a_run_begun_in_this_process_is_completed_by_two(job, expected):
     with pytest.raises(Interrupted):
         job.run(LocalExecutor(), progress=At(5, interrupt))
