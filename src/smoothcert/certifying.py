@@ -28,6 +28,7 @@ from smoothcert.progress import Progress
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import check_same, circumstances, compact_ids
 from smoothcert.runs.run import Run, open_run
+from smoothcert.sampler.runtime import settle_dtype
 
 
 def certify(
@@ -63,7 +64,7 @@ def certify(
             dataset=dataset,
             noise=noise,
             plan=plan or InputSpecific(),
-            runtime=executor.resolve(device, dtype, compile, batch),
+            runtime=executor.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
             seed=_check.whole("seed", seed),
         )
         job.plan.check(noise)

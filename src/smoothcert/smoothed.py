@@ -21,7 +21,7 @@ from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific, Look, Plan
 from smoothcert.plans.fixed import Fixed
 from smoothcert.sampler.packing import MOST_IDS
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.sampler.runtime import Runtime, settle_dtype
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Smoothed:
         self.noise = noise
         self.classes = _check.whole("classes", classes, least=2)
         self.seed = _check.whole("seed", seed)
-        self.runtime = Runtime.resolve(device, dtype, compile, batch)
+        self.runtime = Runtime.resolve(device, settle_dtype(dtype, model), compile, batch)
         self._ids = count()
         self._engines: dict[Any, Engine] = {}
 

@@ -40,12 +40,13 @@ def command(
     from smoothcert.classifiers import load_classifier
     from smoothcert.datasets import load_dataset
     from smoothcert.noise import Gaussian
-    from smoothcert.sampler.runtime import Runtime
+    from smoothcert.sampler.runtime import Runtime, settle_dtype
 
+    classifier = load_classifier(model, weights=weights, sigma=sigma)
     found = bench(
-        load_classifier(model, weights=weights, sigma=sigma),
+        classifier,
         noise=Gaussian(sigma),
-        runtime=Runtime.resolve(device, dtype, compile, batch),
+        runtime=Runtime.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
         dataset=None if data is None else load_dataset(data),
         seconds=seconds,
         say=lambda message: print(message, file=sys.stderr, flush=True),

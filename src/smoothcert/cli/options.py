@@ -56,7 +56,9 @@ Seed = Annotated[int, typer.Option("--seed", help="Key of the noise: the same se
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N, mps. Default: the fastest there is.")]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
-    typer.Option("--dtype", help="Number format of the classifier. Default: bfloat16 on CUDA, else float32."),
+    typer.Option(
+        "--dtype", help="Number format of the classifier. Default: bfloat16 where the device has it, else float32."
+    ),
 ]
 Batch = Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: chosen by measuring.")]
 Compile = Annotated[

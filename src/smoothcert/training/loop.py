@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -69,6 +69,8 @@ def train(
     recipe's seed and the epoch alone. On CUDA the network runs in bfloat16, compiled, in a recorded step.
     """
     runtime = Runtime.resolve(device, dtype, compile)
+    if dtype == "auto" and runtime.torch_device.type != "cuda":  # weights are the same on every CPU
+        runtime = replace(runtime, dtype="float32")
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
     _check.one_of("compile", runtime.compile, ("none", "default"))
     settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}

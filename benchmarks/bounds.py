@@ -1,6 +1,6 @@
 """How long the statistics take, beside a plain loop over points with `scipy.stats` as published code has it.
 
-    python benchmarks/statistics.py
+    python benchmarks/bounds.py
 
 Each figure is the best of several runs in this process. The loop is timed on a share of the points and scaled up.
 """
