@@ -41,10 +41,13 @@ class Run(Results):
         The time of each is its share of the samples; only a run of its own measures it.
         """
         shared = list(self.certificates())
+        pace = self.total_seconds / max(sum(c.samples for c in shared), 1)
         plans = self.plan.plans if isinstance(self.plan, Together) else (self.plan,)
         return [
             Results.from_certificates(
-                str(plan), [_alone(plan, c) for c in shared], manifest=dict(self.manifest) | {"plan": describe(plan)}
+                str(plan),
+                [_alone(plan, c, pace) for c in shared],
+                manifest=dict(self.manifest) | {"plan": describe(plan)},
             )
             for plan in plans
             if plan is not None
@@ -64,10 +67,10 @@ def read_settings(journal: Journal) -> tuple[dict[str, Any], Plan, Noise]:
     return manifest, restore(manifest["plan"]), restore(manifest["noise"])
 
 
-def _alone(plan: Plan, shared: Certificate) -> Certificate:
+def _alone(plan: Plan, shared: Certificate, seconds_per_sample: float) -> Certificate:
     looks = looks_of(plan, shared.looks, shared.noise)
     alone = conclude(looks, plan=plan, noise=shared.noise, id=shared.id, label=shared.label)
-    return replace(alone, seconds=shared.seconds * alone.samples / shared.samples)
+    return replace(alone, seconds=seconds_per_sample * alone.samples)
 
 
 def open_run(path: str | Path) -> Run:
