@@ -21,7 +21,7 @@ def above_half(x):
 
 
 def certify(out, model=above_half, data=DATA, **settings):
-    defaults = {"noise": sc.Gaussian(0.25), "plan": PLAN, "device": "cpu", "batch": 500}
+    defaults = {"noise": sc.Gaussian(0.25), "plan": PLAN, "device": "cpu", "dtype": "float32", "batch": 500}
     return sc.certify(model, data, out=out, **(defaults | settings))
 
 

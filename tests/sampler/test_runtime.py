@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from smoothcert.errors import InvalidInput
-from smoothcert.sampler.runtime import Runtime, Voting, prepare
+from smoothcert.sampler.runtime import Runtime, Voting, prepare, settle_dtype
 
 CPU = Runtime.resolve("cpu", batch=64)
 
@@ -72,3 +72,16 @@ def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(InvalidInput, match=message):
         Runtime.resolve(**settings)
+
+
+@pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_a_cpu_uses_bfloat16_only_where_it_has_it(monkeypatch, native, dtype):
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: native, raising=False)
+    assert Runtime.resolve("cpu").dtype == dtype
+
+
+def test_only_a_module_is_converted():
+    assert settle_dtype("auto", lambda x: x) == "float32"
+    assert settle_dtype("auto", torch.nn.Linear(2, 2)) == "auto"
+    assert settle_dtype("bfloat16", lambda x: x) == "bfloat16"
