@@ -1,3 +1,5 @@
+import multiprocessing
+import os
 import sqlite3
 
 import pytest
@@ -26,6 +28,26 @@ def test_certificates_come_back_as_they_were_sorted_by_id(tmp_path):
         assert journal.certificate(9, plan=PLAN, noise=NOISE) == written[2]
     with Journal(tmp_path) as journal:
         assert list(journal.certificates(plan=PLAN, noise=NOISE)) == [written[1], written[0], written[2]]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+def test_a_colleague_without_write_access_can_read(tmp_path):
+    with Journal(tmp_path, write=True) as journal:
+        journal.add(certificate(5), {})
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+
+    def read_as_nobody(answer):
+        os.setuid(65534)
+        with Journal(tmp_path) as journal:
+            answer.send(journal.ids())
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=read_as_nobody, args=(sender,))
+    process.start()
+    process.join(30)
+    assert receiver.poll()
+    assert receiver.recv() == {5}
 
 
 def test_a_certificate_and_its_entries_are_written_together_or_not_at_all(tmp_path):

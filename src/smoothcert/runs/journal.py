@@ -20,6 +20,8 @@ from smoothcert.plans.base import Look, Plan
 
 FILE = "journal.sqlite"
 
+_PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS certificates (
@@ -43,14 +45,25 @@ class Journal:
         if not write and not self.path.is_file():
             raise InvalidInput(f"{folder} is not a run: it has no {FILE}")
         with self._errors("open"):
-            mode = "rwc" if write else "ro"
-            self._db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
             if write:
+                self._connect("mode=rwc")
                 # WAL lets readers in; FULL flushes every commit, so that even a power cut loses none.
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._db.executescript(_SCHEMA)
-            self._db.execute("SELECT 1 FROM manifest, certificates LIMIT 1")
+                return
+            try:
+                self._connect("mode=ro")
+                self._db.execute(_PROBE)
+            except sqlite3.OperationalError:
+                # Readers of WAL write a little, too. Where they may not, a file that nobody writes can still be read.
+                if Path(f"{self.path}-wal").exists():
+                    raise
+                self._connect("mode=ro&immutable=1")
+                self._db.execute(_PROBE)
+
+    def _connect(self, mode: str) -> None:
+        self._db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
 
     def __enter__(self) -> Journal:
         return self
