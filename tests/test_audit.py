@@ -15,6 +15,7 @@ from smoothcert.runs.journal import FILE
 
 DATA = [(x, int(x[0] > 0.5)) for x in np.random.default_rng(0).random((12, 3))]
 PLAN = sc.InputSpecific(1000, decline=0.05)
+PLAIN = sc.Fixed(100_000)
 
 
 def above_half(x):
@@ -48,7 +49,7 @@ def test_a_good_run_holds(run):
 
 
 @pytest.mark.parametrize("plan", [sc.Fixed(1000), sc.Fixed(200_000), sc.InputSpecific(), sc.Fixed(1000, alpha=0.2)])
-@pytest.mark.parametrize("share", [0, 0.5, 0.51, 0.7, 0.999, 1])
+@pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.51, 0.7, 0.999, 1])
 def test_certificates_as_they_are_concluded_hold_by_the_other_route(plan, share):
     noise = sc.Gaussian(0.5)
     looks = []
@@ -64,6 +65,13 @@ def test_a_radius_that_is_not_the_proved_one_is_found(run, factor):
     [finding] = check(run, redraw=0).findings
     assert finding.id == certified(run)
     assert "the radius" in finding.reason
+
+
+def test_few_votes_prove_no_radius_however_large():
+    honest = sc.conclude([sc.Look(1000, {2: 999}), sc.Look(100_000, {2: 20_000})], plan=PLAIN, noise=sc.Gaussian(1))
+    almost_all_of_the_noise = max(r for r in np.arange(8, 8.5, 1e-6) if math.erfc(-r / math.sqrt(2)) < 2)
+    for radius in (1e-6, 0.5, 4, almost_all_of_the_noise):
+        assert "do not prove the radius" in fault(replace(honest, prediction=2, radius=float(radius)))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,7 @@ def test_the_seed_chooses_what_is_drawn_again(run):
     assert len(set(hits)) == 2
 
 
-@pytest.mark.parametrize(("count", "samples", "p"), [(520, 1000, 0.5), (1000, 1000, 0.99), (2990, 3000, 0.994)])
+@pytest.mark.parametrize(("count", "samples", "p"), [(520, 1000, 0.5), (300, 1000, 0.7), (480, 1000, 0.5), (1000, 1000, 0.99), (2990, 3000, 0.994)])
 def test_the_tail_is_that_of_the_binomial_distribution(count, samples, p):
     win, lose = Fraction(p), 1 - Fraction(p)
     exact = sum(math.comb(samples, k) * win**k * lose ** (samples - k) for k in range(count, samples + 1))

@@ -107,9 +107,14 @@ def _probability(noise: Noise, radius: float) -> float:
 
 
 def _tail(count: int, samples: int, p: float) -> float:
-    """P(at least `count` of `samples`), as the sum of its terms."""
+    """P(at least `count` of `samples`), as the sum of its terms.
+
+    They are summed away from the most likely count, where they only shrink: elsewhere the first one may underflow.
+    """
     if count == 0 or p == 1:
         return 1.0
+    if count <= samples * p:
+        return 1 - _tail(samples - count + 1, samples, 1 - p)
     log_ways = math.lgamma(samples + 1) - math.lgamma(count + 1) - math.lgamma(samples - count + 1)
     term = math.exp(log_ways + count * math.log(p) + (samples - count) * math.log1p(-p))
     terms = [term]
