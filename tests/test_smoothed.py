@@ -60,6 +60,26 @@ def test_calls_draw_noise_of_their_own_unless_told_which():
     assert smoothed(seed=1).certify([0.1], plan=PLAN).looks != first.looks
 
 
+@pytest.mark.parametrize("call", range(3))
+def test_a_call_that_was_interrupted_leaves_nothing_behind(call):
+    interrupted_at = None
+    calls = 0
+
+    def interrupting(x):
+        nonlocal calls
+        calls += 1
+        if calls == interrupted_at:
+            raise KeyboardInterrupt
+        return positive(x)
+
+    model = smoothed(interrupting, batch=50)
+    first = model.certify([0.3], plan=PLAN)
+    interrupted_at = calls + 1 + call
+    with pytest.raises(KeyboardInterrupt):
+        model.certify([-0.3], plan=PLAN)
+    assert model.certify([0.3], plan=PLAN, id=0) == first
+
+
 def test_predict_names_the_leader_with_the_binomial_tests_confidence():
     answer = smoothed().predict([0.5], samples=300)
     votes = answer.look.votes

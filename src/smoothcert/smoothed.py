@@ -107,7 +107,11 @@ class Smoothed:
         number = next(self._ids) if id is None else _check.whole("id", id)
         if number >= MOST_IDS:
             raise InvalidInput(f"id must be below {MOST_IDS}, got {number}")
-        return list(self._engines[key].certify([(number, tensor, None)]))
+        try:
+            return list(self._engines[key].certify([(number, tensor, None)]))
+        except BaseException:
+            del self._engines[key]  # it still holds the input that was not finished
+            raise
 
 
 class _OneLook(Fixed):
