@@ -21,6 +21,14 @@ def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_r
     assert rows["fixed"].mad == rows["elsewhere"].mad == 0
 
 
+def test_mad_of_a_plan_is_against_its_own_ceiling_at_its_own_alpha(iss_run, fixed_run, simulate):
+    larger = simulate("larger", Fixed(40_000))
+    rows = {row.name: row for row in compare([larger, iss_run, fixed_run]).rows}
+    assert rows["iss"].mad == iss_run.decline(fixed_run) < iss_run.decline(larger)
+    assert rows["fixed"].mad == fixed_run.decline(larger)
+    assert compare([iss_run, simulate("bolder", Fixed(10_000, alpha=0.05))]).rows[0].mad is None
+
+
 def test_a_fixed_run_below_the_ceiling_is_no_reference(iss_run, simulate):
     rows = compare([iss_run, simulate("small", Fixed(1_000))]).rows
     assert rows[0].mad is None

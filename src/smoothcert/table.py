@@ -114,7 +114,7 @@ class Table:
 def compare(
     results: Sequence[Results], *, reference: Results | None = None, radii: Sequence[float] | None = None
 ) -> Table:
-    """One row per run. MAD is against `reference`; by default against the fixed run with the largest ceiling.
+    """One row per run. MAD is against `reference`; by default against the fixed run at the plan's ceiling.
 
     Only runs on the same noise are comparable: elsewhere MAD is None.
     """
@@ -156,10 +156,17 @@ def method(plan: Plan | None) -> str:
 
 
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
-    """Fixed runs at least as large as this run's own ceiling, the largest first."""
-    least = 0 if run.plan is None else run.plan.samples
-    fixed = [r for r in results if isinstance(r.plan, Fixed) and r.plan.samples >= least]
-    return sorted(fixed, key=lambda r: r.plan.samples if r.plan else 0, reverse=True)
+    """Fixed runs that the radii of `run` may be held against, at its alpha and at least at its ceiling.
+
+    A plan gives up radius against its own ceiling, so the closest one comes first; a fixed run is its own ceiling, and
+    what it gives up is against the largest.
+    """
+    if (plan := run.plan) is None:
+        return []
+    fixed = [
+        (r.plan.samples, i) for i, r in enumerate(results) if isinstance(r.plan, Fixed) and r.plan.alpha == plan.alpha
+    ]
+    return [results[i] for n, i in sorted(fixed, reverse=isinstance(plan, Fixed)) if n >= plan.samples]
 
 
 def _decline(run: Results, references: Sequence[Results]) -> float | None:

@@ -13,7 +13,7 @@ def test_report_writes_the_page_and_the_figures(iss_run, fixed_run, tmp_path):
     assert result.exit_code == 0, result.output
     text = page.read_text()
     assert "CA 0.3" in text
-    assert f"no input lost more than {iss_run.decline(fixed_run):.3f}" in text
+    assert f"the largest radius lost to that is {iss_run.decline(fixed_run):.3f}" in text
     assert result.stdout.startswith(f"{page}: 0.9 MB\n")
     assert (figures / "certified-accuracy.pdf").exists()
     assert str(figures / "certified-accuracy.pdf") in result.stdout.splitlines()

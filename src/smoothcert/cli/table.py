@@ -12,7 +12,7 @@ from smoothcert.cli.options import Json, numbers
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders, exports or published logs.")]
 Reference = Annotated[
     Path | None,
-    typer.Option("--reference", help="The run that MAD is measured against. Default: the largest fixed run given."),
+    typer.Option("--reference", help="The run that MAD is measured against. Default: the fixed run at its ceiling."),
 ]
 Radii = Annotated[str | None, typer.Option("--radii", help="Radii for certified accuracy, separated by commas.")]
 

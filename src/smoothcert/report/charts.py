@@ -140,7 +140,7 @@ def _trade_off(results: Sequence[Results]) -> Chart | None:
         results,
         rows,
         "Average certified radius against average samples: "
-        + "; ".join(f"{row['run']} {row['acr']:.3f} at {row['samples']:,.0f}" for row in rows)
+        + "; ".join(f"{row['run']} {round_down(row['acr'])} at {row['samples']:,.0f}" for row in rows)
         + ".",
         [
             {
