@@ -107,7 +107,7 @@ class _Stage:
         rows[2, :filled] = np.arange(filled) + np.repeat([s.first for s in segments] - starts, counts)
         rows[:, filled:] = padding
         rows[3, : len(batch.completed)] = batch.completed
-        return self.rows.to(self.device, non_blocking=True)
+        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")  # only there it is waited for
 
     def finish(self) -> torch.cuda.Event | None:
         if self.device.type == "cuda":
