@@ -139,7 +139,10 @@ def test_the_seed_chooses_what_is_drawn_again(run):
     assert len(set(hits)) == 2
 
 
-@pytest.mark.parametrize(("count", "samples", "p"), [(520, 1000, 0.5), (300, 1000, 0.7), (480, 1000, 0.5), (1000, 1000, 0.99), (2990, 3000, 0.994)])
+@pytest.mark.parametrize(
+    ("count", "samples", "p"),
+    [(520, 1000, 0.5), (300, 1000, 0.7), (480, 1000, 0.5), (1000, 1000, 0.99), (2990, 3000, 0.994)],
+)
 def test_the_tail_is_that_of_the_binomial_distribution(count, samples, p):
     win, lose = Fraction(p), 1 - Fraction(p)
     exact = sum(math.comb(samples, k) * win**k * lose ** (samples - k) for k in range(count, samples + 1))
