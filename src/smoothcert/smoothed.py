@@ -38,7 +38,7 @@ class Smoothed:
     """`model` smoothed with `noise`: any module or function from a float batch to logits or labels.
 
     Inputs are certified on noise of their own: each call takes the next number of the stream `seed`, unless `id`
-    says which.
+    says which. A module is copied when it is first needed: after further training, make a new `Smoothed`.
 
     >>> def halves(x):  # the class is the sign of the first number
     ...     return (x[:, 0] > 0).long()
