@@ -93,11 +93,15 @@ def _state(pid: int) -> list[str]:
 
 
 class At(Progress):
-    """Acts when so many certificates are on disk; keeps what was said and the last status."""
+    """Acts once, when so many certificates are on disk and so many workers have sampled.
 
-    def __init__(self, count: int = 0, action=lambda: None) -> None:
+    Keeps what was said and the last status.
+    """
+
+    def __init__(self, count: int = 0, action=lambda: None, *, workers: int = 0) -> None:
         self.left = count
-        self.action = action
+        self.action = action if count else None
+        self.workers = workers
         self.said = ""
         self.status = None
 
@@ -107,8 +111,9 @@ class At(Progress):
     def update(self, certificate, status) -> None:
         self.status = status
         self.left -= 1
-        if self.left == 0:
-            self.action()
+        if self.action and self.left <= 0 and sum(worker.counted > 0 for worker in status.workers) >= self.workers:
+            action, self.action = self.action, None
+            action()
 
 
 class Interrupted(Exception):

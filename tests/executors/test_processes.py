@@ -27,7 +27,8 @@ def test_two_processes_write_the_rows_of_one_and_are_gone_afterwards(job, expect
 
 
 def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected):
-    progress = At(random.randrange(1, INPUTS // 2), lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
+    moment = random.randrange(1, INPUTS // 2)
+    progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL), workers=2)
     assert rows(job.run(two(), progress=progress, trouble="wait", times=3)) == expected
     assert "exit code -9" in progress.said
     assert progress.status.opened == INPUTS

@@ -60,13 +60,14 @@ def test_two_nodes_write_the_rows_of_one_process(job, expected, cluster, node):
 
 
 def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected, cluster, node):
-    progress = At(random.randrange(1, INPUTS // 2), lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
+    moment = random.randrange(1, INPUTS // 2)
+    progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL), workers=2)
     assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=3)) == expected
     assert "lost the worker on" in progress.said
 
 
 def test_a_lost_node_costs_nothing_but_time(job, expected, cluster, node):
-    progress = At(8, lambda: cluster.remove_node(node, allow_graceful=False))
+    progress = At(8, lambda: cluster.remove_node(node, allow_graceful=False), workers=2)
     assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=3)) == expected
     assert "lost the worker on" in progress.said
 
