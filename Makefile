@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGS ?= ../shared/logs
 
-.PHONY: demo test lint format docs benchmark paper clean
+.PHONY: demo test lint format docs paper clean
 
 demo: $(VENV)/.installed
 	$(BIN)/smoothcert demo

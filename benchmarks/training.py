@@ -1,6 +1,6 @@
 """Images per second of a training step, plain, compiled, recorded as a CUDA graph, and both, on made-up data.
 
-    PYTHONPATH=src python benchmarks/training.py --arch cifar-resnet110 --method consistency --batch 512,1024,2048
+    python benchmarks/training.py --arch cifar-resnet110 --method consistency --batch 512,1024,2048
 
 Every variant has `--cap` seconds for everything, compilation included; one that fails says why and the next follows.
 Recording needs CUDA.

@@ -79,7 +79,7 @@ def fit(image: Tensor, shape: torch.Size, *, where: object) -> Tensor:
 
 
 def load(folder: Path, *, train: bool) -> ImageFolder:
-    """The images of a folder, or of its `train` or `val`/`test` part where it has both."""
+    """The images of a folder, or of its part for training or testing."""
     return ImageFolder(part(folder, train=train), name=folder.resolve().name)
 
 
