@@ -87,3 +87,9 @@ def test_a_run_without_certificates_is_named(iss_run):
     empty = Results.from_certificates("begun", [])
     with pytest.raises(InvalidInput, match="begun holds no certificates"):
         compare([iss_run, empty])
+
+
+@pytest.mark.parametrize("radius", [-1, float("nan"), float("inf")])
+def test_a_radius_that_is_none_is_refused(iss_run, radius):
+    with pytest.raises(InvalidInput, match="each radius must be a number of at least 0"):
+        compare([iss_run], radii=[0, radius])

@@ -25,12 +25,17 @@ def whole(name: str, value: Any, *, least: int = 0) -> int:
     return int(value)
 
 
+def at_least(name: str, value: Any, low: float) -> float:
+    """A finite number of at least `low`."""
+    number = _number(value)
+    if not (low <= number < math.inf):  # NaN fails this, too
+        raise InvalidInput(f"{name} must be a number of at least {low:g}, got {value!r}")
+    return number
+
+
 def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
     """A finite number strictly between `low` and `high`."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = _number(value)
     if not (low < number < high):  # NaN fails this, too
         allowed = f"above {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
         raise InvalidInput(f"{name} must be a number {allowed}, got {value!r}")
@@ -50,3 +55,11 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
     if value not in allowed:
         raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
+
+
+def _number(value: Any) -> float:
+    """NaN for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -122,6 +122,7 @@ def compare(
         raise InvalidInput(f"{', '.join(empty)} holds no certificates yet; run certify again to go on")
     if radii is None:
         radii = metrics.default_radii(max((float(r.radius.max(initial=0)) for r in results), default=0))
+    radii = [_check.at_least("each radius", radius, 0) for radius in radii]
     rows = [
         Row(
             name=r.name,

@@ -115,6 +115,8 @@ def test_what_cannot_be_is_refused(job, cluster):
         job.run(choose_executor("ray", address=cluster.address, gpus_per_worker=1))
     with pytest.raises(InvalidInput, match="workers must be a number or auto, got 'many'"):
         choose_executor("ray", workers="many")
+    with pytest.raises(InvalidInput, match="address must be auto or HOST:PORT, got 'nowhere'"):
+        choose_executor("ray", address="nowhere")
     with pytest.raises(InvalidInput, match="gpus_per_worker must be a number of at least 0, got -1"):
         choose_executor("ray", gpus_per_worker=-1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -33,11 +34,11 @@ class RayExecutor(PoolExecutor[Any]):
         self, address: str | None = None, workers: int | str = "auto", gpus_per_worker: float | None = None
     ) -> None:
         super().__init__()
+        if address not in (None, "auto") and not re.fullmatch(r"[^/]+:\d+", str(address)):
+            raise InvalidInput(f"address must be auto or HOST:PORT, got {address!r}")
         self.address = address
         self.workers = None if workers == "auto" else _workers(workers)
-        if gpus_per_worker is not None and not 0 <= gpus_per_worker < float("inf"):
-            raise InvalidInput(f"gpus_per_worker must be a number of at least 0, got {gpus_per_worker}")
-        self.gpus = gpus_per_worker
+        self.gpus = None if gpus_per_worker is None else _check.at_least("gpus_per_worker", gpus_per_worker, 0)
         self._connected = False
         self._calls: dict[Any, Any] = {}
 

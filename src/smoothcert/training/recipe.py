@@ -36,6 +36,8 @@ class Recipe:
         _check.whole("batch", self.batch, least=1)
         _check.between("learning_rate", self.learning_rate, 0)
         _check.one_of("schedule", self.schedule, tuple(SCHEDULES))
+        _check.between("momentum", self.momentum, 0, 1)
+        _check.at_least("weight_decay", self.weight_decay, 0)
         _check.whole("seed", self.seed)
 
     def settings(self) -> dict[str, Any]:

@@ -44,7 +44,9 @@ class Consistency:
 
     def __post_init__(self) -> None:
         _check.between("sigma", self.sigma, 0)
+        _check.at_least("weight", self.weight, 0)
         _check.whole("copies", self.copies, least=2)
+        _check.at_least("entropy_weight", self.entropy_weight, 0)
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:

@@ -53,6 +53,7 @@ class Macer:
 
     def __post_init__(self) -> None:
         _check.between("sigma", self.sigma, 0)
+        _check.at_least("weight", self.weight, 0)
         _check.whole("copies", self.copies, least=1)
 
     @classmethod
