@@ -62,6 +62,7 @@ def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
         ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"device": "cuda:77"}, "device 'cuda:77' is not available here"),
         ({"device": "meta"}, "device 'meta' is not available here"),
+        ({"device": "cpu:1"}, "device 'cpu:1' is not available here; there is cpu"),
         ({"device": "cpu", "dtype": "int8"}, "dtype must be one of"),
         ({"device": "cpu", "compile": "yes"}, "compile must be one of"),
         ({"device": "cpu", "batch": 0}, "batch must be at least 1"),
@@ -78,7 +79,7 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 def test_a_cpu_uses_bfloat16_only_where_it_has_it(monkeypatch, native, dtype):
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, name, lambda: native, raising=False)
-    assert Runtime.resolve("cpu").dtype == dtype
+    assert Runtime.resolve("cpu").dtype == Runtime.resolve("cpu:0").dtype == dtype
 
 
 def test_only_a_module_is_converted():

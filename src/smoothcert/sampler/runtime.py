@@ -219,7 +219,8 @@ def _out_of_memory(error: RuntimeError) -> bool:
 def _has_bfloat16(device: str) -> bool:
     """On CUDA, and on CPUs that have it in hardware; elsewhere it is emulated and slow."""
     native = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("avx512_bf16", "amx_tile"))
-    return device.startswith("cuda") or (device == "cpu" and any(has() for has in native))
+    kind = torch.device(device).type
+    return kind == "cuda" or (kind == "cpu" and any(has() for has in native))
 
 
 def _number(text: int | str) -> int | str:
@@ -231,12 +232,7 @@ def _check_device(device: str) -> None:
         kind = torch.device(device)
     except RuntimeError:
         raise InvalidInput(f"unknown device {device!r}: give auto, cpu, cuda, cuda:N or mps") from None
-    available = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available() and (kind.index or 0) < torch.cuda.device_count(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if not available.get(kind.type, False):
-        raise InvalidInput(
-            f"device {device!r} is not available here; there is {', '.join(k for k, v in available.items() if v)}"
-        )
+    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (kind.index or 0) >= here.get(kind.type, 0):
+        known = [f"{name}:{i}" if name == "cuda" else name for name, count in here.items() for i in range(count)]
+        raise InvalidInput(f"device {device!r} is not available here; there is {', '.join(known)}")
