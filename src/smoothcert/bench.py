@@ -8,6 +8,7 @@ published  the loop that people copy: one input at a time, repeat, randn_like, f
 from __future__ import annotations
 
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.engine import build_engine
@@ -75,6 +77,7 @@ def bench(
     say: Callable[[str], None] = lambda message: None,
 ) -> Bench:
     """Measure for about `seconds` each. Inputs are those of `dataset`, or random ones of the classifier's shape."""
+    _check.between("seconds", seconds, 0)
     inputs = _inputs(classifier, dataset)
     shape = tuple(inputs.shape[1:])
     plan = InputSpecific()
@@ -226,4 +229,4 @@ def _disagreement(voter: Voter, reference: Voting, inputs: Tensor, exact: Tensor
 def _peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -10,6 +10,7 @@ import typer
 from smoothcert.cli.options import (
     Alpha,
     Batch,
+    Classes,
     Compile,
     Data,
     Decline,
@@ -38,7 +39,7 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="The run's folder. The same command on it resumes.")],
     model: Model = None,
     weights: Weights = None,
-    classes: Annotated[int | None, typer.Option(help="Number of classes, where the model does not tell.")] = None,
+    classes: Classes = None,
     samples: Samples = 100_000,
     method: Method = "input-specific",
     decline: Decline = 0.05,

@@ -45,6 +45,7 @@ Model = Annotated[
     ),
 ]
 Weights = Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")]
+Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model does not tell.")]
 Data = Annotated[
     str,
     typer.Option(

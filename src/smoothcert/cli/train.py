@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from smoothcert.cli.options import Json, Sigma, print_json
+from smoothcert.cli.options import Device, Json, Sigma, print_json
 
 
 def command(
@@ -32,7 +32,7 @@ def command(
     ] = "cosine",
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 1e-4,
     seed: Annotated[int, typer.Option(help="Of first weights, order, augmentation and noise.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: Device = "auto",
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 on CUDA.")] = "auto",
     compile: Annotated[Literal["auto", "none", "default"], typer.Option(help="auto: default on CUDA.")] = "auto",
     json: Json = False,

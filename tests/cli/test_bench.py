@@ -1,0 +1,21 @@
+import json
+
+import pytest
+
+
+def test_bench_sets_the_sampler_beside_its_limit_and_the_published_loop(smoothcert):
+    answer = smoothcert("bench --model fashion-cnn --sigma 0.25 --device cpu --batch 64 --seconds 0.05 --json")
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    assert found["batch"] == 64
+    assert found["of_limit"] == found["sampler"] / found["forward"]
+    assert found["speedup"] == {batch: found["sampler"] / rate for batch, rate in found["published"].items()}
+    assert 0.9 < found["counted_rows"] <= 1
+    assert 0 <= found["disagreement"] < 0.05
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_no_time_to_measure_is_refused(smoothcert, seconds):
+    answer = smoothcert(f"bench --model fashion-cnn --sigma 0.25 --device cpu --seconds {seconds}")
+    assert answer.code == 2
+    assert "seconds must be a number above 0" in answer.err
