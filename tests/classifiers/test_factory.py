@@ -20,6 +20,9 @@ def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         "from torch import nn\n"
         "def network(): return nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 3))\n"
         "def function(): return lambda batch: batch.flatten(1).sum(1).long()\n"
+        "def ready():\n"
+        "    from smoothcert.classifiers import Classifier\n"
+        "    return Classifier(lambda batch: batch, 2, 'another name')\n"
         "def number(): return 7\n"
         "constant = 7\n"
     )
@@ -58,6 +61,13 @@ def test_a_function_takes_no_weights(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
     with pytest.raises(InvalidInput, match="cannot take the weights"):
         load_classifier("users_models:function", weights="w.pth", classes=2)
+
+
+def test_a_classifier_is_known_by_what_was_typed(tmp_path: Path) -> None:
+    assert load_classifier("users_models:ready").name == "users_models:ready"
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
+    with pytest.raises(InvalidInput, match="returned a Classifier, which cannot take the weights"):
+        load_classifier("users_models:ready", weights="w.pth")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,17 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         raise InvalidInput(f"{name} cannot be called without {', '.join(needed)}: name a function without arguments")
     with fresh_weights():
         made = factory()
+    kind = type(made).__name__
+    if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
+        raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")
     if isinstance(made, Classifier):
-        return made
+        return replace(made, name=name)
     if not callable(made):
-        raise InvalidInput(f"{name} returned a {type(made).__name__}: expected a torch module or a function")
+        raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
     if isinstance(made, nn.Module):
         made.eval()
         if isinstance(weights, Checkpoint):
             weights.load_into(made, name=name)
-    elif isinstance(weights, Checkpoint):
-        raise InvalidInput(f"{name} returned a function, which cannot take the weights of {weights.path}")
     classes = classes or _own_classes(made)
     if classes is None:
         raise InvalidInput(f"the number of classes of {name} is unknown: give --classes")
