@@ -235,6 +235,18 @@ def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_pa
     assert certify(tmp_path / "run", data=str(tmp_path / "data.npz"), limit=5).complete
 
 
+def test_grey_images_do_not_pass_for_colours(tmp_path):
+    with pytest.raises(
+        sc.InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), but .*\(1, 28, 28\)"
+    ):
+        certify(tmp_path, "cifar-resnet20", "fashion-mnist", weights="none")
+
+
+def test_weights_for_a_module_that_is_made_already_are_refused(tmp_path):
+    with pytest.raises(sc.InvalidInput, match=r"weights .* are for a model given by its name"):
+        certify(tmp_path, weights="checkpoint.pth")
+
+
 def test_noise_that_the_model_was_not_trained_with_is_a_warning(tmp_path):
     classifier = Classifier(above_half, 2, "mine", trained_sigma=1.0)
     with pytest.warns(UserWarning, match="trained with noise 1 and is certified with sigma 0.25"):

@@ -57,6 +57,8 @@ def certify(
     logits or labels; `data` a name, or anything that gives (input, label) by number. All inputs are certified, or those
     that `ids`, `skip` and `limit` choose. Without a plan, input-specific sampling with its defaults.
     """
+    if weights is not None and not (model is None or isinstance(model, str)):
+        raise InvalidInput(f"weights ({weights}) are for a model given by its name: load them into the module before")
     classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
     with executor or LocalExecutor() as executor:
         job = Job(
@@ -75,6 +77,7 @@ def certify(
                 stacklevel=2,
             )
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+        _check_channels(classifier, dataset)
         _check_labels(classifier, dataset, chosen)
         folder = Path(out)
         progress = progress or Progress()
@@ -144,6 +147,7 @@ def _run(
 
 
 def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
+    """Settings that must agree for a run to be continued. The batch size is taken over from the manifest."""
     classifier, dataset, runtime = job.classifier, job.dataset, job.runtime
     return {
         "model": classifier.name,
@@ -159,6 +163,15 @@ def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
         "dtype": runtime.dtype,
         "compile": runtime.compile,
     }
+
+
+def _check_channels(classifier: Classifier, dataset: Dataset) -> None:
+    """A grey image would pass through the normalisation of a model for colours, with the same noise in all of them."""
+    expected, given = classifier.input_shape, tuple(dataset[0][0].shape)
+    if expected is not None and (len(expected), expected[0]) != (len(given), given[0]):
+        raise InvalidInput(
+            f"{classifier.name} takes inputs of shape {expected}, but those of {dataset.name} have shape {given}"
+        )
 
 
 def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int]) -> None:

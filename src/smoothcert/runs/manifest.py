@@ -11,22 +11,6 @@ from typing import Any
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 
-IDENTITY = (
-    "model",
-    "weights_hash",
-    "classes",
-    "data",
-    "data_hash",
-    "ids",
-    "noise",
-    "plan",
-    "seed",
-    "device",
-    "dtype",
-    "compile",
-)
-"""Settings that must agree for a run to be continued. The batch size is taken over from the manifest."""
-
 
 def circumstances() -> dict[str, Any]:
     """Versions and machine, for the record."""
@@ -38,7 +22,7 @@ def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: o
     """Refuse to mix two configurations in one folder, naming every field that differs."""
     differing = [
         f"{field} (there {_shown(recorded.get(field))}, now {_shown(wanted[field])})"
-        for field in IDENTITY
+        for field in wanted
         if recorded.get(field) != wanted[field]
     ]
     if differing:
