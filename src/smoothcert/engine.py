@@ -33,8 +33,9 @@ class Engine:
         self.plan = plan
         self.noise = noise
         self.opened = 0
-        """Inputs opened so far, and `committed`, the samples that their plans are known to want."""
+        """Inputs opened so far."""
         self.committed = 0
+        """Samples that the plans of these are known to want."""
         self._open: dict[int, _Input] = {}
 
     @property

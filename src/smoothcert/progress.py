@@ -137,7 +137,7 @@ class PlainProgress(Progress):
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
     def end(self, run: Run) -> None:
-        self.say(summary(run, resumed=self._complete))
+        self.say(summary(run, already=self._complete))
         if workers := self._pace.workers:
             self.say(f"{_count(workers)} sampled for {self._pace.sampling:.0%} of the time they were there")
 
@@ -172,12 +172,12 @@ class LiveProgress(PlainProgress):
         self._bar.stop()
 
 
-def summary(run: Run, *, resumed: bool) -> str:
-    """What a run found, in a sentence or two."""
+def summary(run: Run, *, already: bool) -> str:
+    """What a run found, in a sentence or two; `already` if there was nothing left to do."""
     padding = 1 - run.samples.sum() / run.manifest["forwarded"] if run.manifest.get("forwarded") else 0.0
     missing = int(run.missing.sum())
     return (
-        (f"{run.path} is complete already: " if resumed else f"{run.path}: ")
+        (f"{run.path} is complete already: " if already else f"{run.path}: ")
         + f"{len(run)} inputs, {int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
         + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, ACR {round_down(run.acr)}, "
         + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
