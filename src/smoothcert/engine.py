@@ -107,6 +107,20 @@ def build_engine(
     """An engine for inputs of this shape, and the runtime with its batch size settled."""
     plan.check(noise)
     classify, runtime = prepare(module, classes, shape, runtime, say)
+    return assemble(classify, classes=classes, shape=shape, noise=noise, plan=plan, runtime=runtime, seed=seed), runtime
+
+
+def assemble(
+    classify: Callable[[Tensor], Tensor],
+    *,
+    classes: int,
+    shape: tuple[int, ...],
+    noise: Gaussian,
+    plan: Plan,
+    runtime: Runtime,
+    seed: int,
+) -> Engine:
+    """An engine around a classifier that was prepared for this shape and runtime."""
     voter = Voter(
         classify,
         noise=noise,
@@ -119,7 +133,7 @@ def build_engine(
         dtype=runtime.torch_dtype,
         memory_format=runtime.memory_format(shape),
     )
-    return Engine(Sampler(voter), plan=plan, noise=noise), runtime
+    return Engine(Sampler(voter), plan=plan, noise=noise)
 
 
 def _window(first_look: int, batch: int, shape: tuple[int, ...]) -> int:

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.certificate import Certificate
-from smoothcert.engine import Engine, build_engine
+from smoothcert.engine import assemble
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific, Look, Plan
 from smoothcert.plans.fixed import Fixed
 from smoothcert.sampler.packing import MOST_IDS
-from smoothcert.sampler.runtime import Runtime, settle_dtype
+from smoothcert.sampler.runtime import Runtime, prepare, settle_dtype
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Smoothed:
         self.seed = _check.whole("seed", seed)
         self.runtime = Runtime.resolve(device, settle_dtype(dtype, model), compile, batch)
         self._ids = count()
-        self._engines: dict[Any, Engine] = {}
+        self._prepared: dict[tuple[int, ...], Callable[[Tensor], Tensor]] = {}
 
     def certify(self, x: ArrayLike | Tensor, *, plan: Plan | None = None, id: int | None = None) -> Certificate:
         """The certificate of one input; input-specific sampling with its defaults if no plan is given."""
@@ -93,25 +93,23 @@ class Smoothed:
             raise InvalidInput(f"the input is empty: its shape is {tuple(tensor.shape)}")
         if not bool(tensor.isfinite().all()):
             raise InvalidInput("the input has NaN or infinite values")
-        key = (plan, tensor.shape)
-        if key not in self._engines:
-            self._engines[key], self.runtime = build_engine(
-                self.model,
-                classes=self.classes,
-                shape=tuple(tensor.shape),
-                noise=self.noise,
-                plan=plan,
-                runtime=self.runtime,
-                seed=self.seed,
-            )
+        plan.check(self.noise)
+        shape = tuple(tensor.shape)
+        if shape not in self._prepared:
+            self._prepared[shape], self.runtime = prepare(self.model, self.classes, shape, self.runtime)
         number = next(self._ids) if id is None else _check.whole("id", id)
         if number >= MOST_IDS:
             raise InvalidInput(f"id must be below {MOST_IDS}, got {number}")
-        try:
-            return list(self._engines[key].certify([(number, tensor, None)]))
-        except BaseException:
-            del self._engines[key]  # it still holds the input that was not finished
-            raise
+        engine = assemble(
+            self._prepared[shape],
+            classes=self.classes,
+            shape=shape,
+            noise=self.noise,
+            plan=plan,
+            runtime=self.runtime,
+            seed=self.seed,
+        )
+        return list(engine.certify([(number, tensor, None)]))
 
 
 class _OneLook(Fixed):
