@@ -22,6 +22,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): some 6 GB, torch above all; minutes, most of them for the download."
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[vision,hf,onnx,ray]' --group test --group lint

@@ -122,9 +122,9 @@ def test_a_finished_run_is_recognised_and_spends_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "fields"),
     [
-        ({"noise": sc.Gaussian(0.5)}, ["noise"]),
-        ({"plan": sc.Fixed(2000), "seed": 5}, ["plan", "seed"]),
-        ({"limit": 3}, ["ids"]),
+        ({"noise": sc.Gaussian(0.5)}, ["noise.sigma"]),
+        ({"plan": sc.Fixed(2000), "seed": 5}, ["plan.name", "seed"]),
+        ({"limit": 3}, ["ids.last"]),
         ({"dtype": "bfloat16"}, ["dtype"]),
         ({"model": nn.Linear(6, 2)}, ["model", "weights_hash"]),
         ({"data": DATA[::-1]}, ["data_hash"]),

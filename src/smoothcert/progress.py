@@ -139,7 +139,7 @@ class PlainProgress(Progress):
     def end(self, run: Run) -> None:
         self.say(summary(run, already=self._complete))
         if workers := self._pace.workers:
-            self.say(f"{_count(workers)} sampled for {self._pace.sampling:.0%} of the time they were there")
+            self.say(f"{_count(workers)} took part, and sampled for {self._pace.sampling:.0%} of the time")
 
 
 class LiveProgress(PlainProgress):
@@ -178,7 +178,8 @@ def summary(run: Run, *, already: bool) -> str:
     missing = int(run.missing.sum())
     return (
         (f"{run.path} is complete already: " if already else f"{run.path}: ")
-        + f"{len(run)} inputs, {int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
+        + f"{len(run):,} input{'' if len(run) == 1 else 's'}, "
+        + f"{int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
         + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, ACR {round_down(run.acr)}, "
         + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
         + (f"; {missing:,} outputs were not finite and counted for no class" if missing else "")

@@ -27,3 +27,9 @@ def test_all_differing_fields_are_named_with_both_values():
     assert message.startswith("runs/a holds another run: it differs in ids (there 1, now [0, 1, 2,")
     assert "seed (there 1, now 2)" in message
     assert len(message) < 300
+
+
+def test_of_two_plans_only_the_settings_that_differ_are_named():
+    plan = {"name": "InputSpecific", "samples": 5000, "decline": 0.05}
+    with pytest.raises(InvalidInput, match=r"differs in plan\.decline \(there 0\.05, now 0\.1\); choose"):
+        check_same({"plan": plan}, {"plan": plan | {"decline": 0.1}}, "runs/a")

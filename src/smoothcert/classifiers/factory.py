@@ -60,7 +60,10 @@ def _factory(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the user's module is there, and misses something of its own
-        raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, also not in {here}") from None
+        hint = f"; write {module_name[:-3].replace('/', '.')}:{attribute}" if module_name.endswith(".py") else ""
+        raise InvalidInput(
+            f"cannot import {module_name!r} of {name!r}: no such module, also not in {here}{hint}"
+        ) from None
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise InvalidInput(f"{module_name} ({module.__file__}) has no function {attribute!r}")

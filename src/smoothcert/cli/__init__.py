@@ -23,6 +23,11 @@ app = typer.Typer(
 for module in (demo, certify, audit, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
+_WORDS = {  # what the parser's validator says, and what a user understands
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "give a whole number, as in 10000",
+    "Input should be a valid number, unable to parse string as a number": "give a number, as in 0.25",
+}
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 
@@ -49,11 +54,18 @@ def main() -> None:
         code = _INTERRUPTED
     except Exception as error:
         if message := getattr(error, "format_message", None):  # what the parser says of unknown or missing options
-            sys.exit(_fail(message()))
+            sys.exit(_fail(_plain(message())))
         raise
     if code == _INTERRUPTED:
         print("smoothcert: interrupted; what was committed is safe, and the same command resumes", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _plain(message: str) -> str:
+    """A parser's complaint in plain words."""
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def _fail(message: str) -> int:

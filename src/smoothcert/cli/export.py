@@ -20,7 +20,10 @@ def command(
     """Write a run's certificates as a file; radii are rounded down."""
     from smoothcert.runs.formats import read_results, write_results
 
-    content = write_results(read_results(run), out, format)
+    results = read_results(run)
+    content = write_results(results, out, format)
     if out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
+    else:
+        print(f"{out}: {len(results):,} inputs")

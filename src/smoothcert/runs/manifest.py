@@ -20,12 +20,7 @@ def circumstances() -> dict[str, Any]:
 
 def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: object) -> None:
     """Refuse to mix two configurations in one folder, naming every field that differs."""
-    differing = [
-        f"{field} (there {_shown(recorded.get(field))}, now {_shown(wanted[field])})"
-        for field in wanted
-        if recorded.get(field) != wanted[field]
-    ]
-    if differing:
+    if differing := [text for field in wanted for text in _differences(field, recorded.get(field), wanted[field])]:
         raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
 
 
@@ -46,6 +41,21 @@ def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
         step = ids["step"]
         return list(range(ids["first"], ids["last"] + (1 if step > 0 else -1), step))
     return list(ids)
+
+
+def _differences(name: str, there: Any, now: Any) -> list[str]:
+    """What differs, down to the setting: of two plans `plan.decline` rather than the whole plan.
+
+    >>> _differences("noise", {"name": "Gaussian", "sigma": 0.25}, {"name": "Gaussian", "sigma": 0.5})
+    ['noise.sigma (there 0.25, now 0.5)']
+    """
+    if there == now:
+        return []
+    if isinstance(there, Mapping) and isinstance(now, Mapping):
+        shared = [text for key in there if key in now for text in _differences(f"{name}.{key}", there[key], now[key])]
+        if shared:
+            return shared
+    return [f"{name} (there {_shown(there)}, now {_shown(now)})"]
 
 
 def _shown(value: Any) -> str:

@@ -33,7 +33,7 @@ COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Results:
     """One value per input in every column, sorted by id.
 
@@ -104,6 +104,11 @@ class Results:
 
     def __len__(self) -> int:
         return len(self.id)
+
+    def __repr__(self) -> str:
+        known = [str(part) for part in (self.plan, self.noise) if part is not None]
+        about = ", ".join([f"{len(self):,} inputs", *known, f"ACR {metrics.round_down(self.acr)}"])
+        return f"<{type(self).__name__} {self.name!r}: {about}>"
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:

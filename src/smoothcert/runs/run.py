@@ -19,7 +19,7 @@ from smoothcert.runs.manifest import expand_ids
 from smoothcert.runs.results import Results
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run(Results):
     """The results in a run's folder."""
 
