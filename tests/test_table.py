@@ -3,6 +3,7 @@ import io
 import json
 
 import pytest
+from rich.text import Text
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
@@ -93,3 +94,24 @@ def test_a_run_without_certificates_is_named(iss_run):
 def test_a_radius_that_is_none_is_refused(iss_run, radius):
     with pytest.raises(InvalidInput, match="each radius must be a number of at least 0"):
         compare([iss_run], radii=[0, radius])
+
+
+def test_a_run_that_is_not_complete_says_so(iss_run, altered):
+    ids = {"first": 0, "last": 10 * (len(iss_run) + 9), "step": 10}
+    partial = altered(iss_run, manifest=dict(iss_run.manifest) | {"ids": ids})
+    assert f"{len(iss_run)}/{len(iss_run) + 10}" in compare([partial]).render()
+    assert "/" not in compare([iss_run]).cells[0][2].text
+
+
+def test_a_narrow_terminal_gets_a_column_per_run(iss_run, fixed_run, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.rstrip() for line in Text.from_ansi(compare([iss_run, fixed_run]).render()).plain.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert next(line for line in lines if "ACR" in line).split()[0] == "ACR"
+
+
+def test_nothing_certified_at_a_radius_is_beaten_by_something(iss_run, fixed_run):
+    largest = float(iss_run.radius.max())
+    beyond = compare([iss_run, fixed_run], radii=[largest])
+    assert [row[-1].best for row in beyond.cells] == [False, True]

@@ -14,6 +14,7 @@ from smoothcert import _check, metrics
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
 from smoothcert.plans import Fixed, InputSpecific, Plan
+from smoothcert.runs.manifest import expand_ids
 from smoothcert.runs.results import Results
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
@@ -27,6 +28,8 @@ class Row:
     method: str
     noise: Noise | None
     inputs: int
+    asked: int
+    """Inputs that the run was to certify: more than `inputs` while it is not complete."""
     average_samples: float | None
     seconds: float
     mad: float | None
@@ -91,8 +94,12 @@ class Table:
         return [*_COLUMNS, *(_accuracy_column(radius) for radius in self.radii)]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
-        """Ties as printed are all best; a value without a rival, or 0, is none."""
-        rivals = [r for r in self.rows if r.noise == row.noise and column.value(r)]
+        """Ties as printed are all best; a value without a rival, or 0, is none.
+
+        Nor is 0 a rival where less is better: it stands for the reference itself.
+        """
+        values = [(r, column.value(r)) for r in self.rows if r.noise == row.noise]
+        rivals = [r for r, value in values if value or (value is not None and column.best is max)]
         if column.best is None or len(rivals) < 2 or not column.value(row):
             return False
         return column.text(row) == column.text(column.best(rivals, key=column.value))
@@ -129,6 +136,7 @@ def compare(
             method=method(r.plan),
             noise=r.noise,
             inputs=len(r),
+            asked=len(expand_ids(r.manifest["ids"])) if "ids" in r.manifest else len(r),
             average_samples=r.average_samples,
             seconds=r.total_seconds,
             mad=_decline(r, [reference] if reference is not None else _ceilings(r, results)),
@@ -206,7 +214,7 @@ def duration(seconds: float) -> str:
 _COLUMNS = (
     _Column("run", lambda row: row.name, str),
     _Column("method", lambda row: row.method, str),
-    _Column("inputs", lambda row: row.inputs, str),
+    _Column("inputs", lambda row: str(row.inputs) if row.inputs == row.asked else f"{row.inputs}/{row.asked}", str),
     _Column("avg samples", lambda row: row.average_samples, lambda v: f"{v:,.0f}", min),
     _Column("time", lambda row: row.seconds or None, duration, min),
     _Column("MAD", lambda row: row.mad, lambda v: f"{v:.3f}", min),
@@ -233,15 +241,23 @@ def _terminal(titles: list[str], cells: list[list[str]]) -> str:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    table = RichTable(box=box.SIMPLE_HEAD, caption=_MARKED if len(cells) > 1 else None, caption_justify="left")
+    caption = _MARKED if len(cells) > 1 else None
+    table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
     for title in titles:
         table.add_column(title, justify="left" if title in ("run", "method") else "right")
     for row in cells:
         table.add_row(*row)
-    # A line that the terminal breaks can still be read; a number cut to "0…" cannot.
-    console = Console(width=1_000)
-    with console.capture() as captured:
-        console.print(table)
+    here = Console()
+    wide = Console(width=1_000)  # where lines are not broken, a number is not cut to "0…"
+    if here.is_terminal and wide.measure(table).maximum > here.width:
+        table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")  # a column per run
+        for number, title in enumerate((titles[0], *(row[0] for row in cells))):
+            table.add_column(title, justify="right" if number else "left")
+        for title, *values in list(zip(titles, *cells, strict=True))[1:]:
+            table.add_row(title, *values)
+        wide = here
+    with wide.capture() as captured:
+        wide.print(table)
     return captured.get().strip("\n")
 
 

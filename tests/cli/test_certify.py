@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -189,7 +190,10 @@ def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tm
         assert before < done
     assert len(done) < inputs
     answer = smoothcert(f"{command}/killed")
-    assert answer.err.startswith(f"resuming: {len(done)} of {inputs} inputs are done")
+    resumed = re.match(rf"resuming: (\d+) of {inputs} inputs are done", answer.err)
+    # A kill between a commit and its entry in the index that readers use: only the next writer sees that certificate.
+    assert resumed
+    assert len(done) <= int(resumed[1]) <= len(done) + 1
     whole, killed = (
         [vars(c) | {"seconds": 0} for c in open_run(tmp_path / name).certificates()] for name in ("whole", "killed")
     )
