@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from smoothcert.certificate import Certificate, conclude
 from smoothcert.noise import Gaussian
@@ -14,6 +15,11 @@ from smoothcert.runs.results import Results
 
 # Threads that wait for each other make small networks slow where processes share cores; read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples for every change that is checked; at a desk, new ones each time.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 MANIFEST = {
     "model": "simulated",
