@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Together, certify
-from smoothcert.cli.options import progress_here
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.results import Results
 from smoothcert.table import compare
@@ -54,7 +53,6 @@ def main() -> None:
         limit=args.limit,
         out=args.out,
         compile=args.compile,
-        progress=progress_here(),
     )
     named = {name: replace(alone, name=name) for name, alone in zip(plans, run.split(), strict=True)}
     kept: list[Results] = [named["fixed-10"]]

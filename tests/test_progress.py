@@ -2,6 +2,7 @@ import time
 
 import pytest
 
+import smoothcert as sc
 from smoothcert import Gaussian, InputSpecific, conclude
 from smoothcert.executors import Status
 from smoothcert.plans import Look
@@ -59,3 +60,12 @@ def test_plain_progress_is_a_line_now_and_then(now, capsys):
     assert lines[0].startswith("2/4 inputs, 2,000 samples, ")
     assert lines[0].endswith(f", {clock(2000 / (2000 / 31))} left")
     assert "50.0% of rows were padding" in lines[1]
+
+
+def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):
+    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(200), "classes": 2, "device": "cpu", "batch": 100}
+    data = [([0.2, 0.0], 0), ([0.9, 0.0], 1)]
+    sc.certify(lambda x: (x[:, 0] > 0.5).long(), data, out=tmp_path / "shown", **settings)
+    assert "2 inputs" in capsys.readouterr().err
+    sc.certify(lambda x: (x[:, 0] > 0.5).long(), data, out=tmp_path / "silent", progress=sc.Progress(), **settings)
+    assert capsys.readouterr().err == ""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from smoothcert.plans import Look as Look
     from smoothcert.plans import Plan as Plan
     from smoothcert.plans import Together as Together
+    from smoothcert.progress import Progress as Progress
     from smoothcert.report import write_report as write_report
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
@@ -56,6 +57,7 @@ _HOME = {
     "read_results": "runs.formats",
     "write_results": "runs.formats",
     "Results": "runs.results",
+    "Progress": "progress",
     "Run": "runs.run",
     "open_run": "runs.run",
     "SampleMap": "sample_map",

@@ -24,7 +24,7 @@ from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific, Plan
 from smoothcert.plans.base import describe
-from smoothcert.progress import Progress
+from smoothcert.progress import Progress, progress_here
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import check_same, circumstances, compact_ids
 from smoothcert.runs.run import Run, open_run
@@ -55,7 +55,8 @@ def certify(
 
     `model` is a name as on the command line (None if `weights` tell it), a module, or a function from a float batch to
     logits or labels; `data` a name, or anything that gives (input, label) by number. All inputs are certified, or those
-    that `ids`, `skip` and `limit` choose. Without a plan, input-specific sampling with its defaults.
+    that `ids`, `skip` and `limit` choose. Without a plan, input-specific sampling with its defaults. Progress goes to
+    stderr; `progress=Progress()` is silent.
     """
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights ({weights}) are for a model given by its name: load them into the module before")
@@ -80,7 +81,7 @@ def certify(
         _check_channels(classifier, dataset)
         _check_labels(classifier, dataset, chosen)
         folder = Path(out)
-        progress = progress or Progress()
+        progress = progress or progress_here()
         with _exclusive(folder), Journal(folder, write=True) as journal:
             identity = _identity(job, chosen) | ({"data": data} if isinstance(data, str) else {})
             done = journal.ids()

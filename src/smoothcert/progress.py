@@ -172,6 +172,11 @@ class LiveProgress(PlainProgress):
         self._bar.stop()
 
 
+def progress_here() -> Progress:
+    """A live bar on a terminal, plain lines elsewhere."""
+    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+
+
 def summary(run: Run, *, already: bool) -> str:
     """What a run found, in a sentence or two; `already` if there was nothing left to do."""
     padding = 1 - run.samples.sum() / run.manifest["forwarded"] if run.manifest.get("forwarded") else 0.0

@@ -27,7 +27,6 @@ from smoothcert.cli.options import (
     Sigma,
     Weights,
     build_plan,
-    progress_here,
 )
 
 _WHERE = "Many devices"
@@ -104,5 +103,4 @@ def command(
         executor=choose_executor(
             executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
         ),
-        progress=progress_here(),
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli.options import Json, print_json, progress_here
+from smoothcert.cli.options import Json, print_json
 
 # The largest radius that 10,000 samples prove is 0.799; the agreed decline takes 0.05 of it.
 _RADII = [0.0, 0.25, 0.5, 0.7]
@@ -31,7 +31,6 @@ def command(
             noise=Gaussian(0.25),
             plan=plan,
             out=out / plan.name,
-            progress=progress_here(),
         )
         for plan in (Fixed(10_000), InputSpecific(10_000, decline=0.05))
     ]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from smoothcert.plans import PilotPlan
-    from smoothcert.progress import Progress
 
 Sigma = Annotated[float, typer.Option("--sigma", help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")]
 Samples = Annotated[int, typer.Option("--samples", help="The ceiling: the sample size whose radius is the reference.")]
@@ -100,13 +98,6 @@ def numbers(name: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(f"{name} must be numbers separated by commas, got {text!r}") from None
-
-
-def progress_here() -> Progress:
-    """A live bar on a terminal, plain lines elsewhere."""
-    from smoothcert.progress import LiveProgress, PlainProgress
-
-    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
 
 
 def print_json(result: dict[str, Any]) -> None:
