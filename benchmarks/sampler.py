@@ -2,7 +2,7 @@
 
     python benchmarks/sampler.py
 
-bare       noise and forward pass in full batches: no keys, no packing, no votes
+bare       noise and forward pass in full batches, in the sampler's number format: no keys, no packing, no votes
 sampler    `smoothcert`, from inputs to certificates (less the journal)
 published  the loop that people copy, at the same plan: one input at a time, repeat, randn_like, float32, and votes
            counted one by one in Python
@@ -25,7 +25,7 @@ from smoothcert.datasets import load_dataset
 from smoothcert.engine import build_engine
 from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific, Look
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.sampler.runtime import Runtime, place
 
 NOISE, PLAN = Gaussian(0.25), InputSpecific(10_000, decline=0.05)
 
@@ -51,6 +51,8 @@ def main() -> None:
         seed=0,
     )
 
+    as_run = place(model, runtime, shape)
+
     def sampler() -> int:
         return sum(certificate.samples for certificate in engine.certify(inputs))
 
@@ -59,7 +61,7 @@ def main() -> None:
         batches = max(sampled // runtime.batch, 1)
         rows = inputs[0][1].expand(runtime.batch, *shape)
         for _ in range(batches):
-            model(rows + NOISE.sigma * torch.randn(rows.shape))
+            as_run((rows + NOISE.sigma * torch.randn(rows.shape)).to(runtime.torch_dtype))
         return batches * runtime.batch
 
     def published(batch: int) -> Callable[[], int]:
