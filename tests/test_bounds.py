@@ -62,6 +62,8 @@ def test_upper_bound_is_never_below_the_exact_quantile(votes, alpha):
         return
     against = 1 - mp.mpf(float(bound))
     assert bound <= 1
+    if alpha < 0.5:  # at p = count / samples, half of all draws have at most `count` votes
+        assert count / samples < bound
     assert against == 0 or upper_tail(samples - count, samples, against) <= alpha
 
 
