@@ -93,15 +93,11 @@ def _state(pid: int) -> list[str]:
 
 
 class At(Progress):
-    """Acts once, when so many certificates are on disk and so many workers have sampled.
+    """Acts once, when so many certificates are on disk. Keeps what was said and the last status."""
 
-    Keeps what was said and the last status.
-    """
-
-    def __init__(self, count: int = 0, action=lambda: None, *, workers: int = 0) -> None:
+    def __init__(self, count: int = 0, action=lambda: None) -> None:
         self.left = count
         self.action = action if count else None
-        self.workers = workers
         self.said = ""
         self.status = None
 
@@ -111,7 +107,7 @@ class At(Progress):
     def update(self, certificate, status) -> None:
         self.status = status
         self.left -= 1
-        if self.action and self.left <= 0 and sum(worker.counted > 0 for worker in status.workers) >= self.workers:
+        if self.action and self.left <= 0:
             action, self.action = self.action, None
             action()
 

@@ -31,8 +31,8 @@ class TamperedModel(nn.Module):
 class TamperedData(ArrayDataset):
     """`trouble` strikes whoever reads input `at`, the first `times` times.
 
-    raise: reading fails; kill: the process is killed; nan: there are no numbers in it; wait: reading waits until
-    `times` processes have the model.
+    raise: reading fails; kill: the process is killed; nan: there are no numbers in it. Of another kind is wait: reading
+    `at` or any later input waits until `times` processes have come so far.
     """
 
     def __init__(self, inputs, labels, signs: Path, *, trouble: str = "", at: int = 10, times: int = 1) -> None:
@@ -40,9 +40,10 @@ class TamperedData(ArrayDataset):
         self.signs, self.trouble, self.at, self.times = signs, trouble, at, times
 
     def __getitem__(self, index):
-        if index == self.at and self.trouble == "wait":
+        if index >= self.at and self.trouble == "wait":
+            (self.signs / f"reader.{os.getpid()}").touch()
             deadline = time.monotonic() + 60
-            while len(list(self.signs.glob("worker.*"))) < self.times and time.monotonic() < deadline:
+            while len(list(self.signs.glob("reader.*"))) < self.times and time.monotonic() < deadline:
                 time.sleep(0.05)
         elif index == self.at and self.trouble and self._again():
             if self.trouble == "kill":

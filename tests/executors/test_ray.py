@@ -52,7 +52,7 @@ def on(cluster, workers="2"):
 
 def test_two_nodes_write_the_rows_of_one_process(job, expected, cluster, node):
     progress = At()
-    run = job.run(on(cluster), progress=progress, trouble="wait", times=3)  # the driver has tried the model, too
+    run = job.run(on(cluster), progress=progress, trouble="wait", times=2)
     assert rows(run) == expected
     assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
     assert not ray.is_initialized()
@@ -60,15 +60,19 @@ def test_two_nodes_write_the_rows_of_one_process(job, expected, cluster, node):
 
 
 def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected, cluster, node):
-    moment = random.randrange(1, INPUTS // 2)
-    progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL), workers=2)
-    assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=3)) == expected
+    moment = random.randrange(11, INPUTS // 2)  # nobody is past input 10 before both workers are
+    progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
+    assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=2)) == expected
     assert "lost the worker on" in progress.said
 
 
 def test_a_lost_node_costs_nothing_but_time(job, expected, cluster, node):
-    progress = At(8, lambda: cluster.remove_node(node, allow_graceful=False), workers=2)
-    assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=3)) == expected
+    def lose():
+        cluster.remove_node(node, allow_graceful=False)
+        assert eventually(lambda: not all(map(alive, job.workers())))  # a worker notices that its node is gone
+
+    progress = At(11, lose)
+    assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=2)) == expected
     assert "lost the worker on" in progress.said
 
 
@@ -76,7 +80,7 @@ def test_a_node_that_joins_later_is_used(job, expected, cluster):
     joined = []
     progress = At(4, lambda: joined.append(cluster.add_node(num_cpus=1, **cluster.small)))
     try:
-        assert rows(job.run(on(cluster, "auto"), progress=progress, trouble="wait", times=3)) == expected
+        assert rows(job.run(on(cluster, "auto"), progress=progress, trouble="wait", times=2)) == expected
     finally:
         cluster.remove_node(*joined)
     assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
