@@ -44,9 +44,9 @@ class Together(Plan):
         return self.plans[0].alpha
 
     def more(self, looks: Sequence[Look], noise: Noise) -> int:
-        drawn = sum(look.samples for look in looks)
-        ends = [end for plan in self.plans if (end := _seen_by(plan, looks, noise)[1])]
-        return min(ends) - drawn if ends else 0
+        draws = _Draws(looks)
+        ends = [end for plan in self.plans if (end := draws.seen_by(plan, noise)[1])]
+        return min(ends) - draws.end if ends else 0
 
     def tally(self, looks: Sequence[Look], noise: Noise) -> Tally:
         first = self.plans[0]
@@ -59,26 +59,29 @@ class Together(Plan):
 
 def looks_of(plan: Plan, looks: Sequence[Look], noise: Noise) -> list[Look]:
     """The looks that one of the plans would have had alone."""
-    return _seen_by(plan, looks, noise)[0]
+    return _Draws(looks).seen_by(plan, noise)[0]
 
 
-def _seen_by(plan: Plan, looks: Sequence[Look], noise: Noise) -> tuple[list[Look], int | None]:
-    """What `plan` makes of these looks, and the sample at which it looks next (None if it has enough)."""
-    own: list[Look] = []
-    waiting = list(reversed(looks))
-    while wanted := plan.more(own, noise):
-        parts = []
-        while waiting and wanted:
-            parts.append(waiting.pop())
-            wanted -= parts[-1].samples
-        if wanted:
-            return own, sum(look.samples for look in looks) + wanted
-        own.append(_merge(parts))
-    return own, None
+class _Draws:
+    """Votes of an input from its first sample on, up to wherever there was a look."""
 
+    def __init__(self, looks: Sequence[Look]) -> None:
+        self.end = 0
+        votes = Counter[int]()
+        self._votes = {0: votes}
+        for look in looks:
+            self.end += look.samples
+            votes = votes + Counter(look.votes)
+            self._votes[self.end] = votes
 
-def _merge(looks: Sequence[Look]) -> Look:
-    votes = Counter[int]()
-    for look in looks:
-        votes.update(look.votes)
-    return Look(sum(look.samples for look in looks), dict(votes))
+    def seen_by(self, plan: Plan, noise: Noise) -> tuple[list[Look], int | None]:
+        """The looks that `plan` would have had so far, and the sample at which it looks next (None: it has enough)."""
+        looks: list[Look] = []
+        start = 0
+        while wanted := plan.more(looks, noise):
+            stop = start + wanted
+            if stop > self.end:
+                return looks, stop
+            looks.append(Look(wanted, dict(self._votes[stop] - self._votes[start])))
+            start = stop
+        return looks, None
