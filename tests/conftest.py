@@ -1,6 +1,7 @@
 """Two runs over the same simulated inputs and the same draws: input-specific and fixed sampling."""
 
 import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,9 @@ from smoothcert.runs.results import Results
 
 # Threads that wait for each other make small networks slow where processes share cores; read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# In the background, a shell's children ignore Ctrl-C, and so would all whom tests send it to.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples for every change that is checked; at a desk, new ones each time.
 settings.register_profile("ci", derandomize=True)

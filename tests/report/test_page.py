@@ -59,7 +59,7 @@ def opened(browser, page_path):
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.goto(page_path.as_uri())
-    page.wait_for_function("[...document.querySelectorAll('.chart')].every(chart => chart.querySelector('svg'))")
+    page.locator(".chart:not(:has(svg))").first.wait_for(state="detached")
     yield page, problems, requests
     page.close()
 
@@ -172,7 +172,7 @@ def test_ten_thousand_inputs_fit_a_page_and_are_drawn_as_they_are_reached(browse
     page.goto(path.as_uri())
     assert 100 <= page.locator("#rows tbody tr").count() < 1_000
     page.evaluate("document.querySelector('.tall').scrollTo(0, 1e9)")
-    page.wait_for_function("document.querySelectorAll('#rows tbody tr').length >= 200")
+    page.locator("#rows tbody tr").nth(199).wait_for(state="attached")
     page.close()
 
 
