@@ -1,7 +1,6 @@
 import json
 import multiprocessing
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -190,11 +189,7 @@ def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tm
         assert before < done
     assert len(done) < inputs
     answer = smoothcert(f"{command}/killed")
-    resumed = re.match(rf"resuming: (\d+) of {inputs} inputs are done", answer.err)
-    # Nothing is lost. On busy cores a resume has found one certificate more than a reader just after the kill; why only
-    # the whole command shows this, and thousands of kills of a bare journal do not, is not known.
-    assert resumed
-    assert len(done) <= int(resumed[1]) < inputs
+    assert answer.err.startswith(f"resuming: {len(done)} of {inputs} inputs are done")
     whole, killed = (
         [vars(c) | {"seconds": 0} for c in open_run(tmp_path / name).certificates()] for name in ("whole", "killed")
     )

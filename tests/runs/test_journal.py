@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import os
 import sqlite3
@@ -87,6 +88,18 @@ def test_what_is_no_run_is_one_sentence(tmp_path):
     (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
     with pytest.raises(SmoothcertError, match="file is not a database"):
         open_run(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux which files are open")
+def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
+    (tmp_path / FILE).touch()
+    gc.disable()  # which would close it, some time
+    try:
+        with pytest.raises(SmoothcertError):
+            Journal(tmp_path)
+        assert not [fd for fd in os.listdir("/proc/self/fd") if FILE in os.path.realpath(f"/proc/self/fd/{fd}")]
+    finally:
+        gc.enable()
 
 
 def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path):

@@ -22,7 +22,10 @@ FILE = "journal.sqlite"
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
-_SCHEMA = """
+# WAL lets readers in; FULL flushes every commit, so that even a power cut loses none.
+_SETUP = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS certificates (
     id INTEGER PRIMARY KEY,
@@ -46,24 +49,29 @@ class Journal:
             raise InvalidInput(f"{folder} is not a run: it has no {FILE}")
         with self._errors("open"):
             if write:
-                self._connect("mode=rwc")
-                # WAL lets readers in; FULL flushes every commit, so that even a power cut loses none.
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = FULL")
-                self._db.executescript(_SCHEMA)
+                self._connect("mode=rwc", _SETUP)
                 return
             try:
-                self._connect("mode=ro")
-                self._db.execute(_PROBE)
+                self._connect("mode=ro", _PROBE)
             except sqlite3.OperationalError:
                 # Readers of WAL write a little, too. Where they may not, a file that nobody writes can still be read.
                 if Path(f"{self.path}-wal").exists():
                     raise
-                self._connect("mode=ro&immutable=1")
-                self._db.execute(_PROBE)
+                self._connect("mode=ro&immutable=1", _PROBE)
 
-    def _connect(self, mode: str) -> None:
-        self._db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+    def _connect(self, mode: str, script: str) -> None:
+        """A connection on which this script works.
+
+        One on which it does not is closed at once: while any is open, SQLite takes a dead writer's word for how far it
+        came, and readers miss a certificate that it had written but not yet said so.
+        """
+        db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+        try:
+            db.executescript(script)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
 
     def __enter__(self) -> Journal:
         return self
