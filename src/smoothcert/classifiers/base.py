@@ -30,7 +30,6 @@ class Classifier:
     """SHA-256 over names, types, shapes and bytes of the state; equal weights have equal hashes."""
     trained_sigma: float | None = None
     """The noise it was trained with, where that is known."""
-    class_names: tuple[str, ...] | None = None
 
 
 Weights: TypeAlias = Checkpoint | Literal["default", "none"]

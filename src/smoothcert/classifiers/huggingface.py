@@ -60,7 +60,6 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         input_shape=edges and (getattr(model.config, "num_channels", 3), *edges),
         weights_hash=state_hash(model),
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
-        class_names=tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels)),
     )
 
 

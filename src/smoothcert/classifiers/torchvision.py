@@ -28,15 +28,15 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     if name not in known:
         raise unknown_name("torchvision", name, known)
     published = models.get_model_weights(name).DEFAULT
-    class_names = tuple(published.meta["categories"])
+    categories = len(published.meta["categories"])
     if weights == "default":
-        classes = published_classes(spec, classes, len(class_names))
+        classes = published_classes(spec, classes, categories)
         try:
             # The builder below reads this file without the restriction, so it has to pass it here.
             published.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except OSError as error:
             raise not_loaded(spec, error) from None
-    classes = classes or len(class_names)
+    classes = classes or categories
     with fresh_weights():
         network = models.get_model(name, weights=published if weights == "default" else None, num_classes=classes)
     if isinstance(weights, Checkpoint):
@@ -49,5 +49,4 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         input_shape=(3, *(2 * transform.crop_size)),
         weights_hash=state_hash(network),
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
-        class_names=class_names if classes == len(class_names) else None,
     )
