@@ -109,8 +109,7 @@ def prepare(
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """The classifier as it will be run, and the runtime with its batch size settled."""
     voting = Voting(place(module, runtime, shape), classes)
-    if runtime.torch_device.type == "cpu":
-        _keep_freed_memory()
+    keep_freed_memory(runtime.torch_device)
     with torch.inference_mode():
         sample = blank(shape, runtime, _CHECKED)
         sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
@@ -181,23 +180,24 @@ def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> 
     return x.to(memory_format=runtime.memory_format(shape))
 
 
+def keep_freed_memory(device: torch.device) -> None:
+    """On a CPU, have the C library keep what one batch frees for the next one.
+
+    By default glibc hands large blocks back to the system, and gets them anew, page by page, for every layer of every
+    batch: 40% of a small network's time.
+    """
+    if device.type == "cpu":
+        with suppress(OSError, AttributeError, TypeError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_M_MMAP_THRESHOLD, 2**30)
+            mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
-
-
-def _keep_freed_memory() -> None:
-    """Have the C library keep what one batch frees for the next one.
-
-    By default glibc hands large blocks back to the system, and gets them anew, page by page, for every layer of every
-    batch: 40% of a small network's time.
-    """
-    with suppress(OSError, AttributeError, TypeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, 2**30)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _best_batch(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> int:

@@ -19,7 +19,7 @@ from smoothcert import _check
 from smoothcert.classifiers.architectures import ARCHITECTURES, build
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidInput
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.sampler.runtime import Runtime, keep_freed_memory
 from smoothcert.training.checkpoint import Folder
 from smoothcert.training.data import HeldData
 from smoothcert.training.recipe import Recipe
@@ -79,6 +79,7 @@ def train(
     if done == recipe.epochs and (about := folder.about_weights()):
         return Trained(folder.weights, float(about["accuracy"]), 0)
 
+    keep_freed_memory(runtime.torch_device)
     held = HeldData.hold(training, runtime.torch_device)
     judged = HeldData.hold(validation, runtime.torch_device)
     _check_data(recipe, held, judged)
