@@ -94,6 +94,7 @@ def test_a_log_that_cannot_come_from_the_settings_says_what_would_fit(tmp_path, 
         (HEADER.encode() + b"0\t1\t1\tinf\t1\t1\n", "row 1: not a row"),
         (HEADER.encode() + b"0\t1\t1\t-0.5\t1\t1\n", "row 1: not a row"),
         (HEADER.encode() + b"0\t1\n", "row 1: not a row"),
+        (HEADER.encode() + b"1" + b"0" * 20 + b"\t1\t1\t0.5\t1\t1\n", "row 1: not a row"),
         (HEADER.encode() + b"0\t1\t1\t0.5\t1\tsoon\n", "row 1: not a row"),
     ],
 )
@@ -102,6 +103,12 @@ def test_a_file_that_is_no_log_is_named(tmp_path, content, named):
     path.write_bytes(content)
     with pytest.raises(InvalidInput, match=named):
         read_log(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
+    path = tmp_path / "log.tsv"
+    path.write_bytes(b"\xef\xbb\xbf" + SMALL.read_bytes())
+    assert len(read_log(path)) == 60
 
 
 def test_a_missing_file_is_named(tmp_path):

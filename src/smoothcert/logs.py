@@ -50,7 +50,7 @@ def read_log(path: str | Path) -> Log:
     """Read a published log or an export in the same form."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InvalidInput(f"cannot read the log {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -71,15 +71,15 @@ def read_log(path: str | Path) -> Log:
                 raise ValueError
             parsed.append(
                 (
-                    int(row["idx"]),
-                    int(row["label"]),
-                    int(row["predict"]),
+                    np.int64(row["idx"]),
+                    np.int64(row["label"]),
+                    np.int64(row["predict"]),
                     radius,
                     _slack(row["radius"]),
                     _seconds(row.get("time")),
                 )
             )
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, OverflowError):
             raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
     columns = [np.array(c) for c in zip(*parsed, strict=True)]
     return Log(path.stem, *columns)

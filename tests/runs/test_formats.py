@@ -49,6 +49,8 @@ def test_nothing_is_written_without_a_path(iss_run: Results):
     [
         ("a.csv", b"id,label\n1,2\n"),
         ("a.csv", b'# {"name": "a", "noise": null, "plan": null, "manifest": {}}\nid,label\n1,2\n'),
+        ("a.csv", b'# {"name": "a", "noise": null, "plan": null, "manifest": {}}\nid,label\n1,"2"x\n'),
+        ("a.json", b"[" * 100_000),
         ("a.json", b"[]"),
         ("a.json", b'{"name": '),
         ("a.json", b'{"certificates": []}'),
@@ -62,6 +64,27 @@ def test_a_file_of_another_kind_is_one_sentence(tmp_path, name, content):
         read_results(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        (b"\n590,", b"\n580,", "input 580 occurs more than once"),
+        (b"\n590,", b"\n1" + b"0" * 20 + b",", "too large"),
+        (b"\n590,0,0,", b"\n590,0,0,-", "radius of input 590"),
+        (b"\n590,0,0,", b"\n590,0,0,nan,1,1,1,1,1\n600,0,0,", "radius of input 590"),
+        (b",0.1\n", b"\n", "could not convert string to float: ''"),
+    ],
+)
+def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, tmp_path, old, new, named):
+    path = tmp_path / "export.csv"
+    good = write_results(altered(iss_run, seconds=np.full(len(iss_run), 0.1)), None, "csv")
+    path.write_bytes(b"\xef\xbb\xbf" + good)  # the mark that spreadsheets put in front
+    assert len(read_results(path)) == len(iss_run)
+    before, _, after = good.rpartition(old)
+    path.write_bytes(before + new + after)
+    with pytest.raises(InvalidInput, match=rf"export\.csv.*{named}"):
+        read_results(path)
+
+
 def test_a_missing_file_and_an_unwritable_one_are_named(iss_run: Results, tmp_path):
     with pytest.raises(InvalidInput, match="does not exist"):
         read_results(tmp_path / "nothing.csv")
@@ -69,6 +92,13 @@ def test_a_missing_file_and_an_unwritable_one_are_named(iss_run: Results, tmp_pa
         write_results(iss_run, tmp_path / "no" / "folder.csv", "csv")
 
 
-def test_an_unknown_plan_of_a_later_version_is_refused():
-    with pytest.raises(InvalidInput, match="Sequential"):
-        restore({"name": "Sequential", "samples": 10})
+@pytest.mark.parametrize(
+    ("description", "named"),
+    [
+        ({"name": "Sequential", "samples": 10}, "'Sequential', written by another version"),
+        ({"name": "Fixed", "samples": 10, "pace": 2}, "Fixed were written by another version: .*'pace'"),
+    ],
+)
+def test_a_plan_of_a_later_version_is_refused(description, named):
+    with pytest.raises(InvalidInput, match=named):
+        restore(description)

@@ -49,6 +49,23 @@ def test_decline_needs_the_same_noise_and_every_input(iss_run: Results, fixed_ru
     assert iss_run.decline(altered(fixed_run, id=fixed_run.id + 1)) is None
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "named"),
+    [
+        ("id", 40, "iss: input 40 occurs more than once"),
+        ("radius", np.nan, "iss: radius of input 30 must be .* got nan"),
+        ("radius", np.inf, "iss: radius of input 30 must be"),
+        ("radius", -0.5, "iss: radius of input 30 must be"),
+        ("seconds", np.nan, "iss: seconds of input 30 must be"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_its_input(iss_run: Results, altered, column, value, named):
+    values = getattr(iss_run, column).copy()
+    values[3] = value
+    with pytest.raises(InvalidInput, match=named):
+        altered(iss_run, **{column: values})
+
+
 def test_columns_of_different_length_are_refused(iss_run: Results, altered):
     with pytest.raises(InvalidInput, match="one length"):
         altered(iss_run, radius=iss_run.radius[1:])

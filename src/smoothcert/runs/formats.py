@@ -55,7 +55,9 @@ def read_results(path: str | Path) -> Results:
         )
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except InvalidInput as error:
+        raise InvalidInput(f"cannot read {path}: {error}") from None
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, csv.Error) as error:
         raise InvalidInput(f"{path} is not an export of smoothcert, or is damaged: {error!r}") from None
 
 
@@ -81,9 +83,14 @@ def restore(description: Mapping[str, Any] | None) -> Any:
     settings = dict(description)
     name = settings.pop("name", None)
     if name not in _CONFIGURATIONS:
-        raise InvalidInput(f"unknown noise or plan {name!r}; this version knows {', '.join(_CONFIGURATIONS)}")
+        raise InvalidInput(
+            f"unknown noise or plan {name!r}, written by another version; this one knows {', '.join(_CONFIGURATIONS)}"
+        )
     parts = {key: tuple(restore(part) for part in value) for key, value in settings.items() if isinstance(value, list)}
-    return _CONFIGURATIONS[name](**settings | parts)
+    try:
+        return _CONFIGURATIONS[name](**settings | parts)
+    except TypeError as error:
+        raise InvalidInput(f"the settings of {name} were written by another version: {error}") from None
 
 
 def _meta(results: Results) -> dict[str, Any]:
@@ -119,10 +126,10 @@ def _to_csv(results: Results) -> bytes:
 
 
 def _read_csv(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    first, _, table = content.decode().partition("\n")
+    first, _, table = content.decode("utf-8-sig").partition("\n")
     if not first.startswith("# "):
         raise ValueError("its first line must be # and the settings")
-    rows = list(csv.DictReader(table.splitlines(), strict=True))
+    rows = list(csv.DictReader(table.splitlines(), restval="", strict=True))
     return {name: [dtype(row[name]) for row in rows] for name, dtype in COLUMNS.items()}, json.loads(first[2:])
 
 

@@ -65,6 +65,16 @@ class Results:
         order = np.argsort(columns["id"], kind="stable")
         for name, column in columns.items():
             object.__setattr__(self, name, column[order])
+        if twice := self.id[1:][self.id[1:] == self.id[:-1]].tolist():
+            raise InvalidInput(f"{self.name}: input {twice[0]} occurs more than once")
+        for name in ("radius", "seconds"):
+            column = getattr(self, name)
+            sound = np.isfinite(column) & (column >= 0)
+            if not np.all(sound):
+                i = int(np.argmin(sound))
+                raise InvalidInput(
+                    f"{self.name}: {name} of input {self.id[i]} must be a finite number of at least 0, got {column[i]}"
+                )
 
     @classmethod
     def from_certificates(
