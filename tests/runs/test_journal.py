@@ -9,6 +9,7 @@ from smoothcert.certificate import conclude
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noise import Gaussian
 from smoothcert.plans import Fixed, Look
+from smoothcert.plans.base import describe
 from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.run import open_run
 
@@ -86,7 +87,7 @@ def test_what_is_no_run_is_one_sentence(tmp_path):
     with pytest.raises(InvalidInput, match=r"is not a run: it has no journal\.sqlite"):
         open_run(tmp_path)
     (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
-    with pytest.raises(SmoothcertError, match="file is not a database"):
+    with pytest.raises(SmoothcertError, match="file is not a database$"):  # and nothing about what is safe
         open_run(tmp_path)
 
 
@@ -108,14 +109,46 @@ def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path):
         open_run(tmp_path)
 
 
+MANIFEST = {"plan": describe(PLAN), "noise": describe(NOISE), "seed": 0, "ids": [7]}
+
+
+def changed(folder, *statement):
+    """A run of one certificate that another hand has been in."""
+    with Journal(folder, write=True) as journal:
+        journal.add(certificate(7), MANIFEST)
+    with sqlite3.connect(folder / FILE) as db:
+        db.execute(*statement)
+    db.close()
+
+
+def test_columns_and_entries_of_a_later_version_do_no_harm(tmp_path):
+    changed(tmp_path, "ALTER TABLE certificates ADD COLUMN mood TEXT")
+    with Journal(tmp_path, write=True) as journal:
+        journal.add(certificate(8), {"mood": "good"})
+    assert open_run(tmp_path).id.tolist() == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("UPDATE manifest SET value = '{' WHERE key = 'seed'", "its manifest cannot be read"),
+        ("DELETE FROM manifest WHERE key IN ('plan', 'ids')", "its manifest has no plan, ids"),
+        ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "its plan or noise cannot be read"),
+        ('UPDATE manifest SET value = \'{"name": "Gaussian", "mood": 1}\' WHERE key = \'noise\'', "another version"),
+        ("UPDATE certificates SET radius = 'far'", "the certificate of input 7 cannot be read"),
+        ("UPDATE certificates SET label = 'cat'", "the certificate of input 7 cannot be read"),
+    ],
+)
+def test_a_damaged_run_is_one_sentence_with_its_file(tmp_path, statement, named):
+    changed(tmp_path, statement)
+    with pytest.raises(InvalidInput, match=rf"journal\.sqlite.*{named}"):
+        open_run(tmp_path)
+
+
 @pytest.mark.parametrize(
     "looks", ["", "[[1]]", "[[100, 5]]", '[[100, {"3": 101}]]', '[[100, {"x": 1}]]', '[[9, {"1": -1}]]']
 )
 def test_damaged_votes_are_named_with_their_input(tmp_path, looks):
-    with Journal(tmp_path, write=True) as journal:
-        journal.add(certificate(7), {})
-    with sqlite3.connect(tmp_path / FILE) as db:
-        db.execute("UPDATE certificates SET looks = ?", (looks,))
-    db.close()
-    with Journal(tmp_path) as journal, pytest.raises(InvalidInput, match="the votes of input 7 cannot be read"):
+    changed(tmp_path, "UPDATE certificates SET looks = ?", (looks,))
+    with Journal(tmp_path) as journal, pytest.raises(InvalidInput, match="the certificate of input 7 cannot be read"):
         journal.certificate(7, plan=PLAN, noise=NOISE)

@@ -20,6 +20,8 @@ from smoothcert.plans.base import Look, Plan
 
 FILE = "journal.sqlite"
 
+_COLUMNS = "id, label, prediction, radius, count, counted, looks, seconds"  # a later version may add others
+
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
 # WAL lets readers in; FULL flushes every commit, so that even a power cut loses none.
@@ -85,7 +87,7 @@ class Journal:
         c = certificate
         row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, json.dumps(looks), c.seconds)
         with self._errors("write to"), self.transaction():
-            self._db.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._db.execute(f"INSERT INTO certificates ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._set(entries)
 
     def ids(self) -> set[int]:
@@ -95,18 +97,22 @@ class Journal:
     def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
         """All certificates in the order of their ids."""
         with self._errors("read"):
-            rows = self._db.execute("SELECT * FROM certificates ORDER BY id").fetchall()
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM certificates ORDER BY id").fetchall()
         for row in rows:
             yield self._certificate(row, plan, noise)
 
     def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
         with self._errors("read"):
-            row = self._db.execute("SELECT * FROM certificates WHERE id = ?", (id,)).fetchone()
+            row = self._db.execute(f"SELECT {_COLUMNS} FROM certificates WHERE id = ?", (id,)).fetchone()
         return self._certificate(row, plan, noise)
 
     def read_manifest(self) -> dict[str, Any]:
         with self._errors("read"):
-            return {key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM manifest")}
+            rows = self._db.execute("SELECT key, value FROM manifest").fetchall()
+        try:
+            return {key: json.loads(value) for key, value in rows}
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"{self.path}: its manifest cannot be read: {error}") from None
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries, all or none."""
@@ -120,9 +126,11 @@ class Journal:
     def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
         id, label, prediction, radius, count, counted, looks, seconds = row
         try:
+            label, prediction = (None if value is None else int(value) for value in (label, prediction))
+            radius, count, counted, seconds = float(radius), int(count), int(counted), float(seconds)
             votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise InvalidInput(f"{self.path}: the votes of input {id} cannot be read: {error}") from None
+        except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidInput(f"{self.path}: the certificate of input {id} cannot be read: {error}") from None
         return Certificate(id, label, prediction, radius, count, counted, votes, plan, noise, seconds)
 
     @contextmanager
@@ -145,6 +153,6 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            raise SmoothcertError(
-                f"cannot {action} {self.path}: {error}; what was committed is safe, and the same command resumes"
-            ) from error
+            stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)  # others: a damaged file
+            safe = "; what was committed is safe, and the same command resumes" if stopped else ""
+            raise SmoothcertError(f"cannot {action} {self.path}: {error}{safe}") from error

@@ -64,7 +64,12 @@ def read_settings(journal: Journal) -> tuple[dict[str, Any], Plan, Noise]:
     """A run's manifest, and the plan and noise in it."""
     if not (manifest := journal.read_manifest()):
         raise InvalidInput(f"{journal.path} is empty: its run stopped before it began; certify into it again")
-    return manifest, restore(manifest["plan"]), restore(manifest["noise"])
+    if missing := [key for key in ("plan", "noise", "seed", "ids") if manifest.get(key) is None]:
+        raise InvalidInput(f"{journal.path} is damaged: its manifest has no {', '.join(missing)}")
+    try:
+        return manifest, restore(manifest["plan"]), restore(manifest["noise"])
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{journal.path}: its plan or noise cannot be read: {error}") from None
 
 
 def _alone(plan: Plan, shared: Certificate, seconds_per_sample: float) -> Certificate:
