@@ -127,6 +127,17 @@ def test_valid_turns_on_either_case():
     assert not Coverage(0.01, 0.009, 0.6, 0.0101).valid
 
 
+def test_a_reused_pilot_is_never_called_valid_for_nearly_tied_classes_can_be_worse_than_tied_ones():
+    plan = InputSpecific(62, pilot=61, alpha=0.01, decline=0.3, pilot_use="reuse")
+    found = exact_coverage(plan, NOISE)
+    assert max(found.worst_failure, found.tie_failure) <= found.alpha
+    p, a = 0.51639, np.arange(62)  # this plan never draws beyond its pilot, so all outcomes can be listed
+    bound, leads = lower_bound(a, 61, alpha=0.01), 2 * a > 61
+    nearly_tied = binom.pmf(a, 61, p)[leads & (bound > p)].sum() + binom.pmf(a, 61, 1 - p)[leads & (bound > 0.5)].sum()
+    assert nearly_tied / found.alpha == pytest.approx(1.228, abs=0.001)
+    assert not found.valid
+
+
 def test_p_must_be_a_probability():
     with pytest.raises(InvalidInput, match=r"got 1\.2"):
         failure_probability(SMALL[0], NOISE, [0.5, 1.2])

@@ -44,11 +44,14 @@ class Coverage:
     worst_p: float
     tie_failure: float
     """Failure probability for two tied classes (p = 1/2 each), the class being chosen on the pilot."""
+    pilot_counts: bool = False
+    """Whether the votes that chose the class count for its bound. Classes that are nearly tied can then fail more often
+    than tied ones, and no theorem limits it."""
 
     @property
     def valid(self) -> bool:
-        """Whether the plan keeps its alpha."""
-        return max(self.worst_failure, self.tie_failure) <= self.alpha * (1 + _ROUNDING)
+        """Whether the plan is sure to keep its alpha."""
+        return not self.pilot_counts and max(self.worst_failure, self.tie_failure) <= self.alpha * (1 + _ROUNDING)
 
 
 def exact_coverage(plan: PilotPlan, noise: Noise) -> Coverage:
@@ -61,7 +64,7 @@ def exact_coverage(plan: PilotPlan, noise: Noise) -> Coverage:
     (1.045, 0.6, False)
     """
     worst_failure, worst_p = worst_case(plan, noise)
-    return Coverage(plan.alpha, worst_failure, worst_p, tie_failure(plan, noise))
+    return Coverage(plan.alpha, worst_failure, worst_p, tie_failure(plan, noise), plan.pilot_use == "reuse")
 
 
 def failure_probability(plan: PilotPlan, noise: Noise, p: ArrayLike) -> Array:

@@ -153,7 +153,7 @@ class LiveProgress(PlainProgress):
             TextColumn("certifying"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[line]}"),
+            TextColumn("{task.fields[line]}", markup=False),
             console=Console(stderr=True),
             transient=True,
         )
@@ -163,7 +163,7 @@ class LiveProgress(PlainProgress):
             self._bar.start()
 
     def say(self, message: str) -> None:
-        self._bar.console.print(message, highlight=False)
+        self._bar.console.print(message, highlight=False, markup=False)
 
     def show(self) -> None:
         self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
@@ -174,7 +174,7 @@ class LiveProgress(PlainProgress):
 
 def progress_here() -> Progress:
     """A live bar on a terminal, plain lines elsewhere."""
-    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+    return LiveProgress() if sys.stderr and sys.stderr.isatty() else PlainProgress()
 
 
 def summary(run: Run, *, already: bool) -> str:
@@ -187,7 +187,7 @@ def summary(run: Run, *, already: bool) -> str:
         + f"{int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
         + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, ACR {round_down(run.acr)}, "
         + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
-        + (f"; {missing:,} outputs were not finite and counted for no class" if missing else "")
+        + (f"; {missing:,} outputs were not finite or no class, and counted for none" if missing else "")
     )
 
 

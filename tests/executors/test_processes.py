@@ -5,7 +5,7 @@ import signal
 import pytest
 from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, start_command
 
-from smoothcert import Gaussian, certify
+from smoothcert import Fixed, Gaussian, certify
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors import LocalExecutor
 from smoothcert.executors.processes import ProcessExecutor
@@ -33,6 +33,14 @@ def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected
     assert "exit code -9" in progress.said
     assert progress.status.opened == INPUTS
     assert progress.status.committed == progress.status.counted == INPUTS * 1100
+
+
+def test_an_executor_that_is_used_again_runs_the_second_job_as_it_is_meant(tmp_path):
+    executor = ProcessExecutor("cpu")
+    settings = {"noise": Gaussian(0.25), "plan": Fixed(100), "limit": 3, "executor": executor}
+    first = certify("fashion-cnn", "fashion-mnist", dtype="bfloat16", batch=64, out=tmp_path / "first", **settings)
+    again = certify("fashion-cnn", "fashion-mnist", dtype="float32", batch=32, out=tmp_path / "again", **settings)
+    assert (first.manifest["batch"], again.manifest["batch"]) == (64, 32)
 
 
 def test_an_input_that_cannot_be_read_for_once_is_tried_again(job, expected):

@@ -33,3 +33,13 @@ def test_of_two_plans_only_the_settings_that_differ_are_named():
     plan = {"name": "InputSpecific", "samples": 5000, "decline": 0.05}
     with pytest.raises(InvalidInput, match=r"differs in plan\.decline \(there 0\.05, now 0\.1\); choose"):
         check_same({"plan": plan}, {"plan": plan | {"decline": 0.1}}, "runs/a")
+
+
+def test_what_was_moved_is_the_same_by_its_content():
+    there = {"model": "fashion-cnn", "weights_hash": "ab", "data": "here/x.npz", "data_hash": "cd", "seed": 0}
+    check_same(there, there | {"data": "/there/x.npz", "model": "fashion_cnn"}, "runs/a")
+    with pytest.raises(InvalidInput, match=r"differs in data \(there here/x\.npz, now y\.npz\); data_hash"):
+        check_same(there, there | {"data": "y.npz", "data_hash": "ef"}, "runs/a")
+    unknown = there | {"model": "f", "weights_hash": None}
+    with pytest.raises(InvalidInput, match="differs in model"):
+        check_same(unknown, unknown | {"model": "g"}, "runs/a")

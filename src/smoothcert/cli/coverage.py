@@ -51,7 +51,14 @@ def command(
     if json:
         print_json(asdict(found) | {"valid": found.valid})
         return
-    verdict = "keeps its alpha" if found.valid else "does NOT keep its alpha"
+    if found.valid:
+        verdict = f"The plan keeps its alpha of {alpha:g}."
+    elif max(found.worst_failure, found.tie_failure) > alpha:
+        verdict = f"The plan does NOT keep its alpha of {alpha:g}."
+    else:
+        verdict = (
+            f"Nothing proves that the plan keeps its alpha of {alpha:g}: its pilot chooses the class and counts, too."
+        )
     print_table(
         f"Exact failure probability\n{plan}",
         ["case", "failure", "of alpha"],
@@ -59,7 +66,7 @@ def command(
             [f"class fixed in advance, worst p = {found.worst_p:.4f}", *_shown(found.worst_failure, alpha)],
             ["two tied classes, chosen on the pilot", *_shown(found.tie_failure, alpha)],
         ],
-        caption=f"The plan {verdict} of {alpha:g}.",
+        caption=verdict,
     )
 
 

@@ -33,12 +33,17 @@ class PoolExecutor(Executor, Generic[Handle]):
 
     _job: Job
     _say: Say
-    _runtime: Runtime | None = None
+    _runtime: Runtime | None
     """Settled by the first worker that is ready; all others have to agree with it."""
 
     def __init__(self) -> None:
-        self._assignment = Assignment(())
         self._members: dict[Handle, _Member] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """As before any job: an executor may be used again."""
+        self._runtime = None
+        self._assignment = Assignment(())
         self._crew: list[WorkerStatus] = []
         self._total = Status(workers=self._crew)
         self._false_starts = 0
@@ -65,6 +70,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         """End a worker, whether it still lives or not; nothing more is heard of it."""
 
     def start(self, job: Job, say: Say) -> Runtime:
+        self._begin()
         self._job, self._say = job, say
         while self._runtime is None:
             self._hire(at_most=1)

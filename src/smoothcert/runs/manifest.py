@@ -11,6 +11,8 @@ from typing import Any
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 
+_HASHES = {"model": "weights_hash", "data": "data_hash"}
+
 
 def circumstances() -> dict[str, Any]:
     """Versions and machine, for the record."""
@@ -19,8 +21,13 @@ def circumstances() -> dict[str, Any]:
 
 
 def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: object) -> None:
-    """Refuse to mix two configurations in one folder, naming every field that differs."""
-    if differing := [text for field in wanted for text in _differences(field, recorded.get(field), wanted[field])]:
+    """Refuse to mix two configurations in one folder, naming every field that differs.
+
+    A model or data set of the same content may go by another name: files are moved.
+    """
+    same = {name for name, hash in _HASHES.items() if wanted.get(hash) and wanted[hash] == recorded.get(hash)}
+    fields = [field for field in wanted if field not in same]
+    if differing := [text for field in fields for text in _differences(field, recorded.get(field), wanted[field])]:
         raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
 
 

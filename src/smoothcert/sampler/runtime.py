@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -33,7 +34,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _CHECKED = 8  # rows that the classifier answers before the run
 _SMALLEST_BATCH = 64  # of those that are timed
 _LARGEST_BATCH = {"cuda": 2048, "mps": 1024, "cpu": 1024}
-_TURNS = 5
+_TURNS, _PATIENCE = 5, 0.5  # of timing two sizes; seconds
 _LONGEST_BATCH = 0.5  # seconds; a longer one makes progress and read-back coarse
 
 
@@ -51,6 +52,7 @@ class Runtime:
         cls, device: str = "auto", dtype: str = "auto", compile: str = "auto", batch: int | str = "auto"
     ) -> Runtime:
         """Fill in what is left to smoothcert: the fastest device; bfloat16 where it is native; compiled on CUDA."""
+        device = str(device)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         _check_device(device)
@@ -81,8 +83,9 @@ class Runtime:
 
 
 def settle_dtype(dtype: str, module: Callable[[Tensor], Tensor]) -> str:
-    """Only a module can be converted: a function is called with float32 unless the caller wants otherwise."""
-    return "float32" if dtype == "auto" and not isinstance(module, nn.Module) else dtype
+    """Only a module's parameters can be converted: all else is called with float32 unless the caller wants otherwise."""
+    convertible = isinstance(module, nn.Module) and any(p.is_floating_point() for p in module.parameters())
+    return dtype if convertible or dtype != "auto" else "float32"
 
 
 class Voting(nn.Module):
@@ -211,8 +214,12 @@ def _best_batch(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> int
             return batch
         while 2 * batch <= largest:
             small, large = blank(shape, runtime, batch), blank(shape, runtime, 2 * batch)
-            turns = [(_seconds(voting, small), _seconds(voting, large)) for _ in range(_TURNS)]
-            once, twice = map(min, zip(*turns, strict=True))
+            once = twice = math.inf
+            patience = time.perf_counter() + _PATIENCE
+            for _ in range(_TURNS):
+                once, twice = min(once, _seconds(voting, small)), min(twice, _seconds(voting, large))
+                if time.perf_counter() > patience:
+                    break
             if twice > min(0.97 * 2 * once, _LONGEST_BATCH):
                 break
             batch *= 2
@@ -222,7 +229,7 @@ def _best_batch(voting: Voting, shape: tuple[int, ...], runtime: Runtime) -> int
     return batch
 
 
-def _seconds(voting: Voting, x: Tensor, times: int = 3) -> float:
+def _seconds(voting: Voting, x: Tensor, times: int = 2) -> float:
     """The fastest of several passes, after one that loads kernels and claims memory."""
     voting(x)
     synchronize(x.device)

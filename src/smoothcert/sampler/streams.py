@@ -18,9 +18,9 @@ from torch import Tensor
 from smoothcert.errors import InvalidInput
 from smoothcert.sampler.packing import Segment
 
-# 32 bits times this are in (-1, 1): float32 has no number between the largest and 1. erfinv of that one is 5.4 standard
-# deviations, the largest noise there is.
-_UNIT = (1 - 2.0**-24) * 2.0**-31
+# float32 has no number between this and 1. erfinv of it is 5.4 standard deviations: the largest noise there is. It is
+# clamped, not scaled: scaling would take a bit off every number, and noise must never be smaller than it is said to be.
+_LARGEST = 1 - 2.0**-24
 
 
 class Stream(ABC):
@@ -55,7 +55,8 @@ class HostStream(Stream):
             generator.advance(segment.first * words)
             target = out[row : row + segment.count]
             bits = generator.random_raw(segment.count * words).view(np.int32).reshape(segment.count, -1)[:, :size]
-            noise = torch.from_numpy(bits).to(out.device).float().mul_(_UNIT).erfinv_().view(target.shape)
+            uniform = torch.from_numpy(bits).to(out.device).float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
+            noise = uniform.erfinv_().view(target.shape)
             torch.add(inputs[segment.slot], noise, alpha=math.sqrt(2) * sigma, out=target)
             row += segment.count
 

@@ -45,7 +45,7 @@ class Voter:
         self.stream = stream_for(device, seed)
         self.device = device
         self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
-        self.noisy = torch.empty((batch, *shape), device=device, dtype=dtype).to(memory_format=memory_format)
+        self.noisy = torch.zeros((batch, *shape), device=device, dtype=dtype).to(memory_format=memory_format)
         self.counts = torch.zeros((slots + 1, classes + 1), device=device, dtype=torch.int64)
         self.ones = torch.ones(batch, device=device, dtype=torch.int64)
         self._stages = cycle([_Stage(batch, device) for _ in range(_AHEAD)])
