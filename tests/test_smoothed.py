@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -5,12 +7,17 @@ from scipy.stats import binomtest
 from torch import nn
 
 import smoothcert as sc
+from smoothcert.sampler.runtime import prepare
 
 PLAN = sc.InputSpecific(2000, decline=0.1)
 
 
 def positive(x):
     return (x[:, 0] > 0).long()
+
+
+class Uniform(sc.Noise):
+    radius = probability = staticmethod(lambda value: value)
 
 
 def smoothed(model=positive, **settings):
@@ -38,6 +45,29 @@ def test_without_a_plan_it_is_input_specific_sampling():
 @pytest.mark.parametrize("x", [[0.4, 0.1], np.array([0.4, 0.1]), torch.tensor([0.4, 0.1], requires_grad=True)])
 def test_arrays_lists_and_tensors_are_the_same_input(x):
     assert smoothed().certify(x, plan=PLAN) == smoothed().certify((0.4, 0.1), plan=PLAN)
+
+
+def test_bytes_are_divided_by_255():
+    bright = smoothed(lambda x: (x[:, 0] > 0.5).long())
+    assert bright.certify(np.array([255, 0], np.uint8), plan=PLAN) == bright.certify([1.0, 0.0], plan=PLAN, id=0)
+
+
+def test_values_outside_the_unit_interval_are_told_once():
+    model = smoothed()
+    with pytest.warns(UserWarning, match=r"values lie in \[3, 255\], not in \[0, 1\]"):
+        model.certify([255, 3], plan=PLAN)
+    model.certify([255, 3], plan=PLAN)
+
+
+def test_each_shape_has_a_batch_size_of_its_own(monkeypatch):
+    def measured(model, classes, shape, runtime):
+        assert not runtime.batch
+        return prepare(model, classes, shape, replace(runtime, batch=50))
+
+    monkeypatch.setattr("smoothcert.smoothed.prepare", measured)
+    model = smoothed(batch="auto")
+    for x in ([0.5], [0.5, 0.5]):
+        assert model.certify(x, plan=PLAN).prediction == 1
 
 
 def test_a_module_gives_logits():
@@ -115,6 +145,11 @@ def test_predict_without_any_vote_abstains():
         (lambda: smoothed(seed=-1), "seed must be at least 0"),
         (lambda: smoothed(seed=2**64).predict([0.5]), "seed must be below"),
         (lambda: smoothed().certify([0.1, float("nan")]), "NaN or infinite"),
+        (lambda: smoothed(noise=0.25), "Gaussian noise only: give noise=Gaussian.*, got 0.25"),
+        (lambda: smoothed(noise=Uniform()), "Gaussian noise only"),
+        (lambda: smoothed().certify("abc"), "an input must be an array of numbers, got str"),
+        (lambda: smoothed().certify(None), "got NoneType"),
+        (lambda: smoothed().certify([[0.1], [0.1, 0.2]]), "different lengths"),
         (lambda: smoothed().certify([]), r"the input is empty: its shape is \(0,\)"),
         (lambda: smoothed().certify([0.1], id=-1), "id must be at least 0"),
         (lambda: smoothed().certify([0.1], id=2**31), "id must be below"),

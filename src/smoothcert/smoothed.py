@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from scipy.special import betainc
 from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.certificate import Certificate
+from smoothcert.datasets.inputs import as_input, warn_outside
 from smoothcert.engine import assemble
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
@@ -38,7 +37,8 @@ class Smoothed:
     """`model` smoothed with `noise`: any module or function from a float batch to logits or labels.
 
     Inputs are certified on noise of their own: each call takes the next number of the stream `seed`, unless `id`
-    says which. A module is copied when it is first needed: after further training, make a new `Smoothed`.
+    says which. Bytes and images stand for 0 to 255 and are divided by 255; other numbers are taken as they are. A
+    module is copied when it is first needed: after further training, make a new `Smoothed`.
 
     >>> def halves(x):  # the class is the sign of the first number
     ...     return (x[:, 0] > 0).long()
@@ -62,13 +62,15 @@ class Smoothed:
     ) -> None:
         if not callable(model):
             raise InvalidInput(f"model must be a module or function, got {type(model).__name__}")
+        if not isinstance(noise, Gaussian):
+            raise InvalidInput(f"sampling knows Gaussian noise only: give noise=Gaussian(sigma), got {noise!r}")
         self.model = model
         self.noise = noise
         self.classes = _check.whole("classes", classes, least=2)
         self.seed = _check.whole("seed", seed)
         self.runtime = Runtime.resolve(device, settle_dtype(dtype, model), compile, batch)
         self._ids = count()
-        self._prepared: dict[tuple[int, ...], Callable[[Tensor], Tensor]] = {}
+        self._prepared: dict[tuple[int, ...], tuple[Callable[[Tensor], Tensor], Runtime]] = {}
 
     def certify(self, x: ArrayLike | Tensor, *, plan: Plan | None = None, id: int | None = None) -> Certificate:
         """The certificate of one input; input-specific sampling with its defaults if no plan is given."""
@@ -88,7 +90,7 @@ class Smoothed:
         return Prediction(look.top if p_value <= alpha else None, 1 - p_value, look)
 
     def _run(self, x: ArrayLike | Tensor, plan: Plan, id: int | None) -> list[Certificate]:
-        tensor = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x), dtype=torch.float32).detach()
+        tensor = as_input(x)
         if not tensor.numel():
             raise InvalidInput(f"the input is empty: its shape is {tuple(tensor.shape)}")
         if not bool(tensor.isfinite().all()):
@@ -96,17 +98,19 @@ class Smoothed:
         plan.check(self.noise)
         shape = tuple(tensor.shape)
         if shape not in self._prepared:
-            self._prepared[shape], self.runtime = prepare(self.model, self.classes, shape, self.runtime)
+            warn_outside(float(tensor.min()), float(tensor.max()), name="the input", stacklevel=3)
+            self._prepared[shape] = prepare(self.model, self.classes, shape, self.runtime)
+        classify, runtime = self._prepared[shape]
         number = next(self._ids) if id is None else _check.whole("id", id)
         if number >= MOST_IDS:
             raise InvalidInput(f"id must be below {MOST_IDS}, got {number}")
         engine = assemble(
-            self._prepared[shape],
+            classify,
             classes=self.classes,
             shape=shape,
             noise=self.noise,
             plan=plan,
-            runtime=self.runtime,
+            runtime=runtime,
             seed=self.seed,
         )
         return list(engine.certify([(number, tensor, None)]))

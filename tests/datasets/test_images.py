@@ -28,7 +28,10 @@ def write(path: Path, *, size: tuple[int, int] = (8, 6), mode: str = "RGB") -> n
 def test_class_folders_and_files_are_numbered_in_order(tmp_path: Path) -> None:
     pixels = {name: write(tmp_path / name) for name in ("b/2.png", "b/1.png", "a/z.PNG", "c/0.png")}
     (tmp_path / "a" / "notes.txt").touch()
+    (tmp_path / "a" / "._z.PNG").touch()
+    (tmp_path / "._0.png").touch()
     (tmp_path / ".cache").mkdir()
+    (tmp_path / "__MACOSX").mkdir()
     data = load_dataset(tmp_path)
     order = ["a/z.PNG", "b/1.png", "b/2.png", "c/0.png"]
     assert data.class_names == ("a", "b", "c")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from smoothcert.datasets import load_dataset
@@ -11,4 +13,28 @@ from smoothcert.errors import InvalidInput
 @pytest.mark.parametrize("spec", ["nowhere", "mnist", "cifar10", "cifar10:", "imagenet", "hf", "fashion-mnist:"])
 def test_what_is_no_data_set_is_refused(spec: str) -> None:
     with pytest.raises(InvalidInput, match=r":DIR|hf:NAME"):
+        load_dataset(spec)
+
+
+@pytest.mark.parametrize("spec", ["~/d.npz", "cifar10:~/d", "~/d"])
+def test_the_home_folder_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "d").mkdir()
+    with pytest.raises(InvalidInput, match=str(tmp_path / "d")):
+        load_dataset(spec)
+
+
+@pytest.mark.parametrize("spec", ["d.npz", "cifar10:d", "d"])
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+    def refuse(path: Path, *args: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d" / "cifar-10-batches-bin").mkdir(parents=True)
+    (tmp_path / "d" / "cifar-10-batches-bin" / "test_batch.bin").touch()
+    (tmp_path / "d.npz").touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr("numpy.fromfile", refuse)
+    with pytest.raises(InvalidInput, match=r"cannot read d\S*: Permission denied$"):
         load_dataset(spec)

@@ -6,6 +6,7 @@ file or a folder of images. To add a source, write a file with a `load(place, tr
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 
@@ -33,19 +34,26 @@ def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
     >>> len(images), images[0][0].shape, images[0][1]
     (500, torch.Size([1, 28, 28]), 9)
     """
-    source, colon, place = str(spec).partition(":")
+    try:
+        return _load(str(spec), train)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {error.filename or spec}: {error.strerror or error}") from None
+
+
+def _load(spec: str, train: bool) -> Dataset:
+    source, colon, place = spec.partition(":")
     if source in _SOURCES:
         if colon and not place:
             raise InvalidInput(f"{spec} names no place: write {source}:DIR")
         module = import_module(f"{__name__}.{_SOURCES[source]}")
-        dataset: Dataset = module.load(place or None, train=train)
+        dataset: Dataset = module.load(os.path.expanduser(place) or None, train=train)
         return dataset
-    path = Path(spec)
+    path = Path(os.path.expanduser(spec))
     if path.suffix == ".npz":
         return import_module(f"{__name__}.npz").load(path)  # type: ignore[no-any-return]
     if path.is_dir():
         return import_module(f"{__name__}.images").load(path, train=train)  # type: ignore[no-any-return]
     raise InvalidInput(
-        f"no data at {str(spec)!r}: give fashion-mnist, fashion-mnist:DIR, cifar10:DIR, imagenet:DIR, hf:NAME, "
+        f"no data at {spec!r}: give fashion-mnist, fashion-mnist:DIR, cifar10:DIR, imagenet:DIR, hf:NAME, "
         "an .npz file or a folder of images"
     )

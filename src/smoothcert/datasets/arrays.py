@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert.datasets.base import UNKNOWN, check_labels
+from smoothcert.datasets.inputs import warn_outside
 from smoothcert.errors import InvalidInput
 
 
@@ -66,13 +66,7 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
         if not (np.isfinite(low) and np.isfinite(high)):
             first = np.flatnonzero(~np.isfinite(inputs.reshape(len(inputs), -1)).all(1))[0]
             raise InvalidInput(f"{name}: input {first} has NaN or infinite values")
-        if low < 0 or high > 1:
-            warnings.warn(
-                f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the units of these "
-                "values",
-                UserWarning,
-                stacklevel=4,
-            )
+        warn_outside(low, high, name=name, stacklevel=4)
     return inputs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -94,7 +94,7 @@ def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
     if not folder.is_dir():
         raise InvalidInput(f"no folder of images at {folder}")
     loose = _images(folder)
-    subfolders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    subfolders = sorted(path for path in _visible(folder) if path.is_dir())
     if loose and not subfolders:
         return None, loose, [UNKNOWN] * len(loose)
     if loose:
@@ -113,7 +113,12 @@ def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """Without what systems leave behind: `.DS_Store`, `._0.png`, `__MACOSX`."""
+    return (path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "__MACOSX")
 
 
 def _describe(shape: torch.Size) -> str:

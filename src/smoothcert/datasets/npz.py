@@ -17,8 +17,9 @@ def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | 
     """An `.npz` file; without labels, every label is unknown."""
     if not path.is_file():
         raise InvalidInput(f"no data at {path}: the file does not exist")
-    if not zipfile.is_zipfile(path):
-        raise InvalidInput(f"{path} is no .npz file, or a damaged one")
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise InvalidInput(f"{path} is no .npz file, or a damaged one")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             inputs = _first(archive, "x", "images")

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from smoothcert.datasets.base import Dataset
+from smoothcert import _check
+from smoothcert.datasets.base import UNKNOWN, Dataset
+from smoothcert.datasets.inputs import as_input, warn_outside
 from smoothcert.errors import InvalidInput
 
 _PROBED = 16
+_EXPECTED = "data must give pairs (input, label) by number, with None as the label where it is unknown"
 
 
 def as_dataset(data: Dataset | Sequence[Any]) -> Dataset:
     """`data` itself if it is a data set already, else a view of anything that gives (input, label) by number."""
     if hasattr(data, "fingerprint"):
         return cast(Dataset, data)
-    try:
-        count = len(data)
-    except TypeError:
-        raise InvalidInput(f"data must give (input, label) by number, got {type(data).__name__}") from None
-    if not count:
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, Mapping):
+        raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__}")
+    if not len(data):
         raise InvalidInput("the data is empty")
-    return WrappedDataset(data)
+    dataset = WrappedDataset(data)
+    first = dataset[0][0]
+    if first.numel():
+        warn_outside(float(first.min()), float(first.max()), name="the first input", stacklevel=4)
+    return dataset
 
 
 class WrappedDataset:
@@ -43,9 +47,11 @@ class WrappedDataset:
         return len(self._data)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        x, label = self._data[index]
-        values = torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x), dtype=torch.float32)
-        return values.detach().cpu(), int(label)
+        row = self._data[index]
+        if not isinstance(row, (tuple, list)) or len(row) != 2:
+            what = f"{len(row)} values" if isinstance(row, (tuple, list)) else type(row).__name__
+            raise InvalidInput(f"{_EXPECTED}, got {what} as input {index} of {self.name}")
+        return as_input(row[0]), _as_label(row[1], index)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -56,3 +62,10 @@ class WrappedDataset:
             digest.update(f"{label} {tuple(x.shape)}".encode())
             digest.update(x.contiguous().numpy().data)
         return digest.hexdigest()
+
+
+def _as_label(label: Any, index: int) -> int:
+    values = np.ravel(label.cpu() if isinstance(label, Tensor) else label)
+    if values.size != 1:
+        raise InvalidInput(f"the label of input {index} must be the number of its class, got {values.size} values")
+    return UNKNOWN if label is None else _check.whole(f"the label of input {index}", values[0], least=UNKNOWN)
