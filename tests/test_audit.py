@@ -109,6 +109,14 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
     assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
 
 
+def test_nothing_to_check_is_not_all_well(run):
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("DELETE FROM certificates")
+    db.close()
+    with pytest.raises(sc.InvalidInput, match="holds no certificates yet: there is nothing to check"):
+        check(run)
+
+
 def test_a_label_that_is_not_the_datas_is_found(run):
     tamper(run, certified(run), label=0)
     [finding] = check(run).findings

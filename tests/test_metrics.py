@@ -43,6 +43,13 @@ def test_the_acr_band_covers_the_truth_as_often_as_it_says():
     assert 0.92 < np.mean(covered) < 0.97
 
 
+@given(st.floats(0, 1.7e308))
+def test_default_radii_are_few_and_reach_the_largest(largest):
+    radii = metrics.default_radii(largest)
+    assert len(radii) <= 10
+    assert radii[-1] <= largest <= max(radii[-1] * 2, 0.25)
+
+
 def test_largest_decline_ignores_gains():
     assert metrics.largest_decline([1.0, 0.7], [0.9, 0.9]) == pytest.approx(0.2)
     assert metrics.largest_decline([1.0], [0.9]) == 0

@@ -2,6 +2,7 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
 from rich.text import Text
 
@@ -88,6 +89,22 @@ def test_a_run_without_certificates_is_named(iss_run):
     empty = Results.from_certificates("begun", [])
     with pytest.raises(InvalidInput, match="begun holds no certificates"):
         compare([iss_run, empty])
+
+
+def test_no_runs_make_no_table():
+    with pytest.raises(InvalidInput, match="at least one run"):
+        compare([])
+
+
+def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered):
+    table = compare([altered(iss_run, label=np.full(len(iss_run), -1)), fixed_run], radii=[0])
+    without, labelled = json.loads(table.render("json"))["runs"]
+    assert (without["acr"], without["certified_accuracy"]) == (None, {"0": None})
+    assert labelled["acr"] == fixed_run.acr
+    assert [cell.text for cell in table.cells[0]][-3::2] == ["-", "-"]
+    for format in FORMATS:
+        table.render(format)
+    assert "ACR -" in repr(altered(iss_run, label=np.full(len(iss_run), -1)))
 
 
 @pytest.mark.parametrize("radius", [-1, float("nan"), float("inf")])

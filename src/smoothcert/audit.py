@@ -62,6 +62,8 @@ def audit(
                 readable.append(journal.certificate(id, plan=plan, noise=noise))
             except InvalidInput as error:
                 findings.append(Finding(id, str(error)))
+    if not ids:
+        raise InvalidInput(f"{folder} holds no certificates yet: there is nothing to check")
     findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     if chosen:

@@ -75,7 +75,7 @@ def read_log(path: str | Path) -> Log:
                     np.int64(row["label"]),
                     np.int64(row["predict"]),
                     radius,
-                    _slack(row["radius"]),
+                    printed_slack(row["radius"]),
                     _seconds(row.get("time")),
                 )
             )
@@ -123,7 +123,7 @@ def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
     return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
 
 
-def _slack(text: str) -> float:
+def printed_slack(text: str) -> float:
     """Half a unit of the last digit; logs print three significant digits and drop trailing zeros."""
     value = abs(float(text))
     if value == 0:

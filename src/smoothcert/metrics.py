@@ -5,6 +5,7 @@ A wrong or abstained input counts with radius 0.
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import ROUND_FLOOR, Decimal
 
@@ -89,8 +90,15 @@ def distribution(values: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
 
 
 def default_radii(largest: float) -> list[float]:
-    """Radii for a table: 0 and steps of 0.25 (0.5 above 2) up to the largest one that was proved."""
-    step = 0.25 if largest <= 2 else 0.5
+    """Radii for a table: 0 and steps up to the largest one that was proved, at most ten in all.
+
+    The step is 0.25 up to 2, and the first of 0.5, 1, 2, 5, 10, ... that is large enough above.
+
+    >>> default_radii(1.0), default_radii(25.0)
+    ([0.0, 0.25, 0.5, 0.75], [0.0, 5.0, 10.0, 15.0, 20.0])
+    """
+    steps = (digit * 10.0**power for power in itertools.count(-1) for digit in (1, 2, 5))
+    step = 0.25 if largest <= 2 else next(step for step in steps if largest <= 10 * step)
     return [step * i for i in range(max(math.ceil(largest / step), 1))]
 
 

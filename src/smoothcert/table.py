@@ -33,10 +33,10 @@ class Row:
     average_samples: float | None
     seconds: float
     mad: float | None
-    acr: float
+    acr: float | None
     abstained: float
     """Share of inputs without a certificate."""
-    certified_accuracy: dict[float, float]
+    certified_accuracy: dict[float, float | None]
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -125,10 +125,12 @@ def compare(
 
     Only runs on the same noise are comparable: elsewhere MAD is None.
     """
+    if not results:
+        raise InvalidInput("a table needs at least one run")
     if empty := [r.name for r in results if not len(r)]:
         raise InvalidInput(f"{', '.join(empty)} holds no certificates yet; run certify again to go on")
     if radii is None:
-        radii = metrics.default_radii(max((float(r.radius.max(initial=0)) for r in results), default=0))
+        radii = metrics.default_radii(max(float(r.radius.max()) for r in results))
     radii = [_check.at_least("each radius", radius, 0) for radius in radii]
     rows = [
         Row(
@@ -140,9 +142,11 @@ def compare(
             average_samples=r.average_samples,
             seconds=r.total_seconds,
             mad=_decline(r, [reference] if reference is not None else _ceilings(r, results)),
-            acr=r.acr,
+            acr=r.acr if r.labelled else None,
             abstained=float(r.abstained.mean()),
-            certified_accuracy=dict(zip(radii, r.certified_accuracy(radii).tolist(), strict=True)),
+            certified_accuracy=dict(zip(radii, r.certified_accuracy(radii).tolist(), strict=True))
+            if r.labelled
+            else dict.fromkeys(radii),
         )
         for r in results
     ]

@@ -3,7 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.runs.formats import write_results
+from smoothcert.certificate import conclude
+from smoothcert.noise import Gaussian
+from smoothcert.plans import InputSpecific, Look
+from smoothcert.plans.base import describe
+from smoothcert.runs.formats import read_results, write_results
+from smoothcert.runs.journal import Journal
 
 SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "logs" / "imagenet-consistency-0.50.tsv"
@@ -36,6 +41,30 @@ def test_the_table_of_a_replay_fits_a_terminal(smoothcert):
         "certified at 0",
         "certified at 0.5",
     ]
+
+
+def test_an_export_of_a_published_log_is_replayed_like_the_log(smoothcert, tmp_path):
+    path = tmp_path / "small.csv"
+    write_results(read_results(SMALL), path, "csv")
+    options = "--sigma 0.5 --samples 10000 --log-samples 10000 --json"
+    assert smoothcert(f"replay {path} {options}") == smoothcert(f"replay {SMALL} {options}")
+
+
+def test_a_log_in_another_order_is_the_same_log(smoothcert, tmp_path):
+    header, *rows = SMALL.read_text().splitlines()
+    (tmp_path / "turned.tsv").write_text("\n".join([header, *reversed(rows)]))
+    options = "--sigma 0.5 --samples 10000 --log-samples 10000 --json"
+    assert smoothcert(f"replay {tmp_path / 'turned.tsv'} {options}") == smoothcert(f"replay {SMALL} {options}")
+
+
+def test_a_run_that_counted_no_votes_is_replayed_and_an_empty_one_is_named(smoothcert, tmp_path):
+    plan, noise = InputSpecific(1_000), Gaussian(0.5)
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7]})
+        empty = smoothcert(f"replay {tmp_path} --sigma 0.5")
+        journal.add(conclude([Look(100, {3: 10})], plan=plan, noise=noise, id=7, label=3), {})
+    assert (empty.code, "holds no certificates yet" in empty.err) == (2, True)
+    assert json.loads(smoothcert(f"replay {tmp_path} --sigma 0.5 --json").out)["abstained"] == 1
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])

@@ -19,12 +19,13 @@ def test_report_writes_the_page_and_the_figures(iss_run, fixed_run, tmp_path):
     assert str(figures / "certified-accuracy.pdf") in result.stdout.splitlines()
 
 
-def test_pictures_of_another_data_set_are_asked_for_by_name(iss_run, tmp_path):
-    write_results(iss_run, tmp_path / "iss.json", "json")
+def test_a_log_is_given_its_pictures_and_a_run_no_others_than_its_own(smoothcert, iss_run, tmp_path):
     page = tmp_path / "page.html"
-    result = CliRunner().invoke(
-        app, ["report", str(tmp_path / "iss.json"), "--data", "fashion-mnist", "--out", str(page)]
-    )
-    assert result.exit_code == 0, result.output
+    for name, format in (("iss.json", "json"), ("iss.tsv", "cohen")):
+        write_results(iss_run, tmp_path / name, format)
+    refused = smoothcert(f"report {tmp_path / 'iss.json'} --data fashion-mnist --out {page}")
+    assert refused.code == 2
+    assert "is not the data that the runs were made on" in refused.err
+    assert smoothcert(f"report {tmp_path / 'iss.tsv'} --data fashion-mnist --out {page}").code == 0
     assert "Ankle boot" in page.read_text()
     assert "data:image/png;base64," in page.read_text()

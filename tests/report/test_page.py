@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidInput
@@ -26,8 +27,6 @@ class Pictures:
         return 10_000
 
     def __getitem__(self, index):
-        import numpy as np
-
         return np.full((1, 8, 8), index % 7 / 7, np.float32), 0
 
 
@@ -182,6 +181,16 @@ def test_a_published_log_alone_makes_a_page(iss_run, tmp_path):
     assert "A published log tells nothing of its settings." in page
     assert 'id="accuracy"' in page
     assert 'id="map"' not in page
+
+
+def test_runs_without_labels_make_a_page_without_figures_that_need_them(iss_run, fixed_run, altered):
+    unlabelled = altered(iss_run, label=np.full(len(iss_run), -1))
+    page = render([unlabelled])
+    assert "None of the 60 inputs has a label" in page
+    assert 'class="acr"' not in page
+    assert 'id="accuracy"' not in page
+    assert 'id="scatter"' in page
+    assert render([unlabelled, fixed_run]).count('class="acr"') == 1
 
 
 def test_the_guarantee_names_a_plan_that_breaks_its_alpha(simulate):

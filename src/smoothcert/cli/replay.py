@@ -49,7 +49,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Simulate a plan on a published log, beside fixed sampling at the same average cost."""
-    from smoothcert.logs import read_log
+    from smoothcert.errors import InvalidInput
     from smoothcert.noise import Gaussian
     from smoothcert.replay import measured_probabilities, probabilities, simulate
     from smoothcert.runs.formats import read_results
@@ -65,10 +65,12 @@ def command(
         grid=grid,
     )
     noise, results = Gaussian(sigma), read_results(log)
-    if results.counted.any():
-        p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
+    if not len(results):
+        raise InvalidInput(f"{log} holds no certificates yet; run certify again to go on")
+    if results.noise is None:  # a published log, or an export of one
+        p = probabilities(results.to_log(), noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
     else:
-        p = probabilities(read_log(log), noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
+        p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     result = simulate(
         p,
         results.correct,

@@ -66,9 +66,10 @@ class Chart:
 
 def charts(results: Sequence[Results]) -> list[Chart]:
     """All charts that these results have numbers for."""
+    labelled = [r for r in results if r.labelled]
     made = (
-        _accuracy_curves(results),
-        _trade_off(results),
+        _accuracy_curves(results, labelled),
+        _trade_off(results, labelled),
         _radius_against_samples(results),
         _samples_spent(results),
         _distribution_of_p(results),
@@ -77,10 +78,12 @@ def charts(results: Sequence[Results]) -> list[Chart]:
     return [chart for chart in made if chart is not None]
 
 
-def _accuracy_curves(results: Sequence[Results]) -> Chart:
-    radii = np.linspace(0, max(max(float(r.radius.max(initial=0)) for r in results), 0.01) * 1.02, 121)
+def _accuracy_curves(results: Sequence[Results], labelled: Sequence[Results]) -> Chart | None:
+    if not labelled:
+        return None
+    radii = np.linspace(0, max(max(float(r.radius.max(initial=0)) for r in labelled), 0.01) * 1.02, 121)
     rows = []
-    for r in results:
+    for r in labelled:
         band = r.certified_accuracy_band(radii)
         for radius, share, low, high in zip(radii, r.certified_accuracy(radii), band.low, band.high, strict=True):
             rows.append(_row(run=r.name, radius=radius, share=share, low=low, high=high))
@@ -96,8 +99,8 @@ def _accuracy_curves(results: Sequence[Results]) -> Chart:
     spec = _spec(
         results,
         rows,
-        f"Certified accuracy against the radius for {_names(results)}: "
-        + "; ".join(f"{r.name} starts at {float(r.certified_accuracy([0])[0]):.1%}" for r in results)
+        f"Certified accuracy against the radius for {_names(labelled)}: "
+        + "; ".join(f"{r.name} starts at {float(r.certified_accuracy([0])[0]):.1%}" for r in labelled)
         + ".",
         [
             {
@@ -117,11 +120,11 @@ def _accuracy_curves(results: Sequence[Results]) -> Chart:
     )
 
 
-def _trade_off(results: Sequence[Results]) -> Chart | None:
+def _trade_off(results: Sequence[Results], labelled: Sequence[Results]) -> Chart | None:
     rows = [
         _row(run=r.name, method=method(r.plan), samples=r.average_samples, acr=r.acr, low=r.acr_band.low)
         | _row(high=r.acr_band.high)
-        for r in results
+        for r in labelled
         if r.average_samples is not None and r.acr_band is not None
     ]
     if not rows:

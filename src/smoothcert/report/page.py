@@ -77,7 +77,7 @@ def render(
         raise InvalidInput("a report needs at least one run")
     results = _distinct(results)
     table = compare(results, reference=reference, radii=radii)
-    dataset = dataset or _dataset_of(results)
+    dataset = _dataset_of(results) if dataset is None else _checked(dataset, results)
     shown = charts(results)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"down": round_down, "duration": duration, "share": lambda v: f"{v:.1%}"}
@@ -174,6 +174,16 @@ def _dataset_of(results: Sequence[Results]) -> Dataset | None:
     except SmoothcertError:
         return None
     return found if found.fingerprint == fingerprint else None
+
+
+def _checked(dataset: Dataset, results: Sequence[Results]) -> Dataset:
+    """Refuse pictures that no run was made on; a published log does not tell."""
+    made_on = {r.manifest.get("data_hash") for r in results}
+    if not made_on & {dataset.fingerprint, None}:
+        raise InvalidInput(
+            f"{dataset.name} is not the data that the runs were made on; leave out --data or give theirs"
+        )
+    return dataset
 
 
 def _embedded(data: Any) -> str:

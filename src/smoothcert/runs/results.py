@@ -13,7 +13,7 @@ from smoothcert import metrics
 from smoothcert.bounds import Interval
 from smoothcert.certificate import Certificate
 from smoothcert.errors import InvalidInput
-from smoothcert.logs import Log
+from smoothcert.logs import Log, printed_slack
 from smoothcert.noise import Noise
 from smoothcert.plans.base import PilotPlan, Plan
 
@@ -112,12 +112,18 @@ class Results:
             seconds=log.seconds,
         )
 
+    def to_log(self) -> Log:
+        """The inverse of `from_log`: the radii are taken to be all that was printed."""
+        slack = np.array([printed_slack(repr(radius)) for radius in self.radius.tolist()], np.float64)
+        return Log(self.name, self.id, self.label, self.prediction, self.radius, slack, self.seconds)
+
     def __len__(self) -> int:
         return len(self.id)
 
     def __repr__(self) -> str:
         known = [str(part) for part in (self.plan, self.noise) if part is not None]
-        about = ", ".join([f"{len(self):,} inputs", *known, f"ACR {metrics.round_down(self.acr)}"])
+        acr = metrics.round_down(self.acr) if self.labelled else "-"
+        about = ", ".join([f"{len(self):,} inputs", *known, f"ACR {acr}"])
         return f"<{type(self).__name__} {self.name!r}: {about}>"
 
     @property
@@ -136,6 +142,11 @@ class Results:
     def wrong(self) -> NDArray[np.bool_]:
         """Certified for a class that is not the label; an input without a label is neither correct nor wrong."""
         return np.asarray(~self.correct & ~self.abstained & (self.label != NONE))
+
+    @property
+    def labelled(self) -> bool:
+        """Whether any input has a label: without one, nothing is correct, and ACR and CA tell nothing."""
+        return bool(np.any(self.label != NONE))
 
     @property
     def p(self) -> NDArray[np.float64]:
