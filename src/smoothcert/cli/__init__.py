@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `--help` and the commands 
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
@@ -28,6 +29,9 @@ _WORDS = {  # what the parser's validator says, and what a user understands
     "Input should be a valid integer, unable to parse string as an integer": "give a whole number, as in 10000",
     "Input should be a valid number, unable to parse string as a number": "give a number, as in 0.25",
 }
+# How long torch's threads wait for each other before they sleep. By default so long that, where cores are shared, they
+# keep those waiting that they wait for.
+_SPINS = "1000"
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 
@@ -44,11 +48,15 @@ def _version(
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    if "OMP_WAIT_POLICY" not in os.environ:  # read when torch is imported
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     command = typer.main.get_command(app)
     warnings.showwarning = _warn
     try:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:
+        sys.exit(_fail(str(error)))
+    except OSError as error:
         sys.exit(_fail(str(error)))
     except typer.Abort:
         code = _INTERRUPTED

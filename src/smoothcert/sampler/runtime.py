@@ -83,7 +83,7 @@ class Runtime:
 
 
 def settle_dtype(dtype: str, module: Callable[[Tensor], Tensor]) -> str:
-    """Only a module's parameters can be converted: all else is called with float32 unless the caller wants otherwise."""
+    """Only parameters can be converted: what has none is called with float32 unless the caller wants otherwise."""
     convertible = isinstance(module, nn.Module) and any(p.is_floating_point() for p in module.parameters())
     return dtype if convertible or dtype != "auto" else "float32"
 
