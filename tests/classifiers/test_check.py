@@ -23,8 +23,9 @@ def network(*layers):
         lambda x: x.flatten(1)[:, :3],
         lambda x: (x.flatten(1).sum(1) > 18).long(),
         lambda x: torch.full((len(x), 3), torch.nan),
+        lambda x: x.sub_(0.5).flatten(1)[:, :3],
     ],
-    ids=["module", "evaluation mode", "nothing to switch off", "logits", "labels", "not finite"],
+    ids=["module", "evaluation mode", "nothing to switch off", "logits", "labels", "not finite", "in place"],
 )
 def test_what_answers_for_each_input_alone_is_taken(model):
     check_classifier(model, 3, IMAGES)
@@ -52,6 +53,19 @@ def test_what_cannot_be_certified_is_one_sentence(model, message):
     with pytest.raises(InvalidInput, match=message) as caught:
         check_classifier(model, 3, IMAGES)
     assert "\n" not in str(caught.value)
+
+
+def test_any_error_of_the_model_is_told():
+    def picky(x):
+        raise AssertionError("Input height (6) doesn't match model (224)")
+
+    with pytest.raises(InvalidInput, match="doesn't match model"):
+        answer(picky, IMAGES)
+
+
+def test_a_model_that_needs_full_precision_is_told_how():
+    with pytest.raises(InvalidInput, match=r"bfloat16 batch .*; try --dtype float32$"):
+        answer(network(), IMAGES.bfloat16())
 
 
 def test_an_error_without_a_message_is_named():

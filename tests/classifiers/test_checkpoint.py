@@ -130,7 +130,7 @@ def test_pickled_code_is_refused_and_not_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "args": payload}, "c.pth")
-    with pytest.raises(InvalidInput, match=rf"{named}.*would run code.*save its tensors alone"):
+    with pytest.raises(InvalidInput, match=rf"{named}.*would run code.*save its tensors alone.*state_dict\(\)"):
         read_checkpoint("c.pth")
     assert not Path("exploded").exists()
 
@@ -163,7 +163,9 @@ def test_truncated_files_are_refused(kept: float, suffix: str, tmp_path: Path) -
         read_checkpoint(cut)
 
 
-@pytest.mark.parametrize("content", [{}, {"epoch": 3}, {"state_dict": {}}, {"weight": [1, 2]}, [torch.zeros(1)]])
+@pytest.mark.parametrize(
+    "content", [{}, {"epoch": 3}, {"state_dict": {}}, {"weight": [1, 2]}, {0: torch.zeros(1)}, [torch.zeros(1)]]
+)
 def test_files_without_weights_are_refused(content: object, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "c.pth")
     with pytest.raises(InvalidInput, match=r"holds no weights|not a dictionary"):
@@ -173,3 +175,18 @@ def test_files_without_weights_are_refused(content: object, tmp_path: Path) -> N
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no weights file at .*nowhere\.pth"):
         read_checkpoint(tmp_path / "nowhere.pth")
+
+
+def test_safetensors_are_known_by_their_content(tmp_path: Path) -> None:
+    save_file({"weight": torch.ones(2)}, tmp_path / "model.pth")
+    assert read_checkpoint(tmp_path / "model.pth").state["weight"].tolist() == [1, 1]
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "model.pth").touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InvalidInput, match=r"cannot read .*model\.pth: Permission denied"):
+        read_checkpoint(tmp_path / "model.pth")

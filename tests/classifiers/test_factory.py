@@ -53,7 +53,8 @@ def test_a_function_needs_its_number_of_classes() -> None:
     with pytest.raises(InvalidInput, match="give --classes"):
         load_classifier("users_models:function")
     loaded = load_classifier("users_models:function", classes=4)
-    assert (loaded.classes, loaded.weights_hash) == (4, None)
+    assert loaded.classes == 4
+    assert loaded.weights_hash == load_classifier("users_models:function", classes=5).weights_hash is not None
     assert loaded.module(torch.ones(1, 3)).tolist() == [3]
 
 
@@ -65,6 +66,8 @@ def test_a_function_takes_no_weights(tmp_path: Path) -> None:
 
 def test_a_classifier_is_known_by_what_was_typed(tmp_path: Path) -> None:
     assert load_classifier("users_models:ready").name == "users_models:ready"
+    with pytest.raises(InvalidInput, match=r"users_models:ready has \d classes, not 7"):
+        load_classifier("users_models:ready", classes=7)
     torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
     with pytest.raises(InvalidInput, match="returned a Classifier, which cannot take the weights"):
         load_classifier("users_models:ready", weights="w.pth")
@@ -78,6 +81,10 @@ def test_a_classifier_is_known_by_what_was_typed(tmp_path: Path) -> None:
         ("users_models:nothing", "has no function 'nothing'"),
         ("users_models:constant", "has no function 'constant'"),
         ("users_models:number", "returned a int"),
+        ("users_models.py:network", "change to the file's folder and write users_models:network"),
+        ("./users_models.py:network", "names a file, not a module: .* write users_models:network"),
+        ("../users_models:network", "write users_models:network"),
+        ("sys:nothing", r"sys \(built in\) has no function 'nothing'"),
     ],
 )
 def test_what_is_wrong_is_said(spec: str, message: str) -> None:

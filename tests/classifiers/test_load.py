@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from smoothcert.classifiers import bundled, load_classifier, state_hash
-from smoothcert.classifiers.architectures import build
+from smoothcert.classifiers.architectures import Normalize, build
 from smoothcert.errors import InvalidInput, MissingExtra
 
 
@@ -82,6 +82,30 @@ def test_the_hash_sees_values_names_and_types() -> None:
     ]
     assert state_hash(same) == hashes[0]
     assert len(set(hashes)) == len(hashes)
+
+
+def test_the_hash_sees_layers_and_constants_but_no_addresses() -> None:
+    class Applied(nn.Module):
+        def __init__(self, function: object) -> None:
+            super().__init__()
+            self.function = function
+
+        def extra_repr(self) -> str:
+            return repr(self.function)
+
+    layer = nn.Linear(2, 2)
+    bright, dark = (Normalize((mean,), (0.5,)) for mean in (0.5, 0.1))
+    modules = [nn.Sequential(layer, part) for part in (nn.ReLU(), nn.Tanh(), bright, dark)]
+    assert len(set(map(state_hash, modules))) == 4
+    assert state_hash(Applied(lambda x: x)) == state_hash(Applied(lambda x: x))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch announces to move quantization elsewhere
+def test_quantized_models_have_a_hash() -> None:
+    layer = nn.Sequential(nn.Linear(2, 2))
+    same, again = (torch.ao.quantization.quantize_dynamic(layer) for _ in range(2))
+    other = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)))
+    assert state_hash(same) == state_hash(again) != state_hash(other)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 from smoothcert.classifiers import Classifier
-from smoothcert.classifiers.base import state_hash
+from smoothcert.classifiers.base import model_hash, state_hash
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.errors import InvalidInput
 
@@ -19,18 +21,34 @@ def test_the_number_of_classes_is_read_off_the_logits():
     assert as_classifier(nn.Linear(4, 5, dtype=torch.double), classes=None, example=EXAMPLE).classes == 5
 
 
-def test_a_module_is_known_by_its_weights_and_a_function_by_its_name():
+def test_a_module_is_known_by_its_weights_and_a_function_by_its_name_and_code():
     network = nn.Linear(4, 5)
     assert as_classifier(network, classes=None, example=EXAMPLE).weights_hash == state_hash(network)
     wrapped = as_classifier(first_three, classes=3, example=EXAMPLE)
     assert wrapped.name.endswith(":first_three")
-    assert wrapped.weights_hash is None
+    assert wrapped.weights_hash == model_hash(first_three)
     assert wrapped.input_shape == (4,)
 
 
 def test_a_classifier_is_taken_as_it_is():
     classifier = Classifier(first_three, 3, "mine")
-    assert as_classifier(classifier, classes=None, example=EXAMPLE) is classifier
+    for classes in (None, 3):
+        assert as_classifier(classifier, classes=classes, example=EXAMPLE) is classifier
+    with pytest.raises(InvalidInput, match="mine has 3 classes, not 7"):
+        as_classifier(classifier, classes=7, example=EXAMPLE)
+
+
+def test_other_code_is_another_function():
+    functions = [lambda x: x[:, :3], lambda x: x[:, :4], lambda x: x.relu(), lambda x: x.tanh()]
+    assert len({model_hash(function) for function in functions}) == 4
+    assert model_hash(lambda x: x[:, :3]) == model_hash(functions[0])
+    assert model_hash(partial(first_three)) is None
+
+
+def test_a_model_that_normalises_in_place_leaves_the_example_alone():
+    example = torch.ones(4)
+    assert as_classifier(lambda x: x.sub_(0.5), classes=None, example=example).classes == 4
+    assert torch.equal(example, torch.ones(4))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +57,7 @@ def test_a_classifier_is_taken_as_it_is():
         (3, None, "model must be a name, a module or a function, got int"),
         (first_three, 1, "classes must be at least 2, got 1"),
         (lambda x: x.argmax(1), None, "give classes="),
+        (nn.Linear(4, 1), None, "has 1 output, and a single one is no answer between two classes"),
         (lambda x: [x], None, "must return a tensor"),
         (nn.Linear(7, 3), None, "the model fails on a float32 batch"),
         (nn.Sequential(nn.BatchNorm1d(4)), None, "training mode"),

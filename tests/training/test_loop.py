@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from smoothcert.classifiers import load_classifier
 from smoothcert.datasets import ArrayDataset
@@ -142,6 +143,21 @@ def test_a_damaged_checkpoint_is_named(small, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
     with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is damaged"):
         train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+
+
+def test_a_checkpoint_of_something_else_is_named(small, tmp_path):
+    save_file({"weight": torch.ones(2)}, tmp_path / "checkpoint.safetensors")
+    with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is of no training run of smoothcert"):
+        train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_training(small, tmp_path, monkeypatch):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("smoothcert.training.checkpoint.TemporaryFile", refuse)
+    with pytest.raises(InvalidInput, match=r"cannot write to .*: Permission denied"):
+        train(recipe(epochs=1), *small, out=tmp_path, device="cpu", on_step=pytest.fail)
 
 
 def test_a_place_that_cannot_be_written_is_named(small, tmp_path):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,16 @@ class Classifier:
     """What the user typed."""
     input_shape: tuple[int, ...] | None = None
     weights_hash: str | None = None
-    """SHA-256 over names, types, shapes and bytes of the state; equal weights have equal hashes."""
+    """SHA-256 over the layers and the names, types, shapes and bytes of the state; of a function, over its code."""
     trained_sigma: float | None = None
     """The noise it was trained with, where that is known."""
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise InvalidInput(
+                f"{self.name} has {self.classes} output, and a single one is no answer between two classes: return two "
+                "logits, or labels"
+            )
 
 
 Weights: TypeAlias = Checkpoint | Literal["default", "none"]
@@ -44,12 +52,34 @@ class Source(Protocol):
 
 def state_hash(module: nn.Module) -> str:
     """The `weights_hash` of a module."""
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        content = value.detach().cpu().contiguous()
+    layers = re.sub(r" at 0x[0-9a-f]+", "", repr(module))  # where an object lies in memory is no part of it
+    digest = hashlib.sha256(layers.encode())
+    for name, value in sorted((dict(module.named_buffers()) | module.state_dict()).items()):
+        _add(digest, name, value)
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, name: str, value: Any) -> None:
+    if isinstance(value, tuple):  # as quantized layers keep weight and bias
+        for index, part in enumerate(value):
+            _add(digest, f"{name}.{index}", part)
+    elif isinstance(value, Tensor):
+        content = (value.dequantize() if value.is_quantized else value).detach().cpu().contiguous()
         digest.update(f"{name} {content.dtype} {tuple(content.shape)}\n".encode())
         digest.update(content.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    else:
+        digest.update(f"{name} {value!r}\n".encode())
+
+
+def model_hash(model: Callable[[Tensor], Tensor]) -> str | None:
+    """The `weights_hash` of a module or a function; None where there is no code to see."""
+    if isinstance(model, nn.Module):
+        return state_hash(model)
+    code = getattr(model, "__code__", None)
+    if code is None:
+        return None
+    plain = [value for value in code.co_consts if isinstance(value, (int, float, complex, str, bytes, tuple))]
+    return hashlib.sha256(repr((code.co_code, plain, code.co_names)).encode()).hexdigest()
 
 
 @contextmanager
@@ -73,6 +103,13 @@ def not_loaded(spec: str, error: Exception) -> InvalidInput:
         f"cannot get the weights of {spec} ({reason}): check the name and the connection, give --weights FILE, or "
         "--weights none for an untrained network"
     )
+
+
+def checked_classes(classifier: Classifier, wanted: int | None) -> Classifier:
+    """A classifier knows its number of classes, so another one is a mistake."""
+    if wanted not in (None, classifier.classes):
+        raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, not {wanted}: leave out the number")
+    return classifier
 
 
 def published_classes(spec: str, wanted: int | None, published: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import torch
@@ -16,11 +17,12 @@ def answer(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         if part.training and isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
             raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
     try:
-        output = module(x)
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        output = module(x.clone())  # some models normalise in place
+    except Exception as error:  # a model may raise anything
         kind = str(x.dtype).removeprefix("torch.")
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise InvalidInput(f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}") from error
+        hint = "; try --dtype float32" if x.dtype != torch.float32 and re.search("dtype|BFloat16|Half", reason) else ""
+        raise InvalidInput(f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{hint}") from error
     if not isinstance(output, Tensor):
         raise InvalidInput(f"the model must return a tensor of logits or labels, got {type(output).__name__}")
     return output
@@ -40,7 +42,7 @@ def check_classifier(module: Callable[[Tensor], Tensor], classes: int, x: Tensor
     # The same inputs again, then among other companions: dropout shows in the first, batch statistics in the second.
     kept = rows // 2
     among_others = torch.cat([x[:kept], x[kept:] / 4])
-    if not (_close(output, module(x)) and _close(output[:kept], module(among_others)[:kept])):
+    if not (_close(output, module(x.clone())) and _close(output[:kept], module(among_others)[:kept])):
         raise InvalidInput(
             "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first"
         )

@@ -57,15 +57,21 @@ class Checkpoint:
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read a weights file of any of the forms in use."""
     path = Path(path)
-    if not path.is_file():
-        raise InvalidInput(f"no weights file at {path}")
-    with path.open("rb") as file:
-        head = file.read(512).lstrip().lower()
+    try:
+        if not path.is_file():
+            raise InvalidInput(f"no weights file at {path}")
+        with path.open("rb") as file:
+            start = file.read(512)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
+    head = start.lstrip().lower()
     if head.startswith((b"<!doctype", b"<html", b"<?xml")):
         raise InvalidInput(f"{path} is a web page, not weights: the download went wrong, download it again")
     if head.startswith(b"version https://git-lfs"):
         raise InvalidInput(f"{path} is a Git LFS pointer, not weights: fetch them with git lfs pull")
-    content, about = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    # A safetensors file of any name: eight bytes of length, then JSON.
+    safe = path.suffix == ".safetensors" or start[8:10] == b'{"'
+    content, about = _read_safetensors(path) if safe else _read_pickle(path)
     sigma = _number(about, "sigma", "noise_sd")
     classes = _number(about, "classes")
     architecture = about.get("architecture", about.get("arch"))
@@ -93,7 +99,8 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
         if found := re.search(r"GLOBAL (\S+)", str(error)):
             raise InvalidInput(
                 f"{path} holds Python objects ({found[1]}), and loading these would run code; if you trust the file, "
-                "save its tensors alone with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE)"
+                "save its tensors alone with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
+                "or with .state_dict() in place of ['state_dict'] if it holds a whole module"
             ) from None
         raise _damaged(path, error) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError) as error:
@@ -101,7 +108,7 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     if not isinstance(content, Mapping):
         raise InvalidInput(f"{path} holds a {type(content).__name__}, not a dictionary of weights")
     state = next((content[key] for key in _STATE_KEYS if isinstance(content.get(key), Mapping)), content)
-    if not state or not all(isinstance(value, Tensor) for value in state.values()):
+    if not state or not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()):
         raise InvalidInput(
             f"{path} holds no weights: expected names with tensors, or these under {', '.join(_STATE_KEYS)}; "
             f"found {_some([str(key) for key in content]) or 'nothing'}"

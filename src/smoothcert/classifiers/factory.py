@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from smoothcert.classifiers.base import Classifier, Weights, fresh_weights, state_hash
+from smoothcert.classifiers.base import Classifier, Weights, checked_classes, fresh_weights, model_hash
 from smoothcert.classifiers.checkpoint import Checkpoint
 from smoothcert.errors import InvalidInput
 
@@ -31,7 +31,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")
     if isinstance(made, Classifier):
-        return replace(made, name=name)
+        return checked_classes(replace(made, name=name), classes)
     if not callable(made):
         raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
     if isinstance(made, nn.Module):
@@ -45,13 +45,18 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         module=made,
         classes=classes,
         name=name,
-        weights_hash=state_hash(made) if isinstance(made, nn.Module) else None,
+        weights_hash=model_hash(made),
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
     )
 
 
 def _factory(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
+    if module_name.startswith(".") or "/" in module_name or module_name.endswith(".py"):
+        raise InvalidInput(
+            f"{name!r} names a file, not a module: change to the file's folder and write "
+            f"{Path(module_name).name.removesuffix('.py')}:{attribute}"
+        )
     here = str(Path.cwd())
     if here not in sys.path:  # an installed command does not look there by itself
         sys.path.insert(0, here)
@@ -60,13 +65,11 @@ def _factory(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the user's module is there, and misses something of its own
-        hint = f"; write {module_name[:-3].replace('/', '.')}:{attribute}" if module_name.endswith(".py") else ""
-        raise InvalidInput(
-            f"cannot import {module_name!r} of {name!r}: no such module, also not in {here}{hint}"
-        ) from None
+        raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, also not in {here}") from None
     factory = getattr(module, attribute, None)
     if not callable(factory):
-        raise InvalidInput(f"{module_name} ({module.__file__}) has no function {attribute!r}")
+        file = getattr(module, "__file__", "built in")
+        raise InvalidInput(f"{module_name} ({file}) has no function {attribute!r}")
     return factory
 
 

@@ -53,12 +53,13 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         weights.load_into(model, name=spec)
     processor = _processor(name)
     edges = _edges(processor)
+    module = Normalized(_normalize(processor), _Logits(model.float())).eval()
     return Classifier(
-        module=Normalized(_normalize(processor), _Logits(model.float())).eval(),
+        module=module,
         classes=model.config.num_labels,
         name=spec,
         input_shape=edges and (getattr(model.config, "num_channels", 3), *edges),
-        weights_hash=state_hash(model),
+        weights_hash=state_hash(module),
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
     )
 

@@ -43,11 +43,12 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     if isinstance(weights, Checkpoint):
         weights.load_into(network, name=spec)
     data = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
+    module = Normalized(Normalize(data["mean"], data["std"]), network).eval()
     return Classifier(
-        module=Normalized(Normalize(data["mean"], data["std"]), network).eval(),
+        module=module,
         classes=network.num_classes,
         name=spec,
         input_shape=data["input_size"],
-        weights_hash=state_hash(network),
+        weights_hash=state_hash(module),
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
     )

@@ -42,11 +42,12 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     if isinstance(weights, Checkpoint):
         weights.load_into(network, name=spec)
     transform = published.transforms()
+    module = Normalized(Normalize(tuple(transform.mean), tuple(transform.std)), network).eval()
     return Classifier(
-        module=Normalized(Normalize(tuple(transform.mean), tuple(transform.std)), network).eval(),
+        module=module,
         classes=classes,
         name=spec,
         input_shape=(3, *(2 * transform.crop_size)),
-        weights_hash=state_hash(network),
+        weights_hash=state_hash(module),
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
     )

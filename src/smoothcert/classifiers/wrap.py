@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.classifiers.base import Classifier, state_hash
+from smoothcert.classifiers.base import Classifier, checked_classes, model_hash
 from smoothcert.classifiers.check import answer
 from smoothcert.errors import InvalidInput
 
@@ -19,7 +19,7 @@ def as_classifier(
 ) -> Classifier:
     """`model` itself if it is a classifier already; the number of classes is read off its logits for `example`."""
     if isinstance(model, Classifier):
-        return model
+        return checked_classes(model, classes)
     if not callable(model):
         raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
     return Classifier(
@@ -27,7 +27,7 @@ def as_classifier(
         classes=_count_classes(model, example) if classes is None else _check.whole("classes", classes, least=2),
         name=_name(model),
         input_shape=tuple(example.shape),
-        weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
+        weights_hash=model_hash(model),
     )
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
@@ -35,11 +36,14 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInput(f"cannot write to {self.path}: {error.strerror}") from None
+            raise _not_written(self.path, error) from None
         if not self.checkpoint.exists():
             return 0
         about = _read_about(self.checkpoint)
-        then = json.loads(about["settings"])
+        try:
+            then, done = json.loads(about["settings"]), int(about["epochs_done"])
+        except (KeyError, ValueError):
+            raise InvalidInput(f"{self.checkpoint} is of no training run of smoothcert: give another --out") from None
         now = json.loads(json.dumps(settings))
         if other := [key for key in now | then if now.get(key) != then.get(key)]:
             differences = ", ".join(f"{key} {_shown(then.get(key))}, now {_shown(now.get(key))}" for key in other)
@@ -47,7 +51,14 @@ class Folder:
                 f"{self.path} holds a training run with other settings ({differences}): repeat these to go on with it, "
                 "or give another --out"
             )
-        return int(about["epochs_done"])
+        return done
+
+    def check_writable(self) -> None:
+        """Before an epoch is trained in vain."""
+        try:
+            TemporaryFile(dir=self.path).close()
+        except OSError as error:
+            raise _not_written(self.path, error) from None
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], epochs_done: int) -> None:
         about = {"settings": json.dumps(settings), "epochs_done": str(epochs_done)}
@@ -75,6 +86,8 @@ def _read_about(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
     except SafetensorError as error:
         raise InvalidInput(f"{path} is damaged ({error}): delete it to start again, or give another --out") from None
 
@@ -86,8 +99,15 @@ def _write(path: Path, tensors: Mapping[str, Tensor], about: dict[str, str]) -> 
     header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
     partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header + content[end:])
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + content[end:])
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def _not_written(path: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"cannot write to {path}: {error.strerror}")

@@ -78,6 +78,7 @@ def train(
     done = folder.open(settings)
     if done == recipe.epochs and (about := folder.about_weights()):
         return Trained(folder.weights, float(about["accuracy"]), 0)
+    folder.check_writable()
 
     keep_freed_memory(runtime.torch_device)
     held = HeldData.hold(training, runtime.torch_device)
