@@ -23,8 +23,8 @@ from smoothcert.errors import InvalidInput
 Array = NDArray[np.float64]
 
 # Within these limits `betainc` itself is off by up to 3e-11 (relative) wherever a lower bound can exceed 1/2 at an
-# alpha of at most .1, and by anything beyond them. Asking the tail to be smaller than alpha by this share covers that; it
-# costs no more than the same share of the bound. (For few votes among millions at alpha > .5 it is off by up to 2e-8.)
+# alpha of at most .1, and by anything beyond them. Asking the tail to be smaller than alpha by this share covers that
+# and costs no more than the same share of the bound. (For few votes among millions at alpha > .5 it is off by 2e-8.)
 _TAIL_MARGIN = 1e-10
 _MOST_SAMPLES = 10**9
 _SMALLEST_ALPHA = 1e-50

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.table import Column
 from rich.progress import Progress as Bar
+from rich.table import Column
 
 from smoothcert.certificate import Certificate
 from smoothcert.executors.base import Status, WorkerStatus
@@ -150,9 +152,8 @@ class LiveProgress(PlainProgress):
 
     def begin(self, run: Run, *, total: int) -> None:
         self._bar = Bar(
-            TextColumn("certifying"),
-            BarColumn(),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
+            BarColumn(table_column=Column(max_width=20, ratio=1)),  # the first to go on a narrow terminal
             TextColumn("{task.fields[line]}", markup=False),
             console=Console(stderr=True),
             transient=True,
