@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smoothcert import metrics
@@ -55,6 +55,7 @@ def test_largest_decline_ignores_gains():
     assert metrics.largest_decline([1.0], [0.9]) == 0
 
 
+@example(1e300, 6)
 @given(st.floats(0, 10), st.integers(1, 8))
 def test_round_down_never_rounds_up(value, digits):
     assert value - 10.0**-digits <= float(metrics.round_down(value, digits)) <= value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from decimal import ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,4 +108,5 @@ def round_down(value: float, digits: int = 3) -> str:
     >>> round_down(1.9059)
     '1.905'
     """
-    return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR):f}"
+    exact = Context(prec=400)  # room for the largest float
+    return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, exact):f}"
