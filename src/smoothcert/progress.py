@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.table import Column
 from rich.progress import Progress as Bar
 from rich.table import Column
 
