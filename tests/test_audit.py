@@ -12,6 +12,7 @@ from torch import nn
 import smoothcert as sc
 from smoothcert.audit import _tail, audit, fault
 from smoothcert.runs.journal import FILE
+from smoothcert.runs.run import open_run
 
 DATA = [(x, int(x[0] > 0.5)) for x in np.random.default_rng(0).random((12, 3))]
 PLAN = sc.InputSpecific(1000, decline=0.05)
@@ -107,6 +108,14 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
     assert check(run, redraw=0).findings == ()
     [finding] = check(run).findings
     assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
+
+
+def test_a_certificate_nobody_asked_for_is_found_and_does_not_stand_in_for_another(run):
+    last = int(run.id[-1])
+    tamper(run, last, id=last + 1000)
+    (finding,) = check(run).findings
+    assert (finding.id, finding.reason) == (last + 1000, "the run was not asked to certify it")
+    assert not open_run(run.path).complete
 
 
 def test_nothing_to_check_is_not_all_well(run):

@@ -14,6 +14,7 @@ from smoothcert.certificate import Certificate
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian, Noise
 from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import expand_ids
 from smoothcert.runs.run import read_settings
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ def audit(
                 findings.append(Finding(id, str(error)))
     if not ids:
         raise InvalidInput(f"{folder} holds no certificates yet: there is nothing to check")
+    asked = set(expand_ids(manifest["ids"]))
+    findings += [Finding(id, "the run was not asked to certify it") for id in ids if id not in asked]
+    readable = [c for c in readable if c.id in asked]
     findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     if chosen:
@@ -93,7 +97,7 @@ def fault(certificate: Certificate) -> str | None:
         return f"its votes are for class {tally.prediction}, it states {c.prediction}"
     if not 0 < c.radius < math.inf or not _proves(c, c.radius):
         return f"its votes do not prove the radius {c.radius}"
-    return f"its votes prove more than the radius {c.radius}" if _proves(c, c.radius + 1e-6) else None
+    return f"its votes prove more than the radius {c.radius}" if _proves(c, c.radius + 1e-6 * max(1, c.radius)) else None
 
 
 def _proves(c: Certificate, radius: float) -> bool:

@@ -185,7 +185,8 @@ def summary(run: Run, *, already: bool) -> str:
         (f"{run.path} is complete already: " if already else f"{run.path}: ")
         + f"{len(run):,} input{'' if len(run) == 1 else 's'}, "
         + f"{int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
-        + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, ACR {round_down(run.acr)}, "
+        + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, "
+        + (f"ACR {round_down(run.acr)}, " if run.labelled else "")
         + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
         + (f"; {missing:,} outputs were not finite or no class, and counted for none" if missing else "")
     )

@@ -28,7 +28,7 @@ class Run(Results):
     @property
     def complete(self) -> bool:
         """Whether every input that was asked for has its certificate."""
-        return len(self) == len(expand_ids(self.manifest["ids"]))
+        return set(self.id.tolist()) == set(expand_ids(self.manifest["ids"]))
 
     def certificates(self) -> Iterator[Certificate]:
         """The full records, votes included."""
