@@ -32,7 +32,7 @@ def check(run, **settings):
     return audit(run.path, **({"redraw": 12, "model": above_half, "data": DATA} | settings))
 
 
-def tamper(run, id, **columns):
+def tamper(run, id, /, **columns):
     with sqlite3.connect(run.path / FILE) as db:
         for name, value in columns.items():
             db.execute(f"UPDATE certificates SET {name} = ? WHERE id = ?", (value, id))

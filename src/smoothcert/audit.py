@@ -97,7 +97,9 @@ def fault(certificate: Certificate) -> str | None:
         return f"its votes are for class {tally.prediction}, it states {c.prediction}"
     if not 0 < c.radius < math.inf or not _proves(c, c.radius):
         return f"its votes do not prove the radius {c.radius}"
-    return f"its votes prove more than the radius {c.radius}" if _proves(c, c.radius + 1e-6 * max(1, c.radius)) else None
+    if _proves(c, c.radius + 1e-6 * max(1, c.radius)):
+        return f"its votes prove more than the radius {c.radius}"
+    return None
 
 
 def _proves(c: Certificate, radius: float) -> bool:
