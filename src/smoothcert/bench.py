@@ -21,6 +21,7 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
+from smoothcert.classifiers.check import check_classifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.engine import build_engine
 from smoothcert.errors import InvalidInput
@@ -83,6 +84,7 @@ def bench(
     plan = InputSpecific()
     # Before anything is prepared, since that makes plain loops on a CPU faster, too.
     reference = Voting(place(classifier.module, replace(runtime, dtype="float32"), shape=()), classifier.classes)
+    check_classifier(reference.module, classifier.classes, inputs[:8].to(runtime.torch_device))
     published = {}
     for batch in PUBLISHED_BATCHES:
         say(f"timing the published loop at batch {batch}")
@@ -200,7 +202,8 @@ def _published_rate(
             counts = np.zeros(classes, dtype=int)
             for _ in range(10):
                 rows = on_device.repeat((batch, *(1 for _ in x.shape)))
-                predictions = model(rows + torch.randn_like(rows) * sigma).argmax(1)
+                output = model(rows + torch.randn_like(rows) * sigma)
+                predictions = output if output.ndim == 1 else output.argmax(1)
                 for label in predictions.cpu().numpy():
                     counts[label] += 1
                 if not warm:  # the first batch loads kernels

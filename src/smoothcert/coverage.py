@@ -18,6 +18,7 @@ from scipy.special import betainc, betaln, ndtri, xlog1py, xlogy
 
 from smoothcert import _check
 from smoothcert.bounds import keeps_bound, lower_bound
+from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
 from smoothcert.plans.base import PilotPlan
 
@@ -63,6 +64,8 @@ def exact_coverage(plan: PilotPlan, noise: Noise) -> Coverage:
     >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
     (1.045, 0.6, False)
     """
+    if not isinstance(plan, PilotPlan):
+        raise InvalidInput(f"the exact failure probability is known for plans of a pilot and one draw, got {plan}")
     worst_failure, worst_p = worst_case(plan, noise)
     return Coverage(plan.alpha, worst_failure, worst_p, tie_failure(plan, noise), plan.pilot_use == "reuse")
 
