@@ -8,6 +8,7 @@ from torch import nn
 
 import smoothcert as sc
 from smoothcert.classifiers import Classifier
+from smoothcert.errors import InvalidInput
 from smoothcert.progress import LiveProgress, Progress
 from smoothcert.runs.journal import Journal
 
@@ -274,3 +275,25 @@ def test_a_broken_run_gives_the_terminal_back(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         certify(tmp_path, progress=progress)
     assert not progress._bar.live.is_started
+
+
+def test_only_noise_that_can_be_drawn_is_taken(tmp_path):
+    with pytest.raises(InvalidInput, match="sampling knows Gaussian noise only"):
+        sc.certify("fashion-cnn", "fashion-mnist", noise=0.25, out=tmp_path)
+
+
+def test_a_path_is_as_good_as_its_name_and_a_moved_file_resumes(tmp_path):
+    inputs = np.random.default_rng(0).random((3, 1, 28, 28), np.float32)
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "out": tmp_path / "run"}
+    np.savez(tmp_path / "x.npz", x=inputs, y=[0, 1, 2])
+    sc.certify("fashion-cnn", tmp_path / "x.npz", limit=2, **settings)
+    moved = (tmp_path / "x.npz").rename(tmp_path / "moved.npz")
+    assert len(sc.certify("fashion-cnn", str(moved), limit=2, **settings)) == 2
+
+
+def test_a_list_with_one_other_input_is_another_one(tmp_path):
+    rows = [(np.full((1, 28, 28), i / 40, np.float32), 0) for i in range(40)]
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 2, "out": tmp_path}
+    sc.certify("fashion-cnn", rows, **settings)
+    with pytest.raises(InvalidInput, match="differs in data_hash"):
+        sc.certify("fashion-cnn", [*rows[:1], rows[2], *rows[2:]], **settings)

@@ -21,7 +21,7 @@ from smoothcert.datasets import Dataset, load_dataset, select_ids
 from smoothcert.datasets.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
-from smoothcert.noise import Gaussian
+from smoothcert.noise import Gaussian, check_drawn
 from smoothcert.plans import InputSpecific, Plan
 from smoothcert.plans.base import describe
 from smoothcert.progress import Progress, progress_here
@@ -33,7 +33,7 @@ from smoothcert.sampler.runtime import settle_dtype
 
 def certify(
     model: str | Classifier | Callable[[Tensor], Tensor] | None,
-    data: str | Dataset | Sequence[Any],
+    data: str | Path | Dataset | Sequence[Any],
     *,
     noise: Gaussian,
     out: str | Path,
@@ -58,6 +58,7 @@ def certify(
     that `ids`, `skip` and `limit` choose. Without a plan, input-specific sampling with its defaults. Progress goes to
     stderr; `progress=Progress()` is silent.
     """
+    check_drawn(noise)
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights ({weights}) are for a model given by its name: load them into the module before")
     classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
@@ -83,7 +84,7 @@ def certify(
         folder = Path(out)
         progress = progress or progress_here()
         with _exclusive(folder), Journal(folder, write=True) as journal:
-            identity = _identity(job, chosen) | ({"data": data} if isinstance(data, str) else {})
+            identity = _identity(job, chosen) | ({"data": str(data)} if isinstance(data, (str, Path)) else {})
             done = journal.ids()
             recorded = journal.read_manifest() if done else {}  # a run that never certified anything binds nobody
             if recorded:
@@ -105,14 +106,14 @@ def certify(
 
 def load(
     model: str | Classifier | Callable[[Tensor], Tensor] | None,
-    data: str | Dataset | Sequence[Any],
+    data: str | Path | Dataset | Sequence[Any],
     *,
     weights: str | Path | None,
     classes: int | None,
     noise: Gaussian,
 ) -> tuple[Classifier, Dataset]:
     """Model and data as `certify` takes them, loaded or wrapped."""
-    dataset = load_dataset(data) if isinstance(data, str) else as_dataset(data)
+    dataset = load_dataset(str(data)) if isinstance(data, (str, Path)) else as_dataset(data)
     if model is None or isinstance(model, str):
         model = load_classifier(model, weights=weights, classes=classes, sigma=noise.sigma)
     return as_classifier(model, classes=classes, example=dataset[0][0]), dataset

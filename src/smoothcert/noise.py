@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from smoothcert import _check
+from smoothcert.errors import InvalidInput
 
 
 class Noise(ABC):
@@ -53,3 +54,9 @@ class Gaussian(Noise):
 
     def probability(self, radius: ArrayLike) -> Any:
         return ndtr(np.asarray(radius, float) / self.sigma)[()]
+
+
+def check_drawn(noise: object) -> None:
+    """Refuse a noise that the sampler cannot draw: it would draw Gaussian noise all the same."""
+    if not isinstance(noise, Gaussian):
+        raise InvalidInput(f"sampling knows Gaussian noise only: give noise=Gaussian(sigma), got {noise!r}")

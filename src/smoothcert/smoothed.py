@@ -16,7 +16,7 @@ from smoothcert.certificate import Certificate
 from smoothcert.datasets.inputs import as_input, warn_outside
 from smoothcert.engine import assemble
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Gaussian
+from smoothcert.noise import Gaussian, check_drawn
 from smoothcert.plans import InputSpecific, Look, Plan
 from smoothcert.plans.fixed import Fixed
 from smoothcert.sampler.packing import MOST_IDS
@@ -62,8 +62,7 @@ class Smoothed:
     ) -> None:
         if not callable(model):
             raise InvalidInput(f"model must be a module or function, got {type(model).__name__}")
-        if not isinstance(noise, Gaussian):
-            raise InvalidInput(f"sampling knows Gaussian noise only: give noise=Gaussian(sigma), got {noise!r}")
+        check_drawn(noise)
         self.model = model
         self.noise = noise
         self.classes = _check.whole("classes", classes, least=2)
