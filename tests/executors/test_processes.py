@@ -27,10 +27,10 @@ def test_two_processes_write_the_rows_of_one_and_are_gone_afterwards(job, expect
 
 
 def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected):
-    moment = random.randrange(11, INPUTS // 2)  # nobody is past input 10 before both workers are
+    moment = random.randrange(1, INPUTS // 2)
     progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
     assert rows(job.run(two(), progress=progress, trouble="wait", times=2)) == expected
-    assert "exit code -9" in progress.said
+    assert moment < 11 or "exit code -9" in progress.said  # before, it may only be about to start
     assert progress.status.opened == INPUTS
     assert progress.status.committed == progress.status.counted == INPUTS * 1100
 

@@ -60,10 +60,10 @@ def test_two_nodes_write_the_rows_of_one_process(job, expected, cluster, node):
 
 
 def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected, cluster, node):
-    moment = random.randrange(11, INPUTS // 2)  # nobody is past input 10 before both workers are
+    moment = random.randrange(1, INPUTS // 2)
     progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
     assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=2)) == expected
-    assert "lost the worker on" in progress.said
+    assert moment < 11 or "lost the worker on" in progress.said  # before, it may only be about to start
 
 
 def test_a_lost_node_costs_nothing_but_time(job, expected, cluster, node):
