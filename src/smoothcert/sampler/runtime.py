@@ -187,7 +187,7 @@ def keep_freed_memory(device: torch.device) -> None:
     """On a CPU, have the C library keep what one batch frees for the next one.
 
     By default glibc hands large blocks back to the system, and gets them anew, page by page, for every layer of every
-    batch: 40% of a small network's time.
+    batch: half of a small network's time.
     """
     if device.type == "cpu":
         with suppress(OSError, AttributeError, TypeError):  # another C library
