@@ -2,6 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from smoothcert import Fixed, Gaussian
+from smoothcert.engine import build_engine
 from smoothcert.errors import InvalidInput
 from smoothcert.sampler.runtime import Runtime, Voting, prepare, settle_dtype
 
@@ -23,6 +25,35 @@ def test_the_callers_module_stays_as_it_is():
     classify, _ = prepare(network, 3, (4,), Runtime.resolve("cpu", dtype="bfloat16", batch=8))
     assert network.weight.dtype == torch.float32
     assert classify(torch.zeros((8, 4), dtype=torch.bfloat16)).shape == (8,)
+
+
+def test_a_classifier_is_compiled_once(monkeypatch):
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend="eager", **rest))
+    runtime = Runtime.resolve("cpu", "float32", "default", 8)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        engine, _ = build_engine(
+            nn.Linear(4, 3),
+            classes=3,
+            shape=(4,),
+            noise=Gaussian(0.5),
+            plan=Fixed(100, pilot=10),
+            runtime=runtime,
+            seed=0,
+        )
+        assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
+
+
+def test_a_failing_compilation_is_one_warning(monkeypatch):
+    def fails(x):
+        raise RuntimeError("no compiler\nand a page of advice")
+
+    monkeypatch.setattr(torch, "compile", lambda *args, **options: fails)
+    with pytest.warns(UserWarning, match=r"runs uncompiled: no compiler$") as warned:
+        classify, runtime = prepare(nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", "float32", "default", 8))
+    assert len(warned) == 1
+    assert runtime.compile == "none"
+    assert classify(torch.zeros(8, 4)).shape == (8,)
 
 
 def test_auto_chooses_a_batch_that_fits():

@@ -177,6 +177,7 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
     return placed
 
 
+@torch.inference_mode(False)  # as the sampler's batch is: for tensors of another kind it would be compiled anew
 def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
     """An all-zero batch as the classifier will see it."""
     x = torch.zeros((rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype)
