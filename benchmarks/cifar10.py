@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--results", required=True, type=Path)
     parser.add_argument("--compile", default="max")
+    parser.add_argument("--batch", default="auto")
     parser.add_argument("--skip", type=int, default=20)
     parser.add_argument("--limit", type=int)
     args = parser.parse_args()
@@ -53,6 +54,7 @@ def main() -> None:
         limit=args.limit,
         out=args.out,
         compile=args.compile,
+        batch=args.batch,
     )
     named = {name: replace(alone, name=name) for name, alone in zip(plans, run.split(), strict=True)}
     kept: list[Results] = [named["fixed-10"]]
