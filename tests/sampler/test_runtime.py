@@ -27,21 +27,26 @@ def test_the_callers_module_stays_as_it_is():
     assert classify(torch.zeros((8, 4), dtype=torch.bfloat16)).shape == (8,)
 
 
-def test_a_classifier_is_compiled_once(monkeypatch):
+def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch):
+    given = []
+
+    def backend(graph, inputs):
+        given.append([tuple(x.shape) for x in inputs])
+        return graph.forward
+
     compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend="eager", **rest))
-    runtime = Runtime.resolve("cpu", "float32", "default", 8)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        engine, _ = build_engine(
-            nn.Linear(4, 3),
-            classes=3,
-            shape=(4,),
-            noise=Gaussian(0.5),
-            plan=Fixed(100, pilot=10),
-            runtime=runtime,
-            seed=0,
-        )
-        assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
+    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest))
+    engine, _ = build_engine(
+        nn.Linear(4, 3),
+        classes=3,
+        shape=(4,),
+        noise=Gaussian(0.5),
+        plan=Fixed(100, pilot=10),
+        runtime=Runtime.resolve("cpu", "float32", "default", 8),
+        seed=0,
+    )
+    assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
+    assert given == [[(8, 4)]]
 
 
 def test_a_failing_compilation_is_one_warning(monkeypatch):

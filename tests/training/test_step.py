@@ -100,6 +100,7 @@ def test_a_recorded_step_draws_fresh_noise_each_time():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_a_compiled_and_recorded_step_trains_as_the_plain_one():
     plain, fast = (make_step(Consistency.published(0.5), "cuda", dtype=torch.bfloat16) for _ in range(2))
     compile_blocks(fast.module)

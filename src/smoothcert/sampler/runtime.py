@@ -26,10 +26,7 @@ from smoothcert.errors import InvalidInput
 Compile = Literal["none", "default", "max"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
-    "default": {"freezing": True},
-    "max": {"freezing": True, "max_autotune": True},
-}
+_COMPILE_OPTIONS: dict[str, dict[str, Any]] = {"default": {}, "max": {"max_autotune": True}}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _CHECKED = 8  # rows that the classifier answers before the run
 _SMALLEST_BATCH = 64  # of those that are timed
@@ -140,10 +137,13 @@ def _ready(
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """Compiled, if that is wanted and works, and tried on one batch."""
     if runtime.compile != "none":
+        from torch._inductor import config as inductor  # takes a second
+
         say(f"compiling ({runtime.compile}); what can be kept of it is kept for the next run")
         compiled = _measuring(torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[runtime.compile]), runtime)
         try:
-            compiled(blank(shape, runtime))
+            with inductor.patch(freezing=True):  # has to be known when the classifier is traced, so it is no option
+                compiled(blank(shape, runtime))
             return compiled, runtime
         except Exception as error:
             if isinstance(error, RuntimeError) and _out_of_memory(error):
