@@ -6,7 +6,7 @@ import torch
 from smoothcert import Gaussian, InputSpecific
 from smoothcert.classifiers.architectures import build
 from smoothcert.engine import build_engine
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.sampler.runtime import Runtime, prepare
 
 pytestmark = [
     pytest.mark.gpu,
@@ -72,3 +72,27 @@ def test_a_measured_batch_fits_and_is_kept(inputs):
     )
     assert runtime.batch >= 256
     assert runtime.dtype == "bfloat16"
+
+
+class Waiting(Undecided):
+    """Asks the device for a number on the way, which a recording cannot."""
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits + (0 if float(logits[0, 0]) > 0 else 1)
+
+
+@pytest.mark.parametrize("model", [Undecided, Waiting])
+def test_a_prepared_classifier_votes_as_the_plain_one_does(model):
+    runtime = Runtime.resolve("cuda", dtype="float32", compile="none", batch=64)
+    module = model()
+    classify, _ = prepare(module, 2, SHAPE, runtime)
+    module = module.to("cuda", memory_format=torch.channels_last)
+    with torch.inference_mode():
+        for seed in range(3):
+            x = torch.rand((64, *SHAPE), generator=torch.Generator().manual_seed(seed)).cuda() + seed / 10
+            expected = module(x)
+            clear = (expected[:, 0] - expected[:, 1]).abs() > 1e-2  # not left to rounding
+            votes = classify(x.to(memory_format=torch.channels_last))
+            assert torch.equal(votes[clear], expected.argmax(1)[clear])
+            assert clear.sum() > 32

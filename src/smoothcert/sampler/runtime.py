@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import logging
 import math
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Literal
 
 import torch
@@ -22,6 +24,9 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.errors import InvalidInput
+from smoothcert.recording import record
+
+log = logging.getLogger(__name__)
 
 Compile = Literal["none", "default", "max"]
 
@@ -144,7 +149,7 @@ def _ready(
         try:
             with inductor.patch(freezing=True):  # has to be known when the classifier is traced, so it is no option
                 compiled(blank(shape, runtime))
-            return compiled, runtime
+            return _recorded(compiled, voting, blank(shape, runtime)), runtime
         except Exception as error:
             if isinstance(error, RuntimeError) and _out_of_memory(error):
                 raise
@@ -153,7 +158,7 @@ def _ready(
             runtime = replace(runtime, compile="none")
     plain = _measuring(voting, runtime)
     plain(blank(shape, runtime))
-    return plain, runtime
+    return _recorded(plain, voting, blank(shape, runtime)), runtime
 
 
 def _measuring(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callable[[Tensor], Tensor]:
@@ -166,6 +171,29 @@ def _measuring(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callab
             return classify(x)
 
     return measured
+
+
+def _recorded(classify: Callable[[Tensor], Tensor], voting: Voting, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """`classify`, which is `voting` in some form, for batches like `x`: on CUDA a recording, where that is possible."""
+    if x.device.type != "cuda" or not isinstance(voting.module, nn.Module):  # functions do what they like on the host
+        return classify
+    try:
+        with torch.cuda.device(x.device):
+            replay, votes = record(lambda: classify(x))
+    except RuntimeError as error:
+        if _out_of_memory(error):
+            raise
+        log.info("the classifier cannot be recorded as a CUDA graph: %s", error)
+        return classify
+    taken = Lock()  # `x` and `votes` are the recording's own
+
+    def replayed(batch: Tensor) -> Tensor:
+        with taken:
+            x.copy_(batch)
+            replay()
+            return votes.clone()
+
+    return replayed
 
 
 def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:

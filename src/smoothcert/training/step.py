@@ -1,8 +1,4 @@
-"""One step of training, run plainly or recorded once as a CUDA graph and replayed.
-
-A small network's step is hundreds of kernels that each take less time than their launch. Replaying a recording
-launches them all at once. Both ways run the same function on the same buffers.
-"""
+"""One step of training, run plainly or recorded and replayed: the same function on the same buffers."""
 
 from __future__ import annotations
 
@@ -15,10 +11,9 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from smoothcert.classifiers.architectures import BasicBlock
+from smoothcert.recording import record
 from smoothcert.training.data import HeldData, augment
 from smoothcert.training.methods import Method
-
-_WARM_UP = 3  # steps before recording: compilation, choice of kernels, allocation
 
 log = logging.getLogger(__name__)
 
@@ -98,19 +93,11 @@ class Step:
         """
         kept = [*self.module.state_dict().values(), *momenta(self.optimizer), self.totals]
         before = [tensor.clone() for tensor in kept]
-        # Recording forbids what a first run does (compiling, choosing kernels), so there are some before, on the side.
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(_WARM_UP):
-                self._compute()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
-                self._compute()
-            self._run = graph.replay
+            self._run, _ = record(self._compute)
             return True
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             log.warning("the training step cannot be recorded as a CUDA graph, so it runs more slowly: %s", error)
             return False
