@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle
+from math import ceil
 
 import numpy as np
 import torch
@@ -145,15 +146,18 @@ def _rate(work: Callable[[], object], runtime: Runtime, seconds: float) -> float
     with torch.inference_mode():
         for _ in range(3):
             work()
-        synchronize(runtime.torch_device)
-        start = time.perf_counter()
-        rows = 0
-        while (spent := time.perf_counter() - start) < seconds:
-            for _ in range(4):
-                work()
-            rows += 4 * runtime.batch
-            synchronize(runtime.torch_device)
-        return rows / spent
+        batches = ceil(seconds / _timed(work, 1, runtime.torch_device))
+        return batches * runtime.batch / _timed(work, batches, runtime.torch_device)
+
+
+def _timed(work: Callable[[], object], times: int, device: torch.device) -> float:
+    """Seconds for all of them, without waiting for the device in between."""
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(times):
+        work()
+    synchronize(device)
+    return time.perf_counter() - start
 
 
 def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Gaussian, plan: InputSpecific, budget: int) -> float:
