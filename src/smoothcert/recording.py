@@ -1,4 +1,4 @@
-"""A fixed piece of work on a GPU, recorded once as a CUDA graph and replayed.
+"""Running a fixed piece of work on a GPU: kernels chosen by timing, and the whole recorded as a CUDA graph.
 
 A small network is hundreds of kernels that each take hardly longer than their launch; a replay launches all at once.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 
@@ -17,24 +18,47 @@ T = TypeVar("T")
 _WARM_UP = 3  # runs before recording: compilation, choice of kernels, allocation
 
 
-def record(work: Callable[[], T]) -> tuple[Callable[[], None], T]:
-    """A replay of `work` on the current device, and what it returned when recorded: tensors that a replay writes anew.
+@dataclass(frozen=True)
+class Recording(Generic[T]):
+    """Work that can be replayed."""
 
-    RuntimeError where it cannot be recorded; work that waits for the device, for example.
-    """
-    # Recording forbids what a first run does, so there are some before, on the side.
+    replay: Callable[[], None]
+    result: T
+    """What the work returned: tensors that every replay writes anew."""
+    work: Callable[[], T]
+    """Kept, since a replay reads what the work owns where it lay when recorded: weights, for example."""
+
+
+def record(work: Callable[[], T]) -> Recording[T]:
+    """Record `work` on the current device. RuntimeError where that is impossible: it waits for the device, say."""
     stream, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(stream)
-    with torch.cuda.stream(aside):
-        for _ in range(_WARM_UP):
-            work()
-        with _refusing_to_wait():  # which would spoil a recording under way
-            work()
-    stream.wait_stream(aside)
+    try:
+        with torch.cuda.stream(aside):  # recording forbids what a first run does, so there are some before
+            for _ in range(_WARM_UP):
+                work()
+            with _refusing_to_wait():  # which would spoil a recording under way
+                work()
+    finally:
+        stream.wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream), torch.cuda.graph(graph):  # the former takes us back if the latter fails
+    with (
+        torch.cuda.stream(stream),  # takes us back if recording fails
+        torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"),
+    ):
         result = work()
-    return graph.replay, result
+    return Recording(graph.replay, result, work)
+
+
+@contextmanager
+def kernels_by_timing() -> Iterator[None]:
+    """On CUDA, convolutions are chosen by timing them when they are first met; all else stays as the caller has it."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager

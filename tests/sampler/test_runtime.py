@@ -1,3 +1,8 @@
+import gc
+import weakref
+from contextlib import nullcontext
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 from torch import nn
@@ -5,7 +10,8 @@ from torch import nn
 from smoothcert import Fixed, Gaussian
 from smoothcert.engine import build_engine
 from smoothcert.errors import InvalidInput
-from smoothcert.sampler.runtime import Runtime, Voting, prepare, settle_dtype
+from smoothcert.recording import Recording
+from smoothcert.sampler.runtime import Runtime, Voting, _recorded, prepare, settle_dtype
 
 CPU = Runtime.resolve("cpu", batch=64)
 
@@ -47,6 +53,46 @@ def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch
     )
     assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
     assert given == [[(8, 4)]]
+
+
+def test_any_number_of_classifiers_is_compiled(monkeypatch):
+    compiled = []
+    compile = torch.compile
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest))
+    runtime = Runtime.resolve("cpu", "float32", "default", 8)
+    for _ in range(12):
+        prepare(nn.Linear(4, 3), 3, (4,), runtime)
+    assert len(compiled) == 12
+
+
+@pytest.mark.parametrize("fallback", [False, True], ids=["recorded", "plain"])
+def test_a_recording_keeps_what_it_reads(monkeypatch, fallback):
+    def record(work):
+        return Recording(lambda: None, work() + int(fallback), work)
+
+    monkeypatch.setattr("smoothcert.sampler.runtime.record", record)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: MagicMock())
+    monkeypatch.setattr(torch.cuda, "Event", MagicMock())
+    voting = Voting(Alike(), 3)
+    x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
+    monkeypatch.setattr(torch, "rand_like", lambda x: torch.zeros(8, 4))
+    network = weakref.ref(voting.module)
+    classify = _recorded(voting, voting, x)
+    del voting
+    gc.collect()
+    assert network() is not None
+    assert isinstance(classify, Voting) is fallback  # a recording that answers otherwise is not used
+
+
+class Alike(nn.Module):
+    def forward(self, x):
+        return torch.eye(8)[:, :3]
 
 
 def test_a_failing_compilation_is_one_warning(monkeypatch):

@@ -86,7 +86,7 @@ class Journal:
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
         row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, json.dumps(looks), c.seconds)
-        with self._errors("write to"), self.transaction():
+        with self.transaction():
             self._db.execute(f"INSERT INTO certificates ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._set(entries)
 
@@ -116,7 +116,7 @@ class Journal:
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries, all or none."""
-        with self._errors("write to"), self.transaction():
+        with self.transaction():
             self._set(entries)
 
     def _set(self, entries: dict[str, Any]) -> None:
@@ -139,14 +139,15 @@ class Journal:
         if self._db.in_transaction:
             yield
             return
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite itself takes back what a full disk stopped
-                self._db.execute("ROLLBACK")
-            raise
+        with self._errors("write to"):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite itself takes back what a full disk stopped
+                    self._db.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:

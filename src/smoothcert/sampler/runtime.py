@@ -12,8 +12,8 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.errors import InvalidInput
-from smoothcert.recording import record
+from smoothcert.recording import kernels_by_timing, record
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ Compile = Literal["none", "default", "max"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _COMPILE_OPTIONS: dict[str, dict[str, Any]] = {"default": {}, "max": {"max_autotune": True}}
+_MOST_COMPILED = 256  # classifiers in one process
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _CHECKED = 8  # rows that the classifier answers before the run
 _SMALLEST_BATCH = 64  # of those that are timed
@@ -81,7 +82,7 @@ class Runtime:
     def memory_format(self, shape: tuple[int, ...]) -> torch.memory_format:
         """Channels last for images, where there are several: with one, a network on the CPU is slower for it."""
         several = len(shape) == 3 and shape[0] > 1
-        return torch.channels_last if several and self.device != "mps" else torch.contiguous_format
+        return torch.channels_last if several and self.torch_device.type != "mps" else torch.contiguous_format
 
 
 def settle_dtype(dtype: str, module: Callable[[Tensor], Tensor]) -> str:
@@ -142,18 +143,17 @@ def _ready(
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """Compiled, if that is wanted and works, and tried on one batch."""
     if runtime.compile != "none":
-        from torch._inductor import config as inductor  # takes a second
-
         say(f"compiling ({runtime.compile}); what can be kept of it is kept for the next run")
         compiled = _measuring(torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[runtime.compile]), runtime)
         try:
-            with inductor.patch(freezing=True):  # has to be known when the classifier is traced, so it is no option
+            with _weights_as_constants():
                 compiled(blank(shape, runtime))
             return _recorded(compiled, voting, blank(shape, runtime)), runtime
         except Exception as error:
             if isinstance(error, RuntimeError) and _out_of_memory(error):
                 raise
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            cause = getattr(error, "inner_exception", error)  # what the compiler has wrapped
+            reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
             warnings.warn(f"compilation failed, the classifier runs uncompiled: {reason}", stacklevel=2)
             runtime = replace(runtime, compile="none")
     plain = _measuring(voting, runtime)
@@ -161,13 +161,25 @@ def _ready(
     return _recorded(plain, voting, blank(shape, runtime)), runtime
 
 
+@contextmanager
+def _weights_as_constants() -> Iterator[None]:
+    """For the call that compiles: the tracer has to know, so an option of the compiler is not enough."""
+    from torch._dynamo import config as tracer  # takes a second
+    from torch._inductor import config as compiler
+
+    # Every classifier is one more compilation of the same code; beyond a limit the next would not be compiled, in silence.
+    limits = tracer.patch(recompile_limit=_MOST_COMPILED, fail_on_recompile_limit_hit=True)
+    with compiler.patch(freezing=True), limits:
+        yield
+
+
 def _measuring(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callable[[Tensor], Tensor]:
-    """On CUDA, convolutions are chosen by timing them on the first batch, which every later one is shaped like."""
+    """Kernels are chosen on the first batch, which every later one is shaped like."""
     if runtime.torch_device.type != "cuda":
         return classify
 
     def measured(x: Tensor) -> Tensor:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+        with kernels_by_timing():
             return classify(x)
 
     return measured
@@ -179,20 +191,28 @@ def _recorded(classify: Callable[[Tensor], Tensor], voting: Voting, x: Tensor) -
         return classify
     try:
         with torch.cuda.device(x.device):
-            replay, votes = record(lambda: classify(x))
+            recording = record(lambda: classify(x))
     except RuntimeError as error:
         if _out_of_memory(error):
             raise
         log.info("the classifier cannot be recorded as a CUDA graph: %s", error)
         return classify
-    taken = Lock()  # `x` and `votes` are the recording's own
+    taken, done = Lock(), torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def replayed(batch: Tensor) -> Tensor:
-        with taken:
+        with taken:  # `x` and the result are the recording's own, whoever calls, on whatever stream
+            stream = torch.cuda.current_stream(x.device)
+            stream.wait_event(done)
             x.copy_(batch)
-            replay()
-            return votes.clone()
+            recording.replay()
+            votes = recording.result.clone()
+            done.record(stream)
+            return votes
 
+    tried = torch.rand_like(x)
+    if not torch.equal(replayed(tried), classify(tried)):
+        log.info("the classifier answers otherwise when recorded as a CUDA graph")
+        return classify
     return replayed
 
 
@@ -272,8 +292,9 @@ def _seconds(voting: Voting, x: Tensor, times: int = 2) -> float:
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
-    """Also of the host, for which torch has no error of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Also of the host, for which torch has no error of its own, and within the compiler, which wraps errors."""
+    said = ("can't allocate memory", "out of memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
 def _has_bfloat16(device: str) -> bool:

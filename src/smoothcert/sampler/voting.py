@@ -26,6 +26,7 @@ class Voter:
     vote". One slot more than asked for takes the rows that only fill up a batch.
     """
 
+    @torch.inference_mode(False)  # as `blank` is made: for tensors of another kind `classify` would be compiled anew
     def __init__(
         self,
         classify: Callable[[Tensor], Tensor],
@@ -51,7 +52,8 @@ class Voter:
         self._stages = cycle([_Stage(batch, device) for _ in range(_AHEAD)])
 
     def load(self, slot: int, x: Tensor) -> None:
-        self.inputs[slot].copy_(x)
+        pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
+        self.inputs[slot].copy_(pinned, non_blocking=True)
 
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; a reading if requests end in it."""

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from smoothcert import _check
 from smoothcert.classifiers.architectures import ARCHITECTURES, build
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidInput
+from smoothcert.recording import kernels_by_timing
 from smoothcert.sampler.runtime import Runtime, keep_freed_memory
 from smoothcert.training.checkpoint import Folder
 from smoothcert.training.data import HeldData
@@ -26,6 +27,7 @@ from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step, compile_blocks, momenta, sgd
 
 _ROWS_ON_CUDA = 4_096  # of a validation batch
+_MOST_BLOCKS = 64  # kinds of residual block, in training and in evaluation, that are compiled
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ def train(
 ) -> Trained:
     """Train a bundled architecture for smoothing; the weights and their description go to `out/weights.safetensors`.
 
-    Interrupted, the same call goes on after the last whole epoch, to the same weights. Randomness depends on the
-    recipe's seed and the epoch alone. On CUDA the network runs in bfloat16, compiled, in a recorded step.
+    Interrupted, the same call goes on after the last whole epoch, on a CPU to the same weights. Randomness depends on
+    the recipe's seed and the epoch alone. On CUDA the network runs in bfloat16, compiled, in a recorded step.
     """
     runtime = Runtime.resolve(device, dtype, compile)
     if dtype == "auto" and runtime.torch_device.type != "cuda":  # weights are the same on every CPU
@@ -87,7 +89,7 @@ def train(
     judged = HeldData.hold(validation, runtime.torch_device)
     _check_data(recipe, held, judged)
     classes = max(len(training.class_names or ()), int(held.labels.max()) + 1, 2)
-    with _own_randomness(runtime.torch_device):
+    with _surroundings(runtime):
         _seed(recipe, 0)
         run = _Run(recipe, runtime, held, judged, classes)
         if done:
@@ -194,10 +196,16 @@ def _seed(recipe: Recipe, stream: int) -> None:
 
 
 @contextmanager
-def _own_randomness(device: torch.device) -> Iterator[None]:
-    """The caller's random state is the same afterwards; on CUDA, kernels are chosen by measuring."""
-    cuda = device.type == "cuda"
-    flags = torch.backends.cudnn.flags(enabled=True, benchmark=cuda, allow_tf32=True)
-    chosen = torch.cuda.device(device) if cuda else nullcontext()
-    with chosen, torch.random.fork_rng([torch.cuda.current_device()] if cuda else []), flags:
+def _surroundings(runtime: Runtime) -> Iterator[None]:
+    """The caller's random state and settings are the same afterwards."""
+    device = runtime.torch_device
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+            stack.enter_context(kernels_by_timing())
+        stack.enter_context(torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else []))
+        if runtime.compile != "none":
+            from torch._dynamo import config as tracer  # takes a second
+
+            stack.enter_context(tracer.patch(recompile_limit=_MOST_BLOCKS))
         yield

@@ -94,7 +94,7 @@ class Step:
         kept = [*self.module.state_dict().values(), *momenta(self.optimizer), self.totals]
         before = [tensor.clone() for tensor in kept]
         try:
-            self._run, _ = record(self._compute)
+            self._run = record(self._compute).replay
             return True
         except torch.OutOfMemoryError:
             raise
