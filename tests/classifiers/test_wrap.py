@@ -42,7 +42,43 @@ def test_other_code_is_another_function():
     functions = [lambda x: x[:, :3], lambda x: x[:, :4], lambda x: x.relu(), lambda x: x.tanh()]
     assert len({model_hash(function) for function in functions}) == 4
     assert model_hash(lambda x: x[:, :3]) == model_hash(functions[0])
-    assert model_hash(partial(first_three)) is None
+
+
+def scaled(factor, network, power=1):
+    return lambda x: network(factor * x**power)
+
+
+def through_global(x):
+    return torch.stack([NETWORK(row) for row in x])
+
+
+NETWORK = nn.Linear(4, 3)
+
+
+def test_what_a_function_refers_to_is_part_of_it(monkeypatch):
+    one, other = nn.Linear(4, 3), nn.Linear(4, 3)
+    functions = [
+        scaled(0.1, one),
+        scaled(0.9, one),
+        scaled(0.1, other),
+        scaled(0.1, one, power=2),
+        partial(scaled(0.1, one)),
+        partial(scaled(0.1, one), power=2),
+        one.forward,
+        other.forward,
+        lambda x: [row + 1 for row in x],
+        lambda x: [row + 2 for row in x],
+        lambda x, by=1: x + by,
+        lambda x, by=2: x + by,
+    ]
+    hashes = [model_hash(function) for function in functions]
+    assert len(set(hashes)) == len(functions)
+    assert hashes == [model_hash(function) for function in functions]
+    before = model_hash(through_global)
+    monkeypatch.setitem(globals(), "NETWORK", other)
+    assert model_hash(through_global) != before
+    monkeypatch.setitem(globals(), "NETWORK", through_global)  # refers to itself
+    assert model_hash(through_global) != before
 
 
 def test_a_model_that_normalises_in_place_leaves_the_example_alone():

@@ -167,7 +167,7 @@ def _weights_as_constants() -> Iterator[None]:
     from torch._dynamo import config as tracer  # takes a second
     from torch._inductor import config as compiler
 
-    # Every classifier is one more compilation of the same code; beyond a limit the next would not be compiled, in silence.
+    # Every classifier is one more compilation of the same code; beyond a limit they would silently not be compiled.
     limits = tracer.patch(recompile_limit=_MOST_COMPILED, fail_on_recompile_limit_hit=True)
     with compiler.patch(freezing=True), limits:
         yield
@@ -210,6 +210,7 @@ def _recorded(classify: Callable[[Tensor], Tensor], voting: Voting, x: Tensor) -
             return votes
 
     tried = torch.rand_like(x)
+    recording.result.fill_(-1)  # if a replay wrote nothing, it shows
     if not torch.equal(replayed(tried), classify(tried)):
         log.info("the classifier answers otherwise when recorded as a CUDA graph")
         return classify
