@@ -32,6 +32,17 @@ def test_certificates_come_back_as_they_were_sorted_by_id(tmp_path):
         assert list(journal.certificates(plan=PLAN, noise=NOISE)) == [written[1], written[0], written[2]]
 
 
+def test_a_transaction_that_cannot_begin_or_end_is_one_sentence(tmp_path):
+    with Journal(tmp_path, write=True) as journal:
+        journal._db.execute("PRAGMA busy_timeout = 0")
+        other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SmoothcertError, match=r"cannot write to .* locked; what was"), journal.transaction():
+            pytest.fail("somebody else writes")
+        other.close()
+        journal.add(certificate(5), {})
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 def test_a_colleague_without_write_access_can_read(tmp_path):
     with Journal(tmp_path, write=True) as journal:
