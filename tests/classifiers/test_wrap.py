@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from smoothcert.classifiers import Classifier
-from smoothcert.classifiers.base import model_hash, state_hash
+from smoothcert.classifiers.identity import model_hash, state_hash
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.errors import InvalidInput
 
@@ -48,6 +48,31 @@ def scaled(factor, network, power=1):
     return lambda x: network(factor * x**power)
 
 
+class Shifted(nn.Module):
+    def __init__(self, by=0.1):
+        super().__init__()
+        self.by = by
+        self.network = nn.Identity()
+
+    def forward(self, x):
+        return self.network(x) + self.by
+
+
+class Turned(Shifted):
+    def forward(self, x):
+        return self.network(-x) + self.by
+
+
+Turned.__qualname__ = Turned.__name__ = "Shifted"
+
+
+def test_code_and_numbers_of_a_module_are_part_of_it():
+    models = [Shifted(), Shifted(0.2), Turned(), nn.Sequential(Shifted(0.3))]
+    hashes = [model_hash(model) for model in models]
+    assert len(set(hashes)) == len(models)
+    assert hashes[0] == model_hash(Shifted().eval())
+
+
 def through_global(x):
     return torch.stack([NETWORK(row) for row in x])
 
@@ -77,7 +102,7 @@ def test_what_a_function_refers_to_is_part_of_it(monkeypatch):
     before = model_hash(through_global)
     monkeypatch.setitem(globals(), "NETWORK", other)
     assert model_hash(through_global) != before
-    monkeypatch.setitem(globals(), "NETWORK", through_global)  # refers to itself
+    monkeypatch.setitem(globals(), "NETWORK", through_global)  # refers to itself, as local functions can
     assert model_hash(through_global) != before
 
 

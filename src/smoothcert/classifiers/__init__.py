@@ -5,7 +5,8 @@
 like theirs and name its prefix in `load.py`.
 """
 
-from smoothcert.classifiers.base import Classifier, state_hash
+from smoothcert.classifiers.base import Classifier
+from smoothcert.classifiers.identity import state_hash
 from smoothcert.classifiers.load import load_classifier
 
 __all__ = ["Classifier", "load_classifier", "state_hash"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from smoothcert.classifiers.architectures import ARCHITECTURES, build, canonical_name
-from smoothcert.classifiers.base import Classifier, Weights, fresh_weights, state_hash
+from smoothcert.classifiers.base import Classifier, Weights, fresh_weights
 from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
+from smoothcert.classifiers.identity import state_hash
 from smoothcert.errors import InvalidInput
 
 ASSETS = Path(__file__).parents[1] / "assets"

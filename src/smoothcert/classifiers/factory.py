@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from smoothcert.classifiers.base import Classifier, Weights, checked_classes, fresh_weights, model_hash
+from smoothcert.classifiers.base import Classifier, Weights, checked_classes, fresh_weights
 from smoothcert.classifiers.checkpoint import Checkpoint
+from smoothcert.classifiers.identity import model_hash
 from smoothcert.errors import InvalidInput
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from smoothcert.classifiers.architectures import Normalize, Normalized
-from smoothcert.classifiers.base import Classifier, Weights, fresh_weights, not_loaded, published_classes, state_hash
+from smoothcert.classifiers.base import Classifier, Weights, fresh_weights, not_loaded, published_classes
 from smoothcert.classifiers.checkpoint import Checkpoint
+from smoothcert.classifiers.identity import state_hash
 from smoothcert.errors import InvalidInput, MissingExtra
 
 

@@ -9,10 +9,10 @@ from smoothcert.classifiers.base import (
     fresh_weights,
     not_loaded,
     published_classes,
-    state_hash,
     unknown_name,
 )
 from smoothcert.classifiers.checkpoint import Checkpoint
+from smoothcert.classifiers.identity import state_hash
 from smoothcert.errors import MissingExtra
 
 

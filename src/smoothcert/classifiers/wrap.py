@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.classifiers.base import Classifier, checked_classes, model_hash
+from smoothcert.classifiers.base import Classifier, checked_classes
 from smoothcert.classifiers.check import answer
+from smoothcert.classifiers.identity import model_hash
 from smoothcert.errors import InvalidInput
 
 
