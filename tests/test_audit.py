@@ -113,9 +113,19 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
 def test_a_certificate_nobody_asked_for_is_found_and_does_not_stand_in_for_another(run):
     last = int(run.id[-1])
     tamper(run, last, id=last + 1000)
-    (finding,) = check(run).findings
-    assert (finding.id, finding.reason) == (last + 1000, "the run was not asked to certify it")
+    gone, strange = check(run).findings
+    assert (strange.id, strange.reason) == (last + 1000, "the run was not asked to certify it")
+    assert (gone.id, gone.reason) == (last, "its certificate is gone from a finished run")
     assert not open_run(run.path).complete
+
+
+def test_a_run_that_is_not_complete_is_checked_as_far_as_it_is(run):
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("DELETE FROM certificates WHERE id = ?", (int(run.id[-1]),))
+        db.execute("DELETE FROM manifest WHERE key = 'finished'")
+    db.close()
+    found = check(run)
+    assert (found.checked, found.asked, found.findings) == (11, 12, ())
 
 
 def test_nothing_to_check_is_not_all_well(run):

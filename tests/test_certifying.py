@@ -191,6 +191,12 @@ def test_an_error_of_the_users_data_is_not_blamed_on_the_folder(tmp_path):
         certify(tmp_path, data=Unreadable(DATA), ids=[0, 1, 30])
 
 
+def test_images_of_another_size_than_the_models_are_told(tmp_path):
+    model = Classifier(lambda x: above_half(x.flatten(1)), 2, "mine", input_shape=(1, 8, 8))
+    with pytest.warns(UserWarning, match=r"mine was made for inputs of shape \(1, 8, 8\), .* have shape \(1, 2, 3\)"):
+        certify(tmp_path, model, [(x.reshape(1, 2, 3), label) for x, label in DATA[:3]])
+
+
 def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, monkeypatch):
     whole = certify(tmp_path / "whole", data=DATA * 2)
     opened = Journal.__init__

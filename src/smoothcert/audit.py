@@ -36,6 +36,8 @@ class Finding:
 @dataclass(frozen=True)
 class Audit:
     checked: int
+    asked: int
+    """Inputs that the run was to certify: more than `checked` while it is not complete."""
     redrawn: int
     findings: tuple[Finding, ...]
 
@@ -67,12 +69,14 @@ def audit(
         raise InvalidInput(f"{folder} holds no certificates yet: there is nothing to check")
     asked = set(expand_ids(manifest["ids"]))
     findings += [Finding(id, "the run was not asked to certify it") for id in ids if id not in asked]
+    if "finished" in manifest:
+        findings += [Finding(id, "its certificate is gone from a finished run") for id in asked.difference(ids)]
     readable = [c for c in readable if c.id in asked]
     findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     if chosen:
         findings += _draw_again(chosen, manifest, model=model, weights=weights, data=data)
-    return Audit(len(ids), len(chosen), tuple(sorted(findings, key=lambda f: f.id)))
+    return Audit(len(ids), len(asked), len(chosen), tuple(sorted(findings, key=lambda f: f.id)))
 
 
 def fault(certificate: Certificate) -> str | None:

@@ -22,7 +22,7 @@ from smoothcert.datasets.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noise import Gaussian, check_drawn
-from smoothcert.plans import InputSpecific, Plan
+from smoothcert.plans import InputSpecific, PilotPlan, Plan
 from smoothcert.plans.base import describe
 from smoothcert.progress import Progress, progress_here
 from smoothcert.runs.journal import Journal
@@ -78,8 +78,14 @@ def certify(
                 f"{noise.sigma:g}; radii are true, but often small",
                 stacklevel=2,
             )
+        if isinstance(job.plan, PilotPlan) and job.plan.pilot_use == "reuse":
+            warnings.warn(
+                f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
+                f"({job.plan.alpha:g}) says; `smoothcert coverage --pilot-use reuse` computes how often",
+                stacklevel=2,
+            )
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
-        _check_channels(classifier, dataset)
+        _check_shape(classifier, dataset)
         _check_labels(classifier, dataset, chosen)
         folder = Path(out)
         progress = progress or progress_here()
@@ -167,12 +173,20 @@ def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
     }
 
 
-def _check_channels(classifier: Classifier, dataset: Dataset) -> None:
-    """A grey image would pass through the normalisation of a model for colours, with the same noise in all of them."""
+def _check_shape(classifier: Classifier, dataset: Dataset) -> None:
+    """A grey image would pass through the normalisation of a model for colours, with the same noise in all of them.
+
+    Images of another size are only worth a warning: most networks take them.
+    """
     expected, given = classifier.input_shape, tuple(dataset[0][0].shape)
     if expected is not None and (len(expected), expected[0]) != (len(given), given[0]):
         raise InvalidInput(
             f"{classifier.name} takes inputs of shape {expected}, but those of {dataset.name} have shape {given}"
+        )
+    if expected not in (None, given):
+        warnings.warn(
+            f"{classifier.name} was made for inputs of shape {expected}, those of {dataset.name} have shape {given}",
+            stacklevel=3,
         )
 
 

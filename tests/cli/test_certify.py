@@ -58,9 +58,12 @@ def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
     assert all(float(line.split()[3]) <= radius for line, radius in zip(exported[1:], run.radius, strict=True))
 
 
+@pytest.mark.filterwarnings("default:the pilot is counted again")
 def test_options_reach_the_plan(smoothcert, job):
     options = "--method fixed --pilot 50 --pilot-use reuse --alpha 0.01 --seed 3 --ids 2,4-6 --limit 3 --dtype bfloat16"
-    assert smoothcert(f"{job} {options}").code == 0
+    told = smoothcert(f"{job} {options}")
+    assert told.code == 0
+    assert "the pilot is counted again, as published" in told.err
     run = open_run("run")
     assert run.id.tolist() == [2, 4, 5]
     assert run.samples.tolist() == [1000] * 3

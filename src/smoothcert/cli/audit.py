@@ -31,6 +31,7 @@ def command(
         for finding in found.findings:
             print(f"input {finding.id}: {finding.reason}")
         verdict = f"{len(found.findings)} do NOT hold" if found.findings else "all hold"
-        print(f"{run}: {found.checked} certificates checked, {found.redrawn} drawn again: {verdict}")
+        checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
+        print(f"{run}: {checked} certificates checked, {found.redrawn} drawn again: {verdict}")
     if found.findings:
         raise typer.Exit(1)
