@@ -67,6 +67,17 @@ def test_the_best_is_marked_only_among_runs_with_the_same_noise(iss_run, fixed_r
     assert "**" not in alone
 
 
+def test_other_inputs_are_no_rivals(iss_run, fixed_run, altered):
+    fewer = altered(fixed_run, **{name: column[:-1] for name, column in fixed_run.columns.items()})
+    assert not any(cell.best for row in compare([iss_run, fewer]).cells for cell in row)
+
+
+def test_the_noise_is_told_where_it_differs(iss_run, fixed_run, altered):
+    assert "noise" not in compare([iss_run, fixed_run]).titles
+    table = compare([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
+    assert [row[table.titles.index("noise")].text for row in table.cells] == [str(iss_run.noise), "Gaussian(sigma=2.0)"]
+
+
 def test_latex_compiles_for_hostile_names(iss_run, altered):
     latex = compare([altered(iss_run, name=r"a_b & 50% \input{x}")], radii=[0.0]).render("latex")
     assert r"a\_b \& 50\% \textbackslash{}input\{x\}" in latex

@@ -27,6 +27,8 @@ class Row:
     name: str
     method: str
     noise: Noise | None
+    labels: dict[int, int]
+    """By id: who certifies other inputs is no rival."""
     inputs: int
     asked: int
     """Inputs that the run was to certify: more than `inputs` while it is not complete."""
@@ -71,7 +73,7 @@ class Table:
         return {"runs": [row.plain() for row in self.rows]}
 
     def render(self, format: str = "terminal") -> str:
-        """The table as text; the best values among runs with the same noise are marked."""
+        """The table as text; the best values among runs on the same inputs with the same noise are marked."""
         _check.one_of("format", format, FORMATS)
         if format == "json":
             return json.dumps(self.plain(), indent=2, allow_nan=False)
@@ -91,14 +93,16 @@ class Table:
 
     @property
     def _columns(self) -> list[_Column]:
-        return [*_COLUMNS, *(_accuracy_column(radius) for radius in self.radii)]
+        run, how, *rest = _COLUMNS
+        noise = [_NOISE] if len({row.noise for row in self.rows}) > 1 else []
+        return [run, how, *noise, *rest, *(_accuracy_column(radius) for radius in self.radii)]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Ties as printed are all best; a value without a rival, or 0, is none.
 
         Nor is 0 a rival where less is better: it stands for the reference itself.
         """
-        values = [(r, column.value(r)) for r in self.rows if r.noise == row.noise]
+        values = [(r, column.value(r)) for r in self.rows if (r.noise, r.labels) == (row.noise, row.labels)]
         rivals = [r for r, value in values if value or (value is not None and column.best is max)]
         if column.best is None or len(rivals) < 2 or not column.value(row):
             return False
@@ -137,6 +141,7 @@ def compare(
             name=r.name,
             method=method(r.plan),
             noise=r.noise,
+            labels=dict(zip(r.id.tolist(), r.label.tolist(), strict=True)),
             inputs=len(r),
             asked=len(expand_ids(r.manifest["ids"])) if "ids" in r.manifest else len(r),
             average_samples=r.average_samples,
@@ -225,9 +230,9 @@ _COLUMNS = (
     _Column("ACR", lambda row: row.acr, metrics.round_down, max),
     _Column("abstained", lambda row: row.abstained, lambda v: f"{v:.1%}"),
 )
+_NOISE = _Column("noise", lambda row: row.noise, str)
 
-
-_MARKED = "* best among runs with the same noise, and among logs, which do not tell theirs"
+_MARKED = "* best among runs on the same inputs with the same noise, or among logs, which do not tell theirs"
 
 
 def _shown(cell: Cell, format: str) -> str:
