@@ -218,6 +218,8 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
     ("settings", "message"),
     [
         ({"data": []}, "the data is empty"),
+        ({"plan": "fixed"}, "plan must be a plan such as"),
+        ({"plan": sc.InputSpecific}, "plan must be a plan such as"),
         ({"data": 5}, "data must give"),
         ({"data": [(np.array([0.1, np.nan]), 0)]}, "input 0 of list has NaN or infinite values"),
         ({"data": [*DATA, (DATA[0][0], 2)]}, "label 2, but .* only the classes 0 to 1"),

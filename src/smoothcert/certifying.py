@@ -59,6 +59,8 @@ def certify(
     stderr; `progress=Progress()` is silent.
     """
     check_drawn(noise)
+    if not isinstance(plan, Plan | None):
+        raise InvalidInput(f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}")
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights ({weights}) are for a model given by its name: load them into the module before")
     classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)

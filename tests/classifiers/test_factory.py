@@ -25,6 +25,7 @@ def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         "    return Classifier(lambda batch: batch, 2, 'another name')\n"
         "def number(): return 7\n"
         "constant = 7\n"
+        "built = network()\n"
     )
     (tmp_path / "users_broken.py").write_text("import package_that_is_not_there\n")
     monkeypatch.chdir(tmp_path)
@@ -39,6 +40,12 @@ def test_a_module_in_the_current_folder_is_found() -> None:
     assert loaded.name == "users_models:network"
     batch = torch.rand(2, 12)
     assert torch.equal(loaded.module(batch), loaded.module(batch))  # dropout is off
+
+
+def test_a_module_needs_no_factory() -> None:
+    loaded = load_classifier("users_models:built")
+    assert loaded.classes == 3
+    assert not loaded.module.training
 
 
 def test_it_takes_weights(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ from smoothcert.errors import InvalidInput
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
     """Call the factory without arguments; it returns a module or a function from batches to logits or labels.
 
-    The number of classes is the module's own `classes` or `num_classes`, or the width of its last linear layer, unless
-    it is given. The check before a run compares it with what the module answers.
+    A module needs no factory. The number of classes is the module's own `classes` or `num_classes`, or the width of its
+    last linear layer, unless it is given. The check before a run compares it with what the module answers.
     """
     factory = _factory(name)
     if needed := _needed(factory):
         raise InvalidInput(f"{name} cannot be called without {', '.join(needed)}: name a function without arguments")
     with fresh_weights():
-        made = factory()
+        made = factory if isinstance(factory, nn.Module) else factory()
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")

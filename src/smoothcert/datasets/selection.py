@@ -24,8 +24,9 @@ def select_ids(
     elif skip is not None:
         raise InvalidInput(f"skip {skip} and ids {ids!r} exclude one another: give one of them")
     else:
-        chosen = list(dict.fromkeys(_parse(ids, count) if isinstance(ids, str) else map(int, ids)))
-        if outside := [i for i in chosen if not 0 <= i < count]:
+        numbers = _parse(ids, count) if isinstance(ids, str) else [_check.whole("each id", id) for id in ids]
+        chosen = list(dict.fromkeys(numbers))
+        if outside := [id for id in chosen if id >= count]:
             raise InvalidInput(f"id {outside[0]} is out of range: the data has the ids 0 to {count - 1}")
     if limit is not None:
         chosen = chosen[: _check.whole("limit", limit, least=1)]
