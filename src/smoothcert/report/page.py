@@ -162,11 +162,11 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _dataset_of(results: Sequence[Results]) -> Dataset | None:
-    """The data set that all runs were made on, if they agree and its name is enough to load it here."""
-    named = {(r.manifest.get("data"), r.manifest.get("data_hash")) for r in results}
-    name, fingerprint = named.pop()
-    if named or name is None:
+    """The data set that all runs (logs do not tell) were made on, if they agree and its name is enough to load it."""
+    named = {(r.manifest["data"], r.manifest.get("data_hash")) for r in results if "data" in r.manifest}
+    if len(named) != 1:
         return None
+    [(name, fingerprint)] = named
     from smoothcert.datasets import load_dataset
 
     try:
