@@ -132,6 +132,11 @@ def test_predict_is_wrong_at_most_alpha_of_the_time():
     assert named > 0  # the test could have failed
 
 
+def test_predict_is_settled_by_the_fewest_votes_that_can():
+    always = smoothed(lambda x: torch.ones(len(x), dtype=torch.long))
+    assert always.predict([0.5], samples=11).prediction == 1
+
+
 def test_predict_without_any_vote_abstains():
     answer = smoothed(lambda x: torch.full((len(x), 2), torch.nan)).predict([0.3], samples=100)
     assert (answer.prediction, answer.confidence, answer.look.missing) == (None, 0, 100)
@@ -156,6 +161,7 @@ def test_predict_without_any_vote_abstains():
         (lambda: smoothed().certify([0.1], plan=sc.Fixed(9)), "9"),
         (lambda: smoothed().predict([0.1], alpha=1), "alpha must be"),
         (lambda: smoothed().predict([0.1], samples=0), "samples must be at least"),
+        (lambda: smoothed().predict([0.1], samples=10), "samples 10 can never settle .* use at least 11"),
         (lambda: smoothed(classes=3, model=lambda x: x[:, :2]).certify([0.1, 0.2]), "3 classes"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from math import ceil, log2
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -81,6 +82,11 @@ class Smoothed:
     ) -> Prediction:
         """The top class if it leads the runner-up beyond chance (error at most alpha), else an abstention."""
         _check.between("alpha", alpha, 0, 1)
+        if _check.whole("samples", samples, least=1) < (least := ceil(1 - log2(alpha))):
+            raise InvalidInput(
+                f"samples {samples} can never settle an answer at alpha {alpha:g}: even unanimous votes could be "
+                f"chance; use at least {least}"
+            )
         [certificate] = self._run(x, _OneLook(samples=samples, alpha=alpha), id)
         look = certificate.looks[0]
         first, second = [*sorted(look.votes.values(), reverse=True), 0, 0][:2]

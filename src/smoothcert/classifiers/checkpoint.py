@@ -119,8 +119,8 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
 def _damaged(path: Path, error: Exception) -> InvalidInput:
     reason = str(error).strip().split("\n")[0].split(". ")[0][:120]
     return InvalidInput(
-        f"{path} ({path.stat().st_size:,} bytes) is no checkpoint, or a damaged one: download it again, or save it with "
-        f"torch.save ({reason})"
+        f"{path} ({path.stat().st_size:,} bytes) is no checkpoint, or a damaged one: download it again, or save it "
+        f"with torch.save ({reason})"
     )
 
 
