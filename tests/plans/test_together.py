@@ -27,6 +27,7 @@ def inputs():
     return [([0.1 * i - 0.5, 0.0], 0) for i in range(20)]
 
 
+@pytest.mark.filterwarnings("ignore:the pilot is counted again")
 def test_every_plan_has_the_votes_it_would_have_had_alone(tmp_path, inputs):
     settings = {"noise": NOISE, "classes": 3, "device": "cpu", "batch": 300}
     shared = certify(three_bands, inputs, plan=Together(PLANS), out=tmp_path / "together", **settings)
