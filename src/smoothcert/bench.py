@@ -202,8 +202,9 @@ def _published_rate(
     device, model, classes = runtime.torch_device, voting.module, voting.classes
     with torch.no_grad():
         start, samples, warm = time.perf_counter(), 0, False
-        for x in cycle(inputs):
-            on_device = x.to(device)
+        following = cycle(inputs)
+        while True:
+            on_device = (x := next(following)).to(device)
             counts = np.zeros(classes, dtype=int)
             for _ in range(10):
                 rows = on_device.repeat((batch, *(1 for _ in x.shape)))
@@ -213,11 +214,10 @@ def _published_rate(
                     counts[label] += 1
                 if not warm:  # the first batch loads kernels
                     start, warm = time.perf_counter(), True
-                else:
-                    samples += batch
-            if (spent := time.perf_counter() - start) > seconds:
-                break
-        return samples / spent
+                    continue
+                samples += batch
+                if (spent := time.perf_counter() - start) > seconds:
+                    return samples / spent
 
 
 @torch.inference_mode()

@@ -66,6 +66,42 @@ class Turned(Shifted):
 Turned.__qualname__ = Turned.__name__ = "Shifted"
 
 
+class Answering:
+    def __init__(self, by):
+        self.by = by
+
+    @torch.no_grad()
+    def __call__(self, x):
+        return x + self.by
+
+
+@torch.inference_mode()
+def up(x):
+    return x + 1
+
+
+@torch.inference_mode()
+def down(x):
+    return x - 1
+
+
+class Recursive(nn.Module):
+    def forward(self, x):
+        return x if self.training else RECURSIVE.train()(x)
+
+
+RECURSIVE = Recursive()
+
+
+def test_what_is_decorated_called_or_refers_to_itself_is_seen():
+    models = [up, down, Answering(1), Answering(2), Answering(1).__call__, RECURSIVE]
+    models += [torch.fx.symbolic_trace(Shifted(by)) for by in (0.1, 0.2)]
+    hashes = [model_hash(model) for model in models]
+    assert len(set(hashes)) == len(models) - 1  # an object is what is called of it
+    assert None not in hashes
+    assert model_hash(torch.relu) is None
+
+
 def test_code_and_numbers_of_a_module_are_part_of_it():
     models = [Shifted(), Shifted(0.2), Turned(), nn.Sequential(Shifted(0.3))]
     hashes = [model_hash(model) for model in models]

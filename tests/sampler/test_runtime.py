@@ -84,7 +84,7 @@ def test_a_recording_keeps_what_it_reads(monkeypatch, fallback):
     monkeypatch.setattr(torch.cuda, "Event", MagicMock())
     voting = Voting(Alike(), 3)
     x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
-    monkeypatch.setattr(torch, "rand_like", lambda x: torch.zeros(8, 4))
+    monkeypatch.setattr("smoothcert.sampler.runtime._noise_like", lambda x: torch.zeros(8, 4))
     network = weakref.ref(voting.module)
     classify = _recorded(voting, voting, x)
     del voting

@@ -41,17 +41,24 @@ def command(
     from smoothcert.bench import bench
     from smoothcert.classifiers import load_classifier
     from smoothcert.datasets import load_dataset
+    from smoothcert.errors import InvalidInput
     from smoothcert.noise import Gaussian
     from smoothcert.sampler.runtime import Runtime, settle_dtype
 
-    classifier = load_classifier(model, weights=weights, classes=classes, sigma=sigma)
+    try:
+        classifier = load_classifier(model, weights=weights, classes=classes, sigma=sigma)
+    except InvalidInput:
+        if model is None or weights is not None:
+            raise
+        classifier = load_classifier(model, weights="none", classes=classes, sigma=sigma)
+        _say(f"no weights of {model} at hand: timing it untrained, which takes the same time")
     found = bench(
         classifier,
         noise=Gaussian(sigma),
         runtime=Runtime.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
         dataset=None if data is None else load_dataset(data),
         seconds=seconds,
-        say=lambda message: print(message, file=sys.stderr, flush=True),
+        say=_say,
     )
     if json:
         speedups = {str(size): found.speedup(size) for size in found.published}
@@ -75,3 +82,7 @@ def command(
             f"{found.first_certificate_seconds:.1f} s later"
         ),
     )
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -140,8 +140,8 @@ class Journal:
             yield
             return
         with self._errors("write to"):
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield
                 self._db.execute("COMMIT")
             except BaseException:

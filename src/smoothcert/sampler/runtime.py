@@ -12,8 +12,8 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Literal
@@ -144,10 +144,9 @@ def _ready(
     """Compiled, if that is wanted and works, and tried on one batch."""
     if runtime.compile != "none":
         say(f"compiling ({runtime.compile}); what can be kept of it is kept for the next run")
-        compiled = _measuring(torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[runtime.compile]), runtime)
+        compiled = _measuring(_compiled(voting, runtime.compile), runtime)
         try:
-            with _weights_as_constants():
-                compiled(blank(shape, runtime))
+            compiled(blank(shape, runtime))
             return _recorded(compiled, voting, blank(shape, runtime)), runtime
         except Exception as error:
             if isinstance(error, RuntimeError) and _out_of_memory(error):
@@ -161,16 +160,21 @@ def _ready(
     return _recorded(plain, voting, blank(shape, runtime)), runtime
 
 
-@contextmanager
-def _weights_as_constants() -> Iterator[None]:
-    """For the call that compiles: the tracer has to know, so an option of the compiler is not enough."""
+def _compiled(voting: Voting, mode: str) -> Callable[[Tensor], Tensor]:
+    """Compiled when first called, with the weights as constants."""
     from torch._dynamo import config as tracer  # takes a second
     from torch._inductor import config as compiler
 
-    # Every classifier is one more compilation of the same code; beyond a limit they would silently not be compiled.
-    limits = tracer.patch(recompile_limit=_MOST_COMPILED, fail_on_recompile_limit_hit=True)
-    with compiler.patch(freezing=True), limits:
-        yield
+    compiled: Callable[[Tensor], Tensor] = torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[mode])
+
+    # The tracer has to know of constants, too, so an option of the compiler is not enough. And every classifier is one
+    # more compilation of the same code; beyond a limit they would silently not be compiled.
+    def call(x: Tensor) -> Tensor:
+        limits = tracer.patch(recompile_limit=_MOST_COMPILED, fail_on_recompile_limit_hit=True)
+        with compiler.patch(freezing=True), limits:
+            return compiled(x)
+
+    return call
 
 
 def _measuring(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callable[[Tensor], Tensor]:
@@ -192,6 +196,7 @@ def _recorded(classify: Callable[[Tensor], Tensor], voting: Voting, x: Tensor) -
     try:
         with torch.cuda.device(x.device):
             recording = record(lambda: classify(x))
+        expected = classify(tried := _noise_like(x))
     except RuntimeError as error:
         if _out_of_memory(error):
             raise
@@ -209,12 +214,17 @@ def _recorded(classify: Callable[[Tensor], Tensor], voting: Voting, x: Tensor) -
             done.record(stream)
             return votes
 
-    tried = torch.rand_like(x)
     recording.result.fill_(-1)  # if a replay wrote nothing, it shows
-    if not torch.equal(replayed(tried), classify(tried)):
+    if not torch.equal(replayed(tried), expected):
         log.info("the classifier answers otherwise when recorded as a CUDA graph")
         return classify
     return replayed
+
+
+@torch.inference_mode(False)  # as `blank`
+def _noise_like(x: Tensor) -> Tensor:
+    """Far enough out to get various answers from most classifiers."""
+    return torch.empty_like(x).normal_(std=4, generator=torch.Generator(x.device).manual_seed(0))
 
 
 def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:

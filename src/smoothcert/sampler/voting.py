@@ -53,7 +53,7 @@ class Voter:
 
     def load(self, slot: int, x: Tensor) -> None:
         pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
-        self.inputs[slot].copy_(pinned, non_blocking=True)
+        self.inputs[slot].copy_(pinned, non_blocking=pinned is not x)
 
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; a reading if requests end in it."""
