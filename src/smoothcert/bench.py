@@ -212,11 +212,12 @@ def _published_rate(
                 predictions = output if output.ndim == 1 else output.argmax(1)
                 for label in predictions.cpu().numpy():
                     counts[label] += 1
-                if not warm:  # the first batch loads kernels
+                spent = time.perf_counter() - start
+                if not warm and spent < seconds:  # the first batch loads kernels, which does not matter in a long one
                     start, warm = time.perf_counter(), True
                     continue
                 samples += batch
-                if (spent := time.perf_counter() - start) > seconds:
+                if spent > seconds:
                     return samples / spent
 
 
