@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import smoothcert as sc
+from smoothcert.audit import audit
 from smoothcert.classifiers import Classifier
 from smoothcert.errors import InvalidInput
 from smoothcert.progress import LiveProgress, Progress
@@ -102,6 +103,24 @@ def test_an_interrupted_run_resumes_to_the_same_certificates(tmp_path):
     resumed = certify(tmp_path / "stopped", batch="auto")  # takes over the batch that the run was begun with
     assert rows(resumed) == rows(whole)
     assert resumed.manifest["forwarded"] >= resumed.samples.sum()
+
+
+def test_a_run_can_be_extended(tmp_path):
+    whole = certify(tmp_path / "whole")
+    assert len(certify(tmp_path / "grown", limit=5)) == 5
+    with pytest.raises(sc.InvalidInput, match="begun with batch 500"):
+        certify(tmp_path / "grown", limit=25, batch=400)
+    assert sc.open_run(tmp_path / "grown").complete
+    with pytest.raises(KeyboardInterrupt):
+        certify(tmp_path / "grown", limit=25, progress=Stop(7))
+    partial = sc.open_run(tmp_path / "grown")
+    assert len(partial) == 12
+    assert not partial.complete
+    assert not audit(tmp_path / "grown", redraw=0).findings
+    assert rows(certify(tmp_path / "grown")) == rows(whole)
+    assert certify(tmp_path / "grown").manifest["finished"]
+    with pytest.raises(sc.InvalidInput, match=r"differs in ids\.last \(there 39, now 4\)"):
+        certify(tmp_path / "grown", limit=5)
 
 
 def test_a_finished_run_is_recognised_and_spends_nothing(tmp_path):

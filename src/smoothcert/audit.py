@@ -69,7 +69,7 @@ def audit(
         raise InvalidInput(f"{folder} holds no certificates yet: there is nothing to check")
     asked = set(expand_ids(manifest["ids"]))
     findings += [Finding(id, "the run was not asked to certify it") for id in ids if id not in asked]
-    if "finished" in manifest:
+    if manifest.get("finished"):
         findings += [Finding(id, "its certificate is gone from a finished run") for id in asked.difference(ids)]
     readable = [c for c in readable if c.id in asked]
     findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]

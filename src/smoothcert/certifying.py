@@ -51,7 +51,7 @@ def certify(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Certify `data` and keep the certificates in the folder `out`; the same call again resumes.
+    """Certify `data` and keep the certificates in the folder `out`; the same call again resumes, also with more inputs.
 
     `model` is a name as on the command line (None if `weights` tell it), a module, or a function from a float batch to
     logits or labels; `data` a name, or anything that gives (input, label) by number. All inputs are certified, or those
@@ -104,7 +104,8 @@ def certify(
             progress.begin(open_run(folder), total=len(chosen))
             try:
                 if todo:
-                    _run(job, todo, journal, recorded, executor, progress)
+                    begun = {"ids": identity["ids"], "finished": None}  # which a run that is extended was already
+                    _run(job, todo, journal, recorded, begun, executor, progress)
             finally:
                 progress.close()
     run = open_run(folder)
@@ -128,7 +129,13 @@ def load(
 
 
 def _run(
-    job: Job, ids: list[int], journal: Journal, recorded: dict[str, Any], executor: Executor, progress: Progress
+    job: Job,
+    ids: list[int],
+    journal: Journal,
+    recorded: dict[str, Any],
+    begun: dict[str, Any],
+    executor: Executor,
+    progress: Progress,
 ) -> None:
     if not job.runtime.batch:  # what was measured once stays: the batch is part of the classifier as run
         job = replace(job, runtime=replace(job.runtime, batch=recorded.get("batch", 0)))
@@ -140,7 +147,7 @@ def _run(
             f"the run was begun with batch {recorded['batch']}, compiled: {recorded['compiled']}, and would go on "
             f"with batch {runtime.batch}, compiled: {runtime.compile}; choose another --out"
         )
-    journal.write_manifest(settled)
+    journal.write_manifest(settled | begun)
     progress.start()
     start = time.perf_counter()
     for finished in executor.certify(ids):

@@ -1,6 +1,8 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from smoothcert.certificate import conclude
@@ -65,6 +67,22 @@ def test_a_run_that_counted_no_votes_is_replayed_and_an_empty_one_is_named(smoot
         journal.add(conclude([Look(100, {3: 10})], plan=plan, noise=noise, id=7, label=3), {})
     assert (empty.code, "holds no certificates yet" in empty.err) == (2, True)
     assert json.loads(smoothcert(f"replay {tmp_path} --sigma 0.5 --json").out)["abstained"] == 1
+
+
+def test_without_labels_nothing_is_said_about_accuracy(smoothcert, iss_run, tmp_path):
+    write_results(replace(iss_run, label=np.full_like(iss_run.label, -1)), tmp_path / "iss.csv", "csv")
+    options = f"replay {tmp_path / 'iss.csv'} --sigma 0.5 --samples 10000 --radii 0"
+    found = json.loads(smoothcert(f"{options} --json").out)
+    assert (found["acr"], found["certified_accuracy"]) == (None, {"0": None})
+    assert found["fixed"]["mad"] > 0
+    assert smoothcert(options).out.count(" -") >= 6
+
+
+@pytest.mark.parametrize("option", ["--decline 0.1", "--kind relative", "--grid paper"])
+def test_fixed_sampling_has_no_decline(smoothcert, option):
+    answer = smoothcert(f"replay {SMALL} --sigma 0.5 --method fixed {option}")
+    assert answer.code == 2
+    assert "for input-specific sampling: leave it out with --method fixed" in answer.err
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])

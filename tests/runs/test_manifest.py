@@ -19,12 +19,12 @@ def test_evenly_spaced_ids_stay_small(first, step, count, backwards):
 
 
 def test_all_differing_fields_are_named_with_both_values():
-    recorded = dict.fromkeys(("model", "ids", "seed"), 1)
+    recorded = {"model": "m", "ids": [1000], "seed": 1}
     check_same(recorded, dict(recorded), "runs/a")
     with pytest.raises(InvalidInput) as caught:
         check_same(recorded, recorded | {"seed": 2, "ids": list(range(1000))}, "runs/a")
     message = str(caught.value)
-    assert message.startswith("runs/a holds another run: it differs in ids (there 1, now [0, 1, 2,")
+    assert message.startswith("runs/a holds another run: it differs in ids (there [1000], now [0, 1, 2,")
     assert "seed (there 1, now 2)" in message
     assert len(message) < 300
 

@@ -35,7 +35,9 @@ _WHERE = "Many devices"
 def command(
     data: Data,
     sigma: Sigma,
-    out: Annotated[Path, typer.Option("--out", help="The run's folder. The same command on it resumes.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="The run's folder. The same command resumes it, also with more inputs.")
+    ],
     model: Model = None,
     weights: Weights = None,
     classes: Classes = None,

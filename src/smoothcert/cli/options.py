@@ -62,7 +62,10 @@ Dtype = Annotated[
 Batch = Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: chosen by measuring.")]
 Compile = Annotated[
     Literal["auto", "none", "default", "max"],
-    typer.Option("--compile", help="Compile the classifier. Default: on CUDA; max tunes for minutes."),
+    typer.Option(
+        "--compile",
+        help="Compile the classifier. Default: on CUDA. max also tunes convolutions, for half a minute or more.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -80,14 +83,19 @@ def build_plan(
 ) -> PilotPlan:
     """The plan that the options describe."""
     from smoothcert import _check
+    from smoothcert.errors import InvalidInput
     from smoothcert.plans import Fixed, InputSpecific
 
     common: dict[str, Any] = {"alpha": alpha, "pilot_use": pilot_use}
+    settings: dict[str, Any] = {"decline": decline, "kind": kind, "grid": grid}
     if pilot is not None:
         common["pilot"] = _check.whole("pilot", pilot, least=1)
     if method == "fixed":
+        for name, value in settings.items():
+            if value != getattr(InputSpecific, name):
+                raise InvalidInput(f"--{name} is for input-specific sampling: leave it out with --method fixed")
         return Fixed(samples, **common)
-    return InputSpecific(samples, decline=decline, kind=kind, grid=grid, **common)
+    return InputSpecific(samples, **settings, **common)
 
 
 def numbers(name: str, text: str) -> list[float]:

@@ -84,15 +84,15 @@ def command(
         print_json(
             {"inputs": result.inputs, "repetitions": repetitions}
             | {"average_samples": result.plan.samples}
-            | _plain(result.plan)
-            | {"fixed": {"samples": result.fixed.samples} | _plain(result.fixed)}
-            | {"ceiling": {"samples": result.ceiling.samples} | _plain(result.ceiling)}
+            | _plain(result.plan, results.labelled)
+            | {"fixed": {"samples": result.fixed.samples} | _plain(result.fixed, results.labelled)}
+            | {"ceiling": {"samples": result.ceiling.samples} | _plain(result.ceiling, results.labelled)}
         )
         return
     outcomes = [result.ceiling, result.plan, result.fixed]
     figures = ["average samples", "saved", "ACR", "MAD", "abstained"]
     figures += [f"certified at {r:g}" for r in result.plan.certified_accuracy]
-    shown = [_shown(outcome, result.ceiling.samples) for outcome in outcomes]
+    shown = [_shown(outcome, result.ceiling.samples, results.labelled) for outcome in outcomes]
     print_table(
         f"{log.name}: {result.inputs} inputs, {repetitions} repetitions\n{plan}",
         ["", "ceiling", plan.name, "fixed, same cost"],
@@ -100,21 +100,23 @@ def command(
     )
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
+def _plain(outcome: Outcome, labelled: bool) -> dict[str, Any]:
     return {
-        "acr": outcome.acr,
+        "acr": outcome.acr if labelled else None,
         "mad": outcome.mad,
         "abstained": outcome.abstained,
-        "certified_accuracy": {f"{r:g}": share for r, share in outcome.certified_accuracy.items()},
+        "certified_accuracy": {
+            f"{r:g}": share if labelled else None for r, share in outcome.certified_accuracy.items()
+        },
     }
 
 
-def _shown(outcome: Outcome, ceiling: float) -> list[str]:
+def _shown(outcome: Outcome, ceiling: float, labelled: bool) -> list[str]:
     return [
         f"{outcome.samples:,.0f}",
         f"{1 - outcome.samples / ceiling:.1%}",
-        f"{outcome.acr:.3f}",
+        f"{outcome.acr:.3f}" if labelled else "-",
         f"{outcome.mad:.3f}",
         f"{outcome.abstained:.1%}",
-        *(f"{share:.1%}" for share in outcome.certified_accuracy.values()),
+        *(f"{share:.1%}" if labelled else "-" for share in outcome.certified_accuracy.values()),
     ]

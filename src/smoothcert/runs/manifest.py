@@ -23,9 +23,12 @@ def circumstances() -> dict[str, Any]:
 def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: object) -> None:
     """Refuse to mix two configurations in one folder, naming every field that differs.
 
-    A model or data set of the same content may go by another name: files are moved.
+    A model or data set of the same content may go by another name: files are moved. And more inputs may be wanted than
+    before.
     """
     same = {name for name, hash in _HASHES.items() if wanted.get(hash) and wanted[hash] == recorded.get(hash)}
+    if "ids" in wanted and set(expand_ids(recorded["ids"])) <= set(expand_ids(wanted["ids"])):
+        same.add("ids")
     fields = [field for field in wanted if field not in same]
     if differing := [text for field in fields for text in _differences(field, recorded.get(field), wanted[field])]:
         raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
