@@ -24,16 +24,19 @@ from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.engine import build_engine
+from smoothcert.engine import assemble
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific
 from smoothcert.sampler.packing import Segment
-from smoothcert.sampler.runtime import Runtime, Voting, blank, place, synchronize
+from smoothcert.sampler.runtime import Runtime, Voting, blank, place, prepare, synchronize
 from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import Voter
 
 PUBLISHED_BATCHES = (200, 1000)
+
+_CEILINGS = (100_000, 10_000, 1_000)
+_PATIENCE = 6  # times the time for each thing that one batch may take
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class Bench:
     """The limit."""
     sampler: float
     published: dict[int, float]
-    """By batch size."""
+    """By batch size; without those of which a single batch would take too long."""
+    ceiling: int
+    """Of the plans that the sampler followed: the usual 100,000, less on slow machines."""
     counted_rows: float
     """Share of forwarded rows that were somebody's sample, the rest being padding."""
     disagreement: float
@@ -82,31 +87,29 @@ def bench(
     _check.between("seconds", seconds, 0)
     inputs = _inputs(classifier, dataset)
     shape = tuple(inputs.shape[1:])
-    plan = InputSpecific()
     # Before anything is prepared, since that makes plain loops on a CPU faster, too.
     reference = Voting(place(classifier.module, replace(runtime, dtype="float32"), shape=()), classifier.classes)
     check_classifier(reference.module, classifier.classes, inputs[:8].to(runtime.torch_device))
-    published = {}
+    published: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:
+        if published and batch / min(published.values()) > _PATIENCE * seconds:
+            say(f"leaving out the published loop at batch {batch}, too slow here for the time given")
+            continue
         say(f"timing the published loop at batch {batch}")
         published[batch] = _published_rate(reference, inputs, noise.sigma, batch, runtime, seconds)
     if runtime.torch_device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(runtime.torch_device)
     start = time.perf_counter()
-    engine, runtime = build_engine(
-        classifier.module,
-        classes=classifier.classes,
-        shape=shape,
-        noise=noise,
-        plan=plan,
-        runtime=runtime,
-        seed=0,
-        say=say,
+    classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say)
+    prepare_seconds = time.perf_counter() - start
+    plan = InputSpecific(_ceiling(classify, blank(shape, runtime), seconds))
+    start = time.perf_counter()
+    engine = assemble(
+        classify, classes=classifier.classes, shape=shape, noise=noise, plan=plan, runtime=runtime, seed=0
     )
-    prepared = time.perf_counter()
     next(engine.certify([(0, inputs[0], None)]))
-    first = time.perf_counter()
+    first_certificate_seconds = time.perf_counter() - start
     voter = engine.sampler.voter
     say("timing the classifier alone")
     forward = _rate(lambda: voter.classify(voter.noisy), runtime, seconds)
@@ -115,7 +118,8 @@ def bench(
     rate = _sampler_rate(sampler, inputs, noise, plan, round(forward * seconds))
     memory = _peak_memory(runtime.torch_device)
     say("comparing with float32")
-    disagreement = _disagreement(voter, reference, inputs, blank(shape, replace(runtime, dtype="float32")))
+    compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
+    disagreement = _disagreement(voter, reference, compared, blank(shape, replace(runtime, dtype="float32")))
     return Bench(
         device=torch.cuda.get_device_name(runtime.torch_device)
         if runtime.torch_device.type == "cuda"
@@ -126,11 +130,12 @@ def bench(
         forward=forward,
         sampler=rate,
         published=published,
+        ceiling=plan.samples,
         counted_rows=sampler.counted / sampler.forwarded,
         disagreement=disagreement,
         memory=memory,
-        prepare_seconds=prepared - start,
-        first_certificate_seconds=first - prepared,
+        prepare_seconds=prepare_seconds,
+        first_certificate_seconds=first_certificate_seconds,
     )
 
 
@@ -141,6 +146,13 @@ def _inputs(classifier: Classifier, dataset: Dataset | None, count: int = 64) ->
     if classifier.input_shape is None:
         raise InvalidInput(f"{classifier.name} does not tell the shape of its inputs: give --data")
     return torch.rand((count, *classifier.input_shape), generator=torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def _ceiling(classify: Callable[[Tensor], Tensor], batch: Tensor, seconds: float) -> int:
+    """The largest that an input can be certified with in this time."""
+    samples = seconds * len(batch) / _timed(lambda: classify(batch), 1, batch.device)
+    return next((ceiling for ceiling in _CEILINGS if ceiling <= samples), _CEILINGS[-1])
 
 
 def _rate(work: Callable[[], object], runtime: Runtime, seconds: float) -> float:
@@ -223,7 +235,7 @@ def _published_rate(
 
 @torch.inference_mode()
 def _disagreement(voter: Voter, reference: Voting, inputs: Tensor, exact: Tensor) -> float:
-    """Over a batch of every input; `exact` takes the same noisy rows in float32."""
+    """Over a batch of each input; `exact` takes the same noisy rows in float32."""
     batch = len(exact)
     differing = 0
     for id, x in enumerate(inputs):

@@ -29,3 +29,24 @@ def test_timing_needs_no_weights(smoothcert):
     assert refused.code == 2
     assert "cifar-resnet21" in refused.err
     assert "untrained" not in refused.err
+
+
+def test_a_slow_machine_is_given_less_to_do(smoothcert, tmp_path, monkeypatch):
+    (tmp_path / "slow.py").write_text(
+        "import time, torch\n"
+        "def classify(x):\n"
+        "    time.sleep(2e-4 * len(x))\n"
+        "    return torch.zeros(len(x), dtype=torch.long)\n"
+        "def model():\n"
+        "    return classify\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    answer = smoothcert(
+        "bench --model slow:model --classes 2 --data fashion-mnist --sigma 0.25 --device cpu --batch 8 --seconds 0.03"
+        " --json"
+    )
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    assert found["ceiling"] == 1_000
+    assert list(found["published"]) == ["200"]
+    assert "leaving out the published loop at batch 1000" in answer.err
