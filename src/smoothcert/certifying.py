@@ -22,11 +22,11 @@ from smoothcert.datasets.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noise import Gaussian, check_drawn
-from smoothcert.plans import InputSpecific, PilotPlan, Plan
+from smoothcert.plans import InputSpecific, PilotPlan, Plan, Together
 from smoothcert.plans.base import describe
 from smoothcert.progress import Progress, progress_here
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.manifest import check_same, circumstances, compact_ids
+from smoothcert.runs.manifest import check_same, circumstances, compact_ids, expand_ids
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampler.runtime import settle_dtype
 
@@ -80,10 +80,11 @@ def certify(
                 f"{noise.sigma:g}; radii are true, but often small",
                 stacklevel=2,
             )
-        if isinstance(job.plan, PilotPlan) and job.plan.pilot_use == "reuse":
+        first = job.plan.plans[0] if isinstance(job.plan, Together) else job.plan  # whose certificates these are
+        if isinstance(first, PilotPlan) and first.pilot_use == "reuse":
             warnings.warn(
                 f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
-                f"({job.plan.alpha:g}) says; `smoothcert coverage --pilot-use reuse` computes how often",
+                f"({first.alpha:g}) says; `smoothcert coverage --pilot-use reuse` computes how often",
                 stacklevel=2,
             )
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
@@ -93,19 +94,20 @@ def certify(
         progress = progress or progress_here()
         with _exclusive(folder), Journal(folder, write=True) as journal:
             identity = _identity(job, chosen) | ({"data": str(data)} if isinstance(data, (str, Path)) else {})
+            about: dict[str, Any] = {"data": identity["data"], "weights": None if weights is None else str(weights)}
             done = journal.ids()
             recorded = journal.read_manifest() if done else {}  # a run that never certified anything binds nobody
             if recorded:
                 check_same(recorded, identity, folder)
+                asked = set(expand_ids(recorded["ids"])).union(chosen)
+                about["ids"] = recorded["ids"] if len(asked) > len(chosen) else identity["ids"]
             else:
-                about = {"weights": None if weights is None else str(weights), "circumstances": circumstances()}
-                journal.write_manifest(identity | about | {"started": _now(), "forwarded": 0})
+                journal.write_manifest(identity | about | {"circumstances": circumstances(), "started": _now()})
             todo = [id for id in chosen if id not in done]
-            progress.begin(open_run(folder), total=len(chosen))
+            progress.begin(open_run(folder), total=len(done.union(chosen)))
             try:
                 if todo:
-                    begun = {"ids": identity["ids"], "finished": None}  # which a run that is extended was already
-                    _run(job, todo, journal, recorded, begun, executor, progress)
+                    _run(job, todo, journal, recorded, about, executor, progress)
             finally:
                 progress.close()
     run = open_run(folder)
@@ -133,7 +135,7 @@ def _run(
     ids: list[int],
     journal: Journal,
     recorded: dict[str, Any],
-    begun: dict[str, Any],
+    about: dict[str, Any],
     executor: Executor,
     progress: Progress,
 ) -> None:
@@ -147,7 +149,7 @@ def _run(
             f"the run was begun with batch {recorded['batch']}, compiled: {recorded['compiled']}, and would go on "
             f"with batch {runtime.batch}, compiled: {runtime.compile}; choose another --out"
         )
-    journal.write_manifest(settled | begun)
+    journal.write_manifest(settled | about | {"finished": None})
     progress.start()
     start = time.perf_counter()
     for finished in executor.certify(ids):
@@ -160,7 +162,8 @@ def _run(
         start = now
         for certificate in finished:
             progress.update(certificate, status)
-    journal.write_manifest({"finished": _now()})
+    if journal.ids().issuperset(expand_ids(journal.read_manifest()["ids"])):
+        journal.write_manifest({"finished": _now()})
 
 
 def _identity(job: Job, ids: list[int]) -> dict[str, Any]:

@@ -70,16 +70,22 @@ class Engine:
         return finished
 
     def certify(self, inputs: Iterable[Input]) -> Iterator[Certificate]:
-        """All of these inputs, in the order in which they finish."""
+        """All of these inputs, in the order in which they finish; those before one that cannot be read are, too."""
         waiting = iter(inputs)
         exhausted = False
+        unreadable: Exception | None = None
         while self.busy or not exhausted:
             while self.free and not exhausted:
-                if (following := next(waiting, None)) is None:
-                    exhausted = True
-                else:
-                    self.open(*following)
+                try:
+                    if (following := next(waiting, None)) is None:
+                        exhausted = True
+                    else:
+                        self.open(*following)
+                except Exception as error:
+                    exhausted, unreadable = True, error
             yield from self.step()
+        if unreadable:
+            raise unreadable
 
     def _request(self, slot: int, samples: int) -> None:
         self.sampler.request(slot, samples)

@@ -24,11 +24,12 @@ def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: o
     """Refuse to mix two configurations in one folder, naming every field that differs.
 
     A model or data set of the same content may go by another name: files are moved. And more inputs may be wanted than
-    before.
+    before, or fewer.
     """
     same = {name for name, hash in _HASHES.items() if wanted.get(hash) and wanted[hash] == recorded.get(hash)}
-    if "ids" in wanted and set(expand_ids(recorded["ids"])) <= set(expand_ids(wanted["ids"])):
-        same.add("ids")
+    if "ids" in wanted:
+        before, now = set(expand_ids(recorded["ids"])), set(expand_ids(wanted["ids"]))
+        same |= {"ids"} if before <= now or now <= before else set()
     fields = [field for field in wanted if field not in same]
     if differing := [text for field in fields for text in _differences(field, recorded.get(field), wanted[field])]:
         raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
