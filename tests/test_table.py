@@ -8,7 +8,7 @@ from rich.text import Text
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
-from smoothcert.plans import Fixed
+from smoothcert.plans import Fixed, Together
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
 from smoothcert.table import FORMATS, compare
@@ -24,11 +24,33 @@ def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_r
 
 
 def test_mad_of_a_plan_is_against_its_own_ceiling_at_its_own_alpha(iss_run, fixed_run, simulate):
-    larger = simulate("larger", Fixed(40_000))
+    larger = simulate("larger", Fixed(40_000, pilot=100))
     rows = {row.name: row for row in compare([larger, iss_run, fixed_run]).rows}
     assert rows["iss"].mad == iss_run.decline(fixed_run) < iss_run.decline(larger)
     assert rows["fixed"].mad == fixed_run.decline(larger)
     assert compare([iss_run, simulate("bolder", Fixed(10_000, alpha=0.05))]).rows[0].mad is None
+
+
+@pytest.mark.parametrize("other", [{"pilot": 1_000}, {"pilot_use": "reuse"}, {"alpha": 0.05}])
+def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_run, fixed_run, simulate, other):
+    elsewhere = simulate("elsewhere", Fixed(10_000, **other))
+    for order in ([iss_run, fixed_run, elsewhere], [elsewhere, fixed_run, iss_run]):
+        mads = {row.name: row.mad for row in compare(order).rows}
+        assert mads == {"iss": iss_run.decline(fixed_run), "fixed": 0, "elsewhere": 0}
+    [row] = compare([iss_run], reference=elsewhere).rows
+    assert (row.mad, row.ceiling) == (None, None)
+
+
+def test_a_fixed_run_is_its_own_reference_among_those_of_its_size(fixed_run, altered):
+    shorter = altered(fixed_run, radius=fixed_run.radius / 2)
+    for order in ([fixed_run, shorter], [shorter, fixed_run]):
+        assert [row.mad for row in compare(order).rows] == [0, 0]
+
+
+def test_plans_together_are_held_against_the_ceiling_of_the_first(iss_run, fixed_run, simulate):
+    both = simulate("both", Together((iss_run.plan, Fixed(40_000, pilot=100))))
+    [row, _] = compare([both, fixed_run]).rows
+    assert (row.mad, row.ceiling) == (iss_run.decline(fixed_run), 10_000)
 
 
 def test_a_fixed_run_below_the_ceiling_is_no_reference(iss_run, simulate):

@@ -35,6 +35,8 @@ class Row:
     average_samples: float | None
     seconds: float
     mad: float | None
+    ceiling: int | None
+    """Samples of the fixed run that `mad` is against."""
     acr: float | None
     abstained: float
     """Share of inputs without a certificate."""
@@ -127,7 +129,7 @@ def compare(
 ) -> Table:
     """One row per run. MAD is against `reference`; by default against the fixed run at the plan's ceiling.
 
-    Only runs on the same noise are comparable: elsewhere MAD is None.
+    Only runs on the same noise with the same pilot and alpha are comparable: elsewhere MAD is None.
     """
     if not results:
         raise InvalidInput("a table needs at least one run")
@@ -136,25 +138,7 @@ def compare(
     if radii is None:
         radii = metrics.default_radii(max(float(r.radius.max()) for r in results))
     radii = [_check.at_least("each radius", radius, 0) for radius in radii]
-    rows = [
-        Row(
-            name=r.name,
-            method=method(r.plan),
-            noise=r.noise,
-            labels=dict(zip(r.id.tolist(), r.label.tolist(), strict=True)),
-            inputs=len(r),
-            asked=len(expand_ids(r.manifest["ids"])) if "ids" in r.manifest else len(r),
-            average_samples=r.average_samples,
-            seconds=r.total_seconds,
-            mad=_decline(r, [reference] if reference is not None else _ceilings(r, results)),
-            acr=r.acr if r.labelled else None,
-            abstained=float(r.abstained.mean()),
-            certified_accuracy=dict(zip(radii, r.certified_accuracy(radii).tolist(), strict=True))
-            if r.labelled
-            else dict.fromkeys(radii),
-        )
-        for r in results
-    ]
+    rows = [_row(r, [reference] if reference is not None else _ceilings(r, results), radii) for r in results]
     return Table(tuple(rows), tuple(radii))
 
 
@@ -173,23 +157,39 @@ def method(plan: Plan | None) -> str:
     return words
 
 
+def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
+    """MAD is against the first of `references` that `run` may be held against."""
+    against = next((reference for reference in references if run.decline(reference) is not None), None)
+    ceiling = against.certified_by if against is not None else None
+    return Row(
+        name=run.name,
+        method=method(run.plan),
+        noise=run.noise,
+        labels=dict(zip(run.id.tolist(), run.label.tolist(), strict=True)),
+        inputs=len(run),
+        asked=len(expand_ids(run.manifest["ids"])) if "ids" in run.manifest else len(run),
+        average_samples=run.average_samples,
+        seconds=run.total_seconds,
+        mad=run.decline(against) if against is not None else None,
+        ceiling=ceiling.samples if isinstance(ceiling, Fixed) else None,
+        acr=run.acr if run.labelled else None,
+        abstained=float(run.abstained.mean()),
+        certified_accuracy=dict(zip(radii, run.certified_accuracy(radii).tolist(), strict=True))
+        if run.labelled
+        else dict.fromkeys(radii),
+    )
+
+
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
-    """Fixed runs that the radii of `run` may be held against, at its alpha and at least at its ceiling.
+    """Fixed runs at least at the ceiling of `run`, the one that its radii are held against first.
 
-    A plan gives up radius against its own ceiling, so the closest one comes first; a fixed run is its own ceiling, and
-    what it gives up is against the largest.
+    A plan gives up radius against its own ceiling, so that is the closest one; a fixed run is its own ceiling, and
+    what it gives up is against the largest. Among fixed runs of its size that is the run itself.
     """
-    if (plan := run.plan) is None:
+    if (plan := run.certified_by) is None:
         return []
-    fixed = [
-        (r.plan.samples, i) for i, r in enumerate(results) if isinstance(r.plan, Fixed) and r.plan.alpha == plan.alpha
-    ]
-    return [results[i] for n, i in sorted(fixed, reverse=isinstance(plan, Fixed)) if n >= plan.samples]
-
-
-def _decline(run: Results, references: Sequence[Results]) -> float | None:
-    declines = (run.decline(reference) for reference in references)
-    return next((decline for decline in declines if decline is not None), None)
+    fixed = [(p.samples, r is run, i) for i, r in enumerate(results) if isinstance(p := r.certified_by, Fixed)]
+    return [results[i] for n, _, i in sorted(fixed, reverse=isinstance(plan, Fixed)) if n >= plan.samples]
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,16 @@ def test_plans_that_shared_their_draws_make_a_page(simulate):
     assert "together 1,000" in page
 
 
+def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(iss_run, fixed_run, simulate):
+    larger = simulate("larger", Fixed(40_000, pilot=100))
+    lost = f"the largest radius lost to that is {iss_run.decline(fixed_run):.3f}"
+    assert lost in render([iss_run, fixed_run, larger])
+    assert lost in render([iss_run], reference=fixed_run)
+    page = render([iss_run, larger])
+    assert "fewer forward passes than fixed sampling at 10,000." in page
+    assert f'<td class="number">{iss_run.decline(larger):.3f}</td>' in page
+
+
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):
     page = render([iss_run, altered(iss_run, noise=Gaussian(1.0))])
     assert "iss (1)" in page

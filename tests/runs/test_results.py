@@ -5,7 +5,7 @@ from smoothcert import metrics
 from smoothcert.certificate import conclude
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
-from smoothcert.plans import InputSpecific, Look
+from smoothcert.plans import Fixed, InputSpecific, Look, Together
 from smoothcert.runs.results import Results
 
 
@@ -47,6 +47,13 @@ def test_decline_needs_the_same_noise_and_every_input(iss_run: Results, fixed_ru
     assert iss_run.decline(altered(fixed_run, manifest=fixed_run.manifest | {"seed": 1})) is None
     assert iss_run.decline(altered(fixed_run, manifest={})) is None
     assert iss_run.decline(altered(fixed_run, id=fixed_run.id + 1)) is None
+
+
+@pytest.mark.parametrize("other", [{"pilot": 200}, {"pilot_use": "reuse"}, {"alpha": 0.01}])
+def test_decline_needs_the_same_pilot_and_alpha(iss_run: Results, fixed_run: Results, altered, other):
+    assert iss_run.decline(altered(fixed_run, plan=Fixed(10_000, **other))) is None
+    first = Together((Fixed(10_000), Fixed(10_000, **other)))
+    assert iss_run.decline(altered(fixed_run, plan=first)) == iss_run.decline(fixed_run)
 
 
 @pytest.mark.parametrize(

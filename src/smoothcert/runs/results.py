@@ -15,7 +15,7 @@ from smoothcert.certificate import Certificate
 from smoothcert.errors import InvalidInput
 from smoothcert.logs import Log, printed_slack
 from smoothcert.noise import Noise
-from smoothcert.plans.base import PilotPlan, Plan
+from smoothcert.plans import PilotPlan, Plan, Together
 
 NONE = -1
 """Stands for "abstained" among predictions and for "unknown" among labels."""
@@ -127,6 +127,14 @@ class Results:
         return f"<{type(self).__name__} {self.name!r}: {about}>"
 
     @property
+    def certified_by(self) -> Plan | None:
+        """The plan behind the certificates: `plan`, or the first one of plans `Together`."""
+        plan = self.plan
+        while isinstance(plan, Together):
+            plan = plan.plans[0]
+        return plan
+
+    @property
     def columns(self) -> dict[str, NDArray[Any]]:
         return {name: getattr(self, name) for name in COLUMNS}
 
@@ -192,8 +200,12 @@ class Results:
         return bool(self.noise) and self.noise == other.noise and _drawn_on(self) == _drawn_on(other) is not None
 
     def decline(self, reference: Results) -> float | None:
-        """MAD against `reference`; None unless it rests on the same noise and holds every input of this one."""
-        if not self.shares_noise_with(reference) or not np.all(np.isin(self.id, reference.id)):
+        """MAD against `reference`; None unless it rests on the same noise and holds every input of this one.
+
+        Pilot, its use and alpha must be the same, too: only then do both bounds count from the same sample on.
+        """
+        alike = self.shares_noise_with(reference) and _counted_from(self) == _counted_from(reference) is not None
+        if not alike or not np.all(np.isin(self.id, reference.id)):
             return None
         return metrics.largest_decline(self.radius, reference.radius[np.searchsorted(reference.id, self.id)])
 
@@ -203,6 +215,11 @@ def _drawn_on(results: Results) -> tuple[Any, ...] | None:
         return None
     keys = ("model", "weights_hash", "data_hash", "seed", "device", "dtype")
     return tuple(results.manifest.get(key) for key in keys)
+
+
+def _counted_from(results: Results) -> tuple[Any, ...] | None:
+    plan = results.certified_by
+    return (plan.pilot, plan.pilot_use, plan.alpha) if isinstance(plan, PilotPlan) else None
 
 
 def _lengths(columns: Mapping[str, NDArray[Any]]) -> str:
