@@ -8,10 +8,10 @@ from rich.text import Text
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
-from smoothcert.plans import Fixed, Together
+from smoothcert.plans import Fixed, InputSpecific, Together
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
-from smoothcert.table import FORMATS, compare
+from smoothcert.table import FORMATS, compare, method
 
 
 def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_run, simulate):
@@ -98,6 +98,26 @@ def test_the_noise_is_told_where_it_differs(iss_run, fixed_run, altered):
     assert "noise" not in compare([iss_run, fixed_run]).titles
     table = compare([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
     assert [row[table.titles.index("noise")].text for row in table.cells] == [str(iss_run.noise), "Gaussian(sigma=2.0)"]
+
+
+def test_another_alpha_is_told_and_is_no_rival(iss_run, fixed_run, simulate):
+    assert "alpha" not in compare([iss_run, fixed_run]).titles
+    table = compare([fixed_run, simulate("bolder", Fixed(10_000, alpha=0.1))])
+    assert [row[table.titles.index("alpha")].text for row in table.cells] == ["0.001", "0.1"]
+    assert not any(cell.best for row in table.cells for cell in row)
+
+
+def test_a_log_does_not_tell_its_alpha(iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "log.tsv", "cohen")
+    assert "alpha" not in compare([iss_run, read_results(tmp_path / "log.tsv")]).titles
+
+
+def test_every_plan_that_counts_its_pilot_again_says_so():
+    reused = Fixed(1_000, pilot_use="reuse")
+    assert method(reused) == "fixed 1,000, pilot reused"
+    assert method(InputSpecific(1_000, pilot_use="reuse")).endswith("decline 0.05, pilot reused")
+    assert method(Together((reused, Fixed(2_000)))) == "together 2,000, certificates of fixed 1,000, pilot reused"
+    assert "reused" not in method(Together((Fixed(2_000), reused)))
 
 
 def test_latex_compiles_for_hostile_names(iss_run, altered):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from smoothcert import _check, metrics
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
-from smoothcert.plans import Fixed, InputSpecific, Plan
+from smoothcert.plans import Fixed, InputSpecific, PilotPlan, Plan, Together
 from smoothcert.runs.manifest import expand_ids
 from smoothcert.runs.results import Results
 
@@ -27,6 +27,7 @@ class Row:
     name: str
     method: str
     noise: Noise | None
+    alpha: float | None
     labels: dict[int, int]
     """By id: who certifies other inputs is no rival."""
     inputs: int
@@ -75,7 +76,7 @@ class Table:
         return {"runs": [row.plain() for row in self.rows]}
 
     def render(self, format: str = "terminal") -> str:
-        """The table as text; the best values among runs on the same inputs with the same noise are marked."""
+        """The table as text; the best values among runs on the same inputs with the same noise and alpha are marked."""
         _check.one_of("format", format, FORMATS)
         if format == "json":
             return json.dumps(self.plain(), indent=2, allow_nan=False)
@@ -97,14 +98,16 @@ class Table:
     def _columns(self) -> list[_Column]:
         run, how, *rest = _COLUMNS
         noise = [_NOISE] if len({row.noise for row in self.rows}) > 1 else []
-        return [run, how, *noise, *rest, *(_accuracy_column(radius) for radius in self.radii)]
+        alpha = [_ALPHA] if len({row.alpha for row in self.rows} - {None}) > 1 else []
+        return [run, how, *noise, *alpha, *rest, *(_accuracy_column(radius) for radius in self.radii)]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Ties as printed are all best; a value without a rival, or 0, is none.
 
         Nor is 0 a rival where less is better: it stands for the reference itself.
         """
-        values = [(r, column.value(r)) for r in self.rows if (r.noise, r.labels) == (row.noise, row.labels)]
+        alike = [r for r in self.rows if (r.noise, r.alpha, r.labels) == (row.noise, row.alpha, row.labels)]
+        values = [(r, column.value(r)) for r in alike]
         rivals = [r for r, value in values if value or (value is not None and column.best is max)]
         if column.best is None or len(rivals) < 2 or not column.value(row):
             return False
@@ -153,7 +156,10 @@ def method(plan: Plan | None) -> str:
     words = f"{plan.name} {plan.samples:,}"
     if isinstance(plan, InputSpecific):
         words += f", decline {plan.decline:g}" if plan.kind == "absolute" else f", decline {100 * plan.decline:g}%"
-        words += ", pilot reused" if plan.pilot_use == "reuse" else ""
+    if isinstance(plan, PilotPlan) and plan.pilot_use == "reuse":
+        words += ", pilot reused"
+    if isinstance(plan, Together):
+        words += f", certificates of {method(plan.plans[0])}"
     return words
 
 
@@ -165,6 +171,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         name=run.name,
         method=method(run.plan),
         noise=run.noise,
+        alpha=run.plan.alpha if run.plan is not None else None,
         labels=dict(zip(run.id.tolist(), run.label.tolist(), strict=True)),
         inputs=len(run),
         asked=len(expand_ids(run.manifest["ids"])) if "ids" in run.manifest else len(run),
@@ -231,8 +238,9 @@ _COLUMNS = (
     _Column("abstained", lambda row: row.abstained, lambda v: f"{v:.1%}"),
 )
 _NOISE = _Column("noise", lambda row: row.noise, str)
+_ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 
-_MARKED = "* best among runs on the same inputs with the same noise, or among logs, which do not tell theirs"
+_MARKED = "* best among runs on the same inputs with the same noise and alpha, or among logs, which do not tell theirs"
 
 
 def _shown(cell: Cell, format: str) -> str:

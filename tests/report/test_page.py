@@ -198,6 +198,12 @@ def test_the_guarantee_names_a_plan_that_breaks_its_alpha(simulate):
     assert re.search(r"pilot reused.*<strong>no</strong>", page, re.DOTALL)
 
 
+def test_the_guarantee_of_fixed_sampling_that_counts_its_pilot_again_is_told(simulate):
+    page = render([simulate("reused", Fixed(1_000, pilot_use="reuse"), inputs=20), simulate("sound", Fixed(1_000))])
+    guarantees = re.findall(r"<tr><td>(fixed[^<]*)</td><td>(\w+)", page.partition('id="guarantee"')[2])
+    assert guarantees == [("fixed 1,000, pilot reused", "reused"), ("fixed 1,000", "sound")]
+
+
 def test_plans_that_shared_their_draws_make_a_page(simulate):
     page = render([simulate("both", Together((Fixed(1_000), InputSpecific(1_000))), inputs=10)])
     assert "together 1,000" in page
