@@ -173,6 +173,15 @@ def test_a_run_that_is_not_complete_says_so(iss_run, altered):
     assert "/" not in compare([iss_run]).cells[0][2].text
 
 
+def test_json_and_csv_tell_what_was_asked_for_and_at_which_noise_and_alpha(iss_run, altered):
+    partial = altered(iss_run, manifest=dict(iss_run.manifest) | {"ids": [*range(0, 700, 10)]})
+    table = compare([partial])
+    [row] = json.loads(table.render("json"))["runs"]
+    assert (row["inputs"], row["asked"], row["noise"], row["alpha"]) == (60, 70, "Gaussian(sigma=0.5)", 0.001)
+    [flat] = csv.DictReader(io.StringIO(table.render("csv")))
+    assert (flat["inputs"], flat["asked"], flat["noise"], flat["alpha"]) == ("60", "70", "Gaussian(sigma=0.5)", "0.001")
+
+
 def test_a_narrow_terminal_gets_a_column_per_run(iss_run, fixed_run, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")

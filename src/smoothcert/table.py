@@ -48,7 +48,10 @@ class Row:
         return {
             "name": self.name,
             "method": self.method,
+            "noise": None if self.noise is None else str(self.noise),
+            "alpha": self.alpha,
             "inputs": self.inputs,
+            "asked": self.asked,
             "average_samples": self.average_samples,
             "acr": self.acr,
             "abstained": self.abstained,

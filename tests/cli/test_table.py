@@ -3,6 +3,7 @@ import json
 from typer.testing import CliRunner
 
 from smoothcert.cli import app
+from smoothcert.errors import InvalidInput
 from smoothcert.runs.formats import read_results, write_results
 
 
@@ -15,7 +16,8 @@ def test_table_prints_the_agreed_json(iss_run, fixed_run, tmp_path):
     assert result.exit_code == 0, result.output
     first = json.loads(result.stdout)["runs"][0]
     assert first["name"] == "iss"
-    assert first["inputs"] == len(iss_run)
+    assert first["inputs"] == first["asked"] == len(iss_run)
+    assert (first["noise"], first["alpha"]) == ("Gaussian(sigma=0.5)", 0.001)
     assert first["average_samples"] == iss_run.average_samples
     assert first["seconds"] == iss_run.total_seconds
     assert first["abstained"] == iss_run.abstained.mean()
@@ -33,3 +35,18 @@ def test_export_writes_to_a_file_or_to_standard_output(iss_run, tmp_path):
     out = tmp_path / "iss.parquet"
     CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--format", "parquet", "--out", str(out)])
     assert read_results(out).acr == iss_run.acr
+
+
+def test_an_export_is_what_its_file_is_called(iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "iss.json", "json")
+    for name in ("iss.csv", "iss.parquet", "again.json"):
+        assert (
+            CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--out", str(tmp_path / name)]).exit_code
+            == 0
+        )
+        assert read_results(tmp_path / name).samples.tolist() == iss_run.samples.tolist()
+    refused = CliRunner().invoke(
+        app, ["export", str(tmp_path / "iss.json"), "--format", "cohen", "--out", str(tmp_path / "no.csv")]
+    )
+    assert isinstance(refused.exception, InvalidInput)
+    assert not (tmp_path / "no.csv").exists()

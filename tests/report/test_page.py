@@ -219,6 +219,13 @@ def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(iss_
     assert f'<td class="number">{iss_run.decline(larger):.3f}</td>' in page
 
 
+def test_an_export_of_a_run_that_is_not_finished_says_so(iss_run, altered, tmp_path):
+    for last, unfinished in ((590, False), (600, True)):
+        run = altered(iss_run, manifest=iss_run.manifest | {"ids": {"first": 0, "last": last, "step": 10}})
+        write_results(run, tmp_path / "iss.json", "json")
+        assert ("The run is not finished" in render([read_results(tmp_path / "iss.json")])) == unfinished
+
+
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):
     page = render([iss_run, altered(iss_run, noise=Gaussian(1.0))])
     assert "iss (1)" in page
