@@ -124,6 +124,27 @@ def test_a_run_can_be_extended(tmp_path):
         certify(tmp_path / "part", ids="0-4") and certify(tmp_path / "part", ids="4-8")
 
 
+def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tmp_path):
+    class Damaged:
+        name, fingerprint, class_names = "damaged", "0", None
+
+        def __len__(self):
+            return len(DATA)
+
+        def __getitem__(self, i):
+            if i == 30:
+                raise sc.InvalidInput("cannot read 30.png")
+            return torch.as_tensor(DATA[i][0]).float(), DATA[i][1]
+
+    with pytest.raises(sc.InvalidInput, match=r"cannot read 30\.png"):
+        certify(tmp_path, data=Damaged())
+    assert sc.open_run(tmp_path).id.tolist() == list(range(30))
+    run = certify(tmp_path, data=Damaged(), ids=[i for i in range(40) if i != 30])
+    assert len(run) == 39
+    assert not run.complete
+    assert not audit(tmp_path, redraw=0).findings
+
+
 def test_a_finished_run_is_recognised_and_spends_nothing(tmp_path):
     calls = 0
 
@@ -324,3 +345,10 @@ def test_a_list_with_one_other_input_is_another_one(tmp_path):
     sc.certify("fashion-cnn", rows, **settings)
     with pytest.raises(InvalidInput, match="differs in data_hash"):
         sc.certify("fashion-cnn", [*rows[:1], rows[2], *rows[2:]], **settings)
+
+
+def test_together_warns_if_its_certificates_count_a_pilot_again(tmp_path):
+    reused = sc.InputSpecific(500, pilot=50, pilot_use="reuse")
+    with pytest.warns(UserWarning, match="the pilot is counted again"):
+        certify(tmp_path / "first", plan=sc.Together((reused, sc.Fixed(500, pilot=50))), limit=2)
+    certify(tmp_path / "second", plan=sc.Together((sc.Fixed(500, pilot=50), reused)), limit=2)

@@ -168,3 +168,9 @@ def test_predict_without_any_vote_abstains():
 def test_what_cannot_be_is_one_sentence(call, message):
     with pytest.raises(sc.InvalidInput, match=message):
         call()
+
+
+@pytest.mark.parametrize("plan", ["fixed", sc.Fixed])
+def test_what_is_no_plan_is_refused(plan):
+    with pytest.raises(sc.InvalidInput, match="plan must be a plan such as"):
+        sc.Smoothed(lambda x: x.flatten(1)[:, :2], noise=sc.Gaussian(0.5), classes=2).certify(torch.zeros(4), plan=plan)

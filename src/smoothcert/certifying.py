@@ -88,7 +88,7 @@ def certify(
                 stacklevel=2,
             )
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
-        _check_shape(classifier, dataset)
+        check_shape(classifier, dataset)
         _check_labels(classifier, dataset, chosen)
         folder = Path(out)
         progress = progress or progress_here()
@@ -185,7 +185,7 @@ def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
     }
 
 
-def _check_shape(classifier: Classifier, dataset: Dataset) -> None:
+def check_shape(classifier: Classifier, dataset: Dataset) -> None:
     """A grey image would pass through the normalisation of a model for colours, with the same noise in all of them.
 
     Images of another size are only worth a warning: most networks take them.

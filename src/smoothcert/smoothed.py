@@ -74,6 +74,8 @@ class Smoothed:
 
     def certify(self, x: ArrayLike | Tensor, *, plan: Plan | None = None, id: int | None = None) -> Certificate:
         """The certificate of one input; input-specific sampling with its defaults if no plan is given."""
+        if not isinstance(plan, Plan | None):
+            raise InvalidInput(f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}")
         [certificate] = self._run(x, plan or InputSpecific(), id)
         return certificate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from pathlib import Path
 
@@ -190,3 +191,8 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InvalidInput, match=r"cannot read .*model\.pth: Permission denied"):
         read_checkpoint(tmp_path / "model.pth")
+
+
+def test_numbers_that_are_none_are_not_known(tmp_path: Path) -> None:
+    torch.save({"state_dict": {"weight": torch.zeros(1)}, "sigma": math.inf, "classes": math.nan}, tmp_path / "w.pth")
+    assert (read_checkpoint(tmp_path / "w.pth").sigma, read_checkpoint(tmp_path / "w.pth").classes) == (None, None)

@@ -99,6 +99,12 @@ def test_what_is_wrong_is_said(spec: str, message: str) -> None:
         load_classifier(spec)
 
 
+def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:
+    (tmp_path / "users_failure.py").write_text("def network():\n    raise RuntimeError('no GPU here\\nand more')\n")
+    with pytest.raises(InvalidInput, match=r"users_failure:network fails when called \(RuntimeError\): no GPU here$"):
+        load_classifier("users_failure:network")
+
+
 def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
     with pytest.raises(ModuleNotFoundError, match="package_that_is_not_there"):
         load_classifier("users_broken:network")

@@ -50,3 +50,21 @@ def test_a_slow_machine_is_given_less_to_do(smoothcert, tmp_path, monkeypatch):
     assert found["ceiling"] == 1_000
     assert list(found["published"]) == ["200"]
     assert "leaving out the published loop at batch 1000" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--model onnx:nowhere.onnx", "nowhere.onnx"),
+        ("--model cifar-resnet20 --weights none --data fashion-mnist", "takes inputs of shape (3, 32, 32), but"),
+    ],
+)
+def test_what_cannot_be_timed_is_said(smoothcert, options, message):
+    answer = smoothcert(f"bench {options} --sigma 0.25 --device cpu --seconds 0.01")
+    assert answer.code == 2
+    assert message in answer.err
+    assert "leave out --weights" not in answer.err
+
+
+def test_little_noise_is_timed_too(smoothcert):
+    assert smoothcert("bench --model fashion-cnn --sigma 0.01 --device cpu --batch 64 --seconds 0.01").code == 0

@@ -92,3 +92,12 @@ def test_our_own_exports_are_replayed_too(smoothcert, iss_run, tmp_path, format)
     found = json.loads(smoothcert(f"replay {path} --sigma 0.5 --samples 10000 --json").out)
     assert found["inputs"] == len(iss_run)
     assert found["average_samples"] == pytest.approx(iss_run.average_samples, rel=0.05)
+
+
+def test_what_few_samples_cannot_tell_is_said(smoothcert, iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "iss.csv", "csv")
+    options = f"replay {tmp_path / 'iss.csv'} --sigma 0.5"
+    assert "Their p is taken as 1" in " ".join(smoothcert(f"{options} --samples 1000000").out.split())
+    assert "Their p is taken as 1" not in smoothcert(f"replay {SMALL} --sigma 0.5").out
+    refused = smoothcert(f"{options} --log-samples 1000")
+    assert (refused.code, "leave out --log-samples" in refused.err) == (2, True)

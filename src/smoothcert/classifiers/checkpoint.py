@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +139,9 @@ def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _number(about: Mapping[str, Any], *keys: str) -> float | None:
     for key in keys:
-        try:
-            return float(about[key])
-        except (KeyError, TypeError, ValueError):
-            continue
+        with suppress(KeyError, TypeError, ValueError):
+            if isfinite(value := float(about[key])):
+                return value
     return None
 
 

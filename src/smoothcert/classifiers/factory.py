@@ -14,7 +14,7 @@ from torch import nn
 from smoothcert.classifiers.base import Classifier, Weights, checked_classes, fresh_weights
 from smoothcert.classifiers.checkpoint import Checkpoint
 from smoothcert.classifiers.identity import model_hash
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, SmoothcertError
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
@@ -26,8 +26,14 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     factory = _factory(name)
     if needed := _needed(factory):
         raise InvalidInput(f"{name} cannot be called without {', '.join(needed)}: name a function without arguments")
-    with fresh_weights():
-        made = factory if isinstance(factory, nn.Module) else factory()
+    try:
+        with fresh_weights():
+            made = factory if isinstance(factory, nn.Module) else factory()
+    except SmoothcertError:
+        raise
+    except Exception as error:  # it may raise anything
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {reason}") from error
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")

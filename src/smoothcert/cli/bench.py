@@ -39,6 +39,7 @@ def command(
     from dataclasses import asdict
 
     from smoothcert.bench import bench
+    from smoothcert.certifying import check_shape
     from smoothcert.classifiers import load_classifier
     from smoothcert.datasets import load_dataset
     from smoothcert.errors import InvalidInput
@@ -47,16 +48,22 @@ def command(
 
     try:
         classifier = load_classifier(model, weights=weights, classes=classes, sigma=sigma)
-    except InvalidInput:
+    except InvalidInput as error:
         if model is None or weights is not None:
             raise
-        classifier = load_classifier(model, weights="none", classes=classes, sigma=sigma)
+        try:
+            classifier = load_classifier(model, weights="none", classes=classes, sigma=sigma)
+        except InvalidInput:
+            raise error from None
         _say(f"no weights of {model} at hand: timing it untrained, which takes the same time")
+    dataset = None if data is None else load_dataset(data)
+    if dataset:
+        check_shape(classifier, dataset)
     found = bench(
         classifier,
         noise=Gaussian(sigma),
         runtime=Runtime.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
-        dataset=None if data is None else load_dataset(data),
+        dataset=dataset,
         seconds=seconds,
         say=_say,
     )

@@ -26,6 +26,7 @@ from smoothcert.cli.options import (
 
 if TYPE_CHECKING:
     from smoothcert.replay import Outcome
+    from smoothcert.runs.results import Results
 
 
 def command(
@@ -41,7 +42,9 @@ def command(
     pilot_use: PilotUse = "fresh",
     alpha: Alpha = 0.001,
     grid: Grid = None,
-    log_samples: Annotated[int, typer.Option(help="Samples per input that the log was made with.")] = 100_000,
+    log_samples: Annotated[
+        int | None, typer.Option(help="Samples per input that a published log was made with. Default: 100,000.")
+    ] = None,
     abstained_p: Annotated[float, typer.Option(help="Assumed p of inputs that the log abstained on.")] = 0.49,
     radii: Annotated[str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")] = None,
     repetitions: Annotated[int, typer.Option(help="How often to simulate.")] = 20,
@@ -68,7 +71,10 @@ def command(
     if not len(results):
         raise InvalidInput(f"{log} holds no certificates yet; run certify again to go on")
     if results.noise is None:  # a published log, or an export of one
-        p = probabilities(results.to_log(), noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
+        samples_then = 100_000 if log_samples is None else log_samples
+        p = probabilities(results.to_log(), noise=noise, samples=samples_then, alpha=alpha, abstained_p=abstained_p)
+    elif log_samples is not None:
+        raise InvalidInput(f"{log} tells its samples itself: leave out --log-samples")
     else:
         p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     result = simulate(
@@ -97,6 +103,18 @@ def command(
         f"{log.name}: {result.inputs} inputs, {repetitions} repetitions\n{plan}",
         ["", "ceiling", plan.name, "fixed, same cost"],
         [list(row) for row in zip(figures, *shown, strict=True)],
+        caption=_caveat(results, plan.samples),
+    )
+
+
+def _caveat(results: Results, ceiling: int) -> str | None:
+    unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
+    if not unanimous.any():
+        return None
+    most = int(results.counted[unanimous].max())
+    return (
+        f"{int(unanimous.sum())} inputs were unanimous in at most {most:,} samples. Their p is taken as 1, "
+        "so large radii come out too often."
     )
 
 

@@ -55,6 +55,7 @@ def command(
         seed=seed,
     )
     training, validation = load_dataset(data, train=True), load_dataset(data)
+    held_out = validation.fingerprint != training.fingerprint
 
     console = Console(stderr=True, highlight=False)
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
@@ -67,7 +68,7 @@ def command(
             left = (epochs - epoch.number) * len(training) / epoch.images_per_second
             console.print(
                 f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  noisy accuracy: training "
-                f"{epoch.train_accuracy:.1%}, validation {epoch.accuracy:.1%}  "
+                f"{epoch.train_accuracy:.1%}, {'validation' if held_out else 'afterwards'} {epoch.accuracy:.1%}  "
                 f"{epoch.images_per_second:,.0f} images/s  {left:,.0f} s left",
                 soft_wrap=True,
             )
@@ -90,4 +91,5 @@ def command(
         )
         return
     state = "complete already" if not trained.epochs_now else f"trained {trained.epochs_now} of {epochs} epochs"
-    print(f"{state}: {trained.accuracy:.1%} of noisy validation inputs right, weights in {trained.weights}")
+    judged = "validation" if held_out else "training"
+    print(f"{state}: {trained.accuracy:.1%} of noisy {judged} inputs right, weights in {trained.weights}")

@@ -78,6 +78,10 @@ def train(
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
     _check.one_of("compile", runtime.compile, ("none", "default"))
     settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}
+    named, judged_by = training.class_names, validation.class_names
+    if named and judged_by and named != judged_by:
+        odd = sorted(set(named) ^ set(judged_by))[:5] or ["another order"]
+        raise InvalidInput(f"training and validation inputs must be of the same classes: one has {', '.join(odd)}")
     folder = Folder(Path(out))
     done = folder.open(settings)
     if done == recipe.epochs and (about := folder.about_weights()):
