@@ -226,6 +226,17 @@ def test_an_export_of_a_run_that_is_not_finished_says_so(iss_run, altered, tmp_p
         assert ("The run is not finished" in render([read_results(tmp_path / "iss.json")])) == unfinished
 
 
+def test_plans_together_promise_what_the_first_one_does(simulate):
+    sound, reused = Fixed(1_000), InputSpecific(1_000, pilot_use="reuse")
+    claim = "by the published claim; see below for the exact figure"
+    page = render([simulate("both", Together((reused, sound)), inputs=10)])
+    assert claim in page
+    assert "<td>input-specific 1,000, decline 0.05, pilot reused</td><td>both</td>" in page
+    page = render([simulate("both", Together((sound, reused)), inputs=10)])
+    assert claim not in page
+    assert "<td>fixed 1,000</td><td>both</td>" in page
+
+
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):
     page = render([iss_run, altered(iss_run, noise=Gaussian(1.0))])
     assert "iss (1)" in page

@@ -138,8 +138,8 @@ def _guarantees(results: Sequence[Results]) -> list[Guarantee]:
     """The exact failure probability of each plan in use."""
     used: dict[tuple[PilotPlan, Noise], list[str]] = {}
     for r in results:
-        if isinstance(r.plan, PilotPlan) and r.noise is not None:
-            used.setdefault((r.plan, r.noise), []).append(r.name)
+        if isinstance(plan := r.certified_by, PilotPlan) and r.noise is not None:
+            used.setdefault((plan, r.noise), []).append(r.name)
     return [Guarantee(plan, noise, runs, exact_coverage(plan, noise)) for (plan, noise), runs in used.items()]
 
 
