@@ -1,4 +1,5 @@
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 from smoothcert import figures
@@ -64,6 +65,15 @@ def test_a_published_log_has_no_figures_of_samples(iss_run, tmp_path):
     write_results(iss_run, tmp_path / "log.tsv", "cohen")
     paths = figures.save_figures([read_results(tmp_path / "log.tsv")], tmp_path)
     assert {path.stem for path in paths} == {"certified-accuracy"}
+
+
+def test_what_needs_labels_is_not_drawn_without_them(iss_run, fixed_run, altered, tmp_path):
+    without = altered(iss_run, name="without", label=np.full(len(iss_run), -1))
+    for plot in (figures.plot_certified_accuracy, figures.plot_trade_off):
+        _, ax = plot([without, fixed_run])
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["fixed"]
+    drawn = {path.stem for path in figures.save_figures([without], tmp_path)}
+    assert drawn == {"sample-map", "radius-against-samples", "samples", "probabilities"}
 
 
 def test_a_folder_that_cannot_be_made_is_named(iss_run, tmp_path):

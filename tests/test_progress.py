@@ -1,10 +1,13 @@
+import re
 import time
+from dataclasses import replace
 
 import pytest
 
 import smoothcert as sc
 from smoothcert import Gaussian, InputSpecific, conclude
 from smoothcert.executors import Status
+from smoothcert.metrics import round_down
 from smoothcert.plans import Look
 from smoothcert.progress import Pace, PlainProgress, clock
 from smoothcert.runs.run import Run
@@ -60,6 +63,20 @@ def test_plain_progress_is_a_line_now_and_then(now, capsys):
     assert lines[0].startswith("2/4 inputs, 2,000 samples, ")
     assert lines[0].endswith(f", {clock(2000 / (2000 / 31))} left")
     assert "50.0% of rows were padding" in lines[1]
+
+
+def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
+    without = replace(CERTIFICATE, id=1, label=None)
+    for certificates, acr in (([without], None), ([without, CERTIFICATE], CERTIFICATE.radius / 2)):
+        progress = PlainProgress(every=0)
+        progress.begin(run_of([]), total=2)
+        now.append(now[-1] + 10)
+        for certificate in certificates:
+            progress.update(certificate, Status(opened=2, committed=2000, forwarded=1000, counted=1000))
+        progress.end(run_of(certificates))
+        *_, line, summary = capsys.readouterr().err.splitlines()
+        assert re.findall(r"ACR [\d.]+", line) == ([] if acr is None else [f"ACR {round_down(acr)}"])
+        assert ("1 without a label counted as 0" in summary) == (acr is not None)
 
 
 def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):

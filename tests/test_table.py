@@ -160,6 +160,15 @@ def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered)
     assert "ACR -" in repr(altered(iss_run, label=np.full(len(iss_run), -1)))
 
 
+def test_inputs_without_a_label_among_others_are_told(iss_run, fixed_run, altered):
+    halves = altered(iss_run, label=np.where(iss_run.id < 200, -1, iss_run.label))
+    table = compare([halves, fixed_run])
+    assert [row[table.titles.index("unlabelled, as wrong")].text for row in table.cells] == ["20", "0"]
+    assert [row["unlabelled"] for row in json.loads(table.render("json"))["runs"]] == [20, 0]
+    without = altered(iss_run, label=np.full(len(iss_run), -1))
+    assert compare([without, fixed_run]).titles == compare([fixed_run]).titles
+
+
 @pytest.mark.parametrize("radius", [-1, float("nan"), float("inf")])
 def test_a_radius_that_is_none_is_refused(iss_run, radius):
     with pytest.raises(InvalidInput, match="each radius must be a number of at least 0"):

@@ -44,10 +44,13 @@ STYLE: dict[Any, Any] = {
 
 
 def plot_certified_accuracy(results: Sequence[Results], ax: Axes | None = None, *, band: bool = True) -> Plot:
-    """CA(r) against r, one curve per run, with its 95% band over inputs."""
+    """CA(r) against r, one curve per run that has labels, with its 95% band over inputs."""
     fig, ax = _axes(ax)
-    radii = np.linspace(0, max(float(r.radius.max(initial=0)) for r in results) * 1.02 or 1.0, 400)
+    largest = max((float(r.radius.max(initial=0)) for r in results if r.labelled), default=0.0)
+    radii = np.linspace(0, largest * 1.02 or 1.0, 400)
     for r, look in zip(results, _looks(), strict=False):
+        if not r.labelled:
+            continue
         ax.plot(radii, 100 * r.certified_accuracy(radii), label=_plain(r.name), **look)
         if band:
             low, high = r.certified_accuracy_band(radii)
@@ -58,10 +61,10 @@ def plot_certified_accuracy(results: Sequence[Results], ax: Axes | None = None, 
 
 
 def plot_trade_off(results: Sequence[Results], ax: Axes | None = None) -> Plot:
-    """ACR against average samples, one mark per run that knows its samples."""
+    """ACR against average samples, one mark per run that has labels and knows its samples."""
     fig, ax = _axes(ax)
     for r, look in zip(results, _looks(), strict=False):
-        if r.average_samples is not None:
+        if r.labelled and r.average_samples is not None:
             ax.plot(r.average_samples, r.acr, "o", color=look["color"], label=_plain(r.name))
     ax.set(xlabel="average samples", ylabel="ACR")
     ax.legend()
@@ -114,12 +117,12 @@ def save_figures(results: Sequence[Results], folder: str | Path) -> list[Path]:
     """Every figure that these runs have numbers for, as PDF, SVG and PNG."""
     maps = [r.plan.sample_map(r.noise) for r in results if isinstance(r.plan, InputSpecific) and r.noise is not None]
     plots: dict[str, tuple[Any, Sequence[Any]]] = {
-        "certified-accuracy": (plot_certified_accuracy, results),
+        "certified-accuracy": (plot_certified_accuracy, results if any(r.labelled for r in results) else []),
         "sample-map": (plot_sample_map, list(dict.fromkeys(maps))),
     }
     if spent := [r for r in results if r.average_samples is not None]:
         plots |= {
-            "trade-off": (plot_trade_off, spent),
+            "trade-off": (plot_trade_off, spent if any(r.labelled for r in spent) else []),
             "radius-against-samples": (plot_radius_against_samples, spent),
             "samples": (plot_samples, spent),
             "probabilities": (plot_probabilities, spent),

@@ -51,6 +51,7 @@ class Pace:
         self.spent = int(run.samples.sum())
         self._fixed = run.plan.ceiling_cost if isinstance(run.plan, PilotPlan) else 0
         self._radii = float((run.radius * run.correct).sum())
+        self._labelled = run.labelled
         self._start = time.perf_counter()
         self._done_before = len(run)
         self._status = Status()
@@ -62,6 +63,7 @@ class Pace:
         self.done += 1
         self.spent += certificate.samples
         self._radii += certificate.radius * certificate.correct
+        self._labelled |= certificate.label is not None
         self._status = status
 
     @property
@@ -83,8 +85,9 @@ class Pace:
         return (self._status.committed - self._status.counted + unopened * average) / self.rate
 
     @property
-    def acr(self) -> float:
-        return self._radii / self.done if self.done else 0.0
+    def acr(self) -> float | None:
+        """None as long as no input had a label."""
+        return self._radii / self.done if self._labelled else None
 
     @property
     def saved(self) -> float:
@@ -92,10 +95,10 @@ class Pace:
         return 1 - self.spent / (self.done * self._fixed) if self.done and self._fixed else 0.0
 
     def line(self) -> str:
+        acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
         eta = "" if self.eta is None else f", {clock(self.eta)} left"
-        return (
-            f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved, ACR {round_down(self.acr)}{eta}"
-            + (f"; {crew(self.workers)}" if self.workers else "")
+        return f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved{acr}{eta}" + (
+            f"; {crew(self.workers)}" if self.workers else ""
         )
 
     @property
@@ -187,6 +190,7 @@ def summary(run: Run, *, already: bool) -> str:
         + f"{int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
         + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, "
         + (f"ACR {round_down(run.acr)}, " if run.labelled else "")
+        + (f"{run.unlabelled:,} without a label counted as 0, " if run.labelled and run.unlabelled else "")
         + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
         + (f"; {missing:,} outputs were not finite or no class, and counted for none" if missing else "")
     )

@@ -33,6 +33,8 @@ class Row:
     inputs: int
     asked: int
     """Inputs that the run was to certify: more than `inputs` while it is not complete."""
+    unlabelled: int
+    """Inputs without a label; unless all are, they count as not correct."""
     average_samples: float | None
     seconds: float
     mad: float | None
@@ -52,6 +54,7 @@ class Row:
             "alpha": self.alpha,
             "inputs": self.inputs,
             "asked": self.asked,
+            "unlabelled": self.unlabelled,
             "average_samples": self.average_samples,
             "acr": self.acr,
             "abstained": self.abstained,
@@ -99,10 +102,12 @@ class Table:
 
     @property
     def _columns(self) -> list[_Column]:
-        run, how, *rest = _COLUMNS
+        run, how, inputs, *rest = _COLUMNS
         noise = [_NOISE] if len({row.noise for row in self.rows}) > 1 else []
         alpha = [_ALPHA] if len({row.alpha for row in self.rows} - {None}) > 1 else []
-        return [run, how, *noise, *alpha, *rest, *(_accuracy_column(radius) for radius in self.radii)]
+        unlabelled = [_UNLABELLED] if any(0 < row.unlabelled < row.inputs for row in self.rows) else []
+        accuracy = [_accuracy_column(radius) for radius in self.radii]
+        return [run, how, *noise, *alpha, inputs, *unlabelled, *rest, *accuracy]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Ties as printed are all best; a value without a rival, or 0, is none.
@@ -178,6 +183,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         labels=dict(zip(run.id.tolist(), run.label.tolist(), strict=True)),
         inputs=len(run),
         asked=len(expand_ids(run.manifest["ids"])) if "ids" in run.manifest else len(run),
+        unlabelled=run.unlabelled,
         average_samples=run.average_samples,
         seconds=run.total_seconds,
         mad=run.decline(against) if against is not None else None,
@@ -242,6 +248,7 @@ _COLUMNS = (
 )
 _NOISE = _Column("noise", lambda row: row.noise, str)
 _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
+_UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
 
 _MARKED = "* best among runs on the same inputs with the same noise and alpha, or among logs, which do not tell theirs"
 

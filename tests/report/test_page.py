@@ -193,6 +193,12 @@ def test_runs_without_labels_make_a_page_without_figures_that_need_them(iss_run,
     assert render([unlabelled, fixed_run]).count('class="acr"') == 1
 
 
+def test_inputs_without_a_label_among_others_are_told(iss_run, altered):
+    halves = altered(iss_run, label=np.where(iss_run.id < 200, -1, iss_run.label))
+    assert "20 of the inputs have no label</strong> and count as 0, too" in render([halves])
+    assert "no label</strong>" not in render([iss_run])
+
+
 def test_the_guarantee_names_a_plan_that_breaks_its_alpha(simulate):
     page = render([simulate("reused", InputSpecific(1_000, pilot_use="reuse"), inputs=20)])
     assert re.search(r"pilot reused.*<strong>no</strong>", page, re.DOTALL)

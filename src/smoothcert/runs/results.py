@@ -154,7 +154,12 @@ class Results:
     @property
     def labelled(self) -> bool:
         """Whether any input has a label: without one, nothing is correct, and ACR and CA tell nothing."""
-        return bool(np.any(self.label != NONE))
+        return self.unlabelled < len(self)
+
+    @property
+    def unlabelled(self) -> int:
+        """Inputs without a label: beside others that have one, they count as not correct in ACR and CA."""
+        return int(np.sum(self.label == NONE))
 
     @property
     def p(self) -> NDArray[np.float64]:
