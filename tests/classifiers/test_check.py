@@ -3,6 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from smoothcert.classifiers import load_classifier
+from smoothcert.classifiers.architectures import build
 from smoothcert.classifiers.check import answer, check_classifier
 from smoothcert.errors import InvalidInput
 
@@ -24,8 +26,22 @@ def network(*layers):
         lambda x: (x.flatten(1).sum(1) > 18).long(),
         lambda x: torch.full((len(x), 3), torch.nan),
         lambda x: x.sub_(0.5).flatten(1)[:, :3],
+        lambda x: x.flatten(1)[:, :3] * (1 + len(x) / 1000),
+        lambda x: x.reshape(8, 36)[:, :3],
+        lambda x: x.reshape(8, -1)[:, :3],
     ],
-    ids=["module", "evaluation mode", "nothing to switch off", "logits", "labels", "not finite", "in place"],
+    ids=[
+        "module",
+        "evaluation mode",
+        "nothing to switch off",
+        "logits",
+        "labels",
+        "not finite",
+        "in place",
+        "rounds by batch size",
+        "takes one batch size",
+        "answers for one batch size",
+    ],
 )
 def test_what_answers_for_each_input_alone_is_taken(model):
     check_classifier(model, 3, IMAGES)
@@ -53,6 +69,52 @@ def test_what_cannot_be_certified_is_one_sentence(model, message):
     with pytest.raises(InvalidInput, match=message) as caught:
         check_classifier(model, 3, IMAGES)
     assert "\n" not in str(caught.value)
+
+
+def mean_above(x, threshold):
+    return (x.mean((1, 2, 3)) > threshold).long()
+
+
+STILL = torch.zeros(8, 3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: mean_above((x - x.min()) / (x.max() - x.min()), 0.5),
+        lambda x: mean_above(x / x.max(), 0.5),
+        lambda x: mean_above(x - x.median(), 0),
+        lambda x: (x / x.max()).flatten(1)[:, :3],
+        lambda x: (x - x.min()).flatten(1)[:, :3],
+        lambda x: x.clamp(max=x.quantile(0.9)).flatten(1)[:, :3],
+        lambda x: x.clamp(min=x.quantile(0.1)).flatten(1)[:, :3],
+        lambda x: (x.clamp(0, 1) / x.clamp(0, 1).max()).flatten(1)[:, :3],
+        lambda x: (x - x[:1]).flatten(1)[:, :3],
+        lambda x: (x - x[-1:]).flatten(1)[:, :3],
+        lambda x: (x - x.view(-1, 2, 1, 6, 6).flip(1).view(x.shape)).flatten(1)[:, :3] if len(x) == 8 else None,
+        lambda x: x.flatten(1)[:, :3] * len(x),
+        lambda x: torch.add((x / x.max()).flatten(1)[:, :3], 0, out=STILL),
+    ],
+)
+def test_an_answer_that_depends_on_the_rest_of_the_batch_is_refused(model):
+    with pytest.raises(InvalidInput, match="changes its answer"):
+        check_classifier(model, 3, IMAGES)
+
+
+@pytest.mark.parametrize("scaled", [lambda x: x / x.max(), lambda x: x.clamp(max=x.flatten().quantile(0.5))])
+def test_a_network_behind_a_scaling_of_the_batch_is_refused(scaled):
+    network = load_classifier("fashion-cnn", sigma=0.25).module
+    x = torch.rand((8, 1, 28, 28), generator=torch.Generator().manual_seed(0))
+    check_classifier(network, 10, x)
+    with pytest.raises(InvalidInput, match="changes its answer"):
+        check_classifier(lambda x: network(scaled(x)), 10, x)
+
+
+def test_networks_in_half_precision_are_taken():
+    for name in ("fashion-cnn", "cifar-resnet20"):
+        classifier = build(name, classes=10).eval().bfloat16()
+        shape = (1, 28, 28) if name == "fashion-cnn" else (3, 32, 32)
+        check_classifier(classifier, 10, torch.rand(8, *shape).bfloat16())
 
 
 def test_any_error_of_the_model_is_told():
