@@ -12,7 +12,7 @@ from torch import nn
 
 from smoothcert.classifiers import load_classifier
 from smoothcert.classifiers.architectures import build
-from smoothcert.classifiers.onnx import OnnxModule
+from smoothcert.classifiers.onnx import OnnxModule, _hash
 from smoothcert.errors import InvalidInput
 
 pytest.importorskip("onnxruntime")
@@ -26,6 +26,15 @@ def export(module: nn.Module, path: Path, *, batch: int | None, shape: tuple[int
         torch.onnx.export(
             module.eval(), (torch.rand(batch or 2, *shape),), path, dynamic_shapes=dynamic, dynamo=True, verbose=False
         )
+    return path
+
+
+def external(path: Path, location: str) -> Path:
+    """A linear layer with its weights in a file of that name beside the graph."""
+    onnx = pytest.importorskip("onnx")
+    export(nn.Linear(64, 32), path, batch=None, shape=(64,))
+    (path.parent / location).parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location=location, size_threshold=0)
     return path
 
 
@@ -74,6 +83,27 @@ def test_other_weights_have_another_hash(file: Path, tmp_path: Path) -> None:
     other = export(build("fashion-cnn", classes=10), tmp_path / "other.onnx", batch=None)
     hashes = [load_classifier(f"onnx:{path}").weights_hash for path in (file, file, other)]
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize("location", ["weights.bin", "parts/of the model/0", "w" * 150])
+def test_weights_in_a_file_of_any_name_are_part_of_the_hash(location: str, tmp_path: Path) -> None:
+    path = external(tmp_path / "cnn.onnx", location)
+    (tmp_path / "other.bin").write_bytes(b"not named by the graph")
+    before = load_classifier(f"onnx:{path}").weights_hash
+    (tmp_path / "other.bin").unlink()
+    assert load_classifier(f"onnx:{path}").weights_hash == before
+    weights = bytearray((tmp_path / location).read_bytes())
+    weights[3] ^= 1
+    (tmp_path / location).write_bytes(weights)
+    assert load_classifier(f"onnx:{path}").weights_hash != before
+
+
+def test_weights_are_not_read_outside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    path = external(tmp_path / "in" / "cnn.onnx", "aa/weights.bin")
+    path.write_bytes(path.read_bytes().replace(b"aa/weights.bin", b"../weights.bin"))
+    with pytest.raises(InvalidInput, match=r"weights outside its folder, in \.\./weights\.bin"):
+        _hash(path)
 
 
 def test_labels_need_the_number_of_classes(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from smoothcert.classifiers.base import Classifier, Weights
 from smoothcert.classifiers.checkpoint import sigma_in_name
 from smoothcert.errors import InvalidInput, MissingExtra
 
+# An entry of a tensor's external data as it is written: the key `location`, then the length of the value in base 128.
+_LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]{0,4}[\x00-\x7f])")
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
 
 
@@ -126,10 +130,22 @@ def _fixed(size: int | str | None) -> int | None:
 
 
 def _hash(path: Path) -> str:
-    """Over the file and, where large weights lie beside it, that file."""
+    """Over the file and the files beside it that hold its large weights."""
     digest = hashlib.sha256()
-    for part in (path, Path(f"{path}.data"), Path(f"{path}_data")):
-        if part.is_file():
-            with part.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+    for part in (path, *(path.parent / location for location in _locations(path))):
+        with part.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _locations(path: Path) -> list[str]:
+    """Where the graph says that its external data lies."""
+    found = set()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for entry in _LOCATION.finditer(content):
+            size = sum((byte & 127) << 7 * i for i, byte in enumerate(entry[1]))
+            found.add(content[entry.end() : entry.end() + size].decode(errors="surrogateescape"))
+    for location in found:
+        if Path(location).is_absolute() or ".." in Path(location).parts:
+            raise InvalidInput(f"{path} has weights outside its folder, in {location}: move them beside it")
+    return sorted(location for location in found if (path.parent / location).is_file())
