@@ -109,6 +109,32 @@ def test_the_fingerprint_goes_with_the_folder_and_sees_other_files(tmp_path: Pat
     assert fingerprints[0] == fingerprints[1] != load_dataset(tmp_path / "two").fingerprint
 
 
+@pytest.mark.parametrize("suffix", ["bmp", "ppm", "png"])
+def test_the_fingerprint_sees_other_pixels_in_files_of_one_size(suffix: str, tmp_path: Path) -> None:
+    for i in range(40):
+        write(tmp_path / f"{i:02d}.{suffix}")
+    before = load_dataset(tmp_path).fingerprint
+    file = tmp_path / f"17.{suffix}"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert load_dataset(tmp_path).fingerprint != before
+
+
+def test_the_fingerprint_of_a_large_folder_reads_some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(40):
+        write(tmp_path / f"{i:02d}.bmp")
+    before = load_dataset(tmp_path).fingerprint
+    monkeypatch.setattr("smoothcert.datasets.probes._SMALL", 1000)
+    data = load_dataset(tmp_path)
+    read: list[Path] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    assert data.fingerprint != before
+    assert len(read) == 16
+    assert {read[0].name, read[-1].name} == {"00.bmp", "39.bmp"}
+
+
 # ImageNet
 
 

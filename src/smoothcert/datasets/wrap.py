@@ -13,10 +13,9 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert.datasets.base import UNKNOWN, Dataset
 from smoothcert.datasets.inputs import as_input, warn_outside
+from smoothcert.datasets.probes import probes
 from smoothcert.errors import InvalidInput
 
-_SMALL = 2**26  # bytes
-_PROBED = 16
 _EXPECTED = "data must give pairs (input, label) by number, with None as the label where it is unknown"
 
 
@@ -56,10 +55,9 @@ class WrappedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Over all inputs or, since reading all of a large data set would take minutes, some spread over it."""
+        """Over all inputs or, of a large data set, some."""
         digest = hashlib.sha256(str(len(self)).encode())
-        probed = len(self) if len(self) * self[0][0].nbytes <= _SMALL else _PROBED
-        for index in sorted({round(i) for i in np.linspace(0, len(self) - 1, probed)}):
+        for index in probes(len(self), size=len(self) * self[0][0].nbytes):
             x, label = self[index]
             digest.update(f"{label} {tuple(x.shape)}".encode())
             digest.update(x.contiguous().numpy().data)
