@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from smoothcert.classifiers.identity import model_hash
+from smoothcert.errors import InvalidInput
 
 
 class Norm:
@@ -276,3 +277,34 @@ def test_objects_that_refer_to_each_other_are_gone_through_once() -> None:
         node.set(nodes)
     network = Net(nodes)
     assert model_hash(network) == model_hash(network)
+
+
+def test_settings_of_library_layers_are_seen():
+    def layer(**settings):
+        torch.manual_seed(0)
+        return nn.TransformerEncoderLayer(16, **{"nhead": 2, "dim_feedforward": 16} | settings)
+
+    layers = layer(), layer(nhead=4), layer(norm_first=True), layer(activation="gelu")
+    assert len({model_hash(made) for made in layers}) == 4
+    assert model_hash(layer()) == model_hash(layers[0])
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.shift = torch.full((1,), scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale + self.shift
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("convert", [torch.jit.script, lambda module: torch.jit.trace(module, torch.rand(2))])
+def test_constants_of_a_scripted_module_are_seen(convert):
+    assert model_hash(convert(Scaled(1.0))) == model_hash(convert(Scaled(1.0))) != model_hash(convert(Scaled(2.0)))
+
+
+def test_a_layer_without_weights_yet_is_refused():
+    with pytest.raises(InvalidInput, match="layers without weights yet"):
+        model_hash(nn.LazyLinear(3))

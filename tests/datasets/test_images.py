@@ -180,3 +180,11 @@ def test_imagenet_that_is_missing_or_unsorted_says_what_to_do(tmp_path: Path) ->
     write(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG")
     with pytest.raises(InvalidInput, match=r"no class folders.*one folder per class"):
         load_dataset(f"imagenet:{tmp_path}")
+
+
+@pytest.mark.filterwarnings("ignore:.*class folders")
+def test_images_prepared_in_another_way_are_other_data(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (224, 224), "red").save(tmp_path / name / "0.png")
+    assert load_dataset(f"{tmp_path}").fingerprint != load_dataset(f"imagenet:{tmp_path}").fingerprint

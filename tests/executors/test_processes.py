@@ -2,8 +2,10 @@ import os
 import random
 import signal
 
+import numpy as np
 import pytest
 from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, start_command
+from PIL import Image
 
 from smoothcert import Fixed, Gaussian, certify
 from smoothcert.errors import InvalidInput, SmoothcertError
@@ -85,8 +87,8 @@ def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
 
 
 def test_a_mistake_of_the_user_is_told_as_one(job):
-    with pytest.raises(InvalidInput, match=r"input 10 of tampered has NaN"):
-        job.run(two(), trouble="nan")
+    with pytest.raises(SmoothcertError, match=r"input 10 failed 3 times, at last with: input 10 of tampered has NaN"):
+        job.run(two(), trouble="nan", times=3)
 
 
 @pytest.mark.parametrize(
@@ -104,3 +106,12 @@ def test_a_model_that_cannot_travel_is_refused(job, tmp_path):
         certify(
             lambda x: x[:, :2], [([0.5, 0.5], 0)], noise=Gaussian(0.5), batch=100, out=tmp_path / "run", executor=two()
         )
+
+
+def test_inputs_before_an_unreadable_one_are_certified(tmp_path):
+    for id in range(12):
+        Image.fromarray(np.full((28, 28), 20 * id, np.uint8)).save(tmp_path / f"{id:02}.png")
+    (tmp_path / "08.png").write_bytes(b"nothing")
+    with pytest.raises(SmoothcertError, match=r"input 8 failed 3 times, at last with: .*08\.png cannot be read"):
+        certify("fashion-cnn", tmp_path, noise=Gaussian(0.25), plan=Fixed(200), out=tmp_path / "run", executor=two())
+    assert set(range(8)) <= set(open_run(tmp_path / "run").id.tolist())

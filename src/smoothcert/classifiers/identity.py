@@ -18,16 +18,21 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from smoothcert.errors import InvalidInput
 
 _CACHING = type(lru_cache(str))
 _CODE = (FunctionType, MethodType, partial, _CACHING)
 _DATA = (nn.Module, Tensor, np.ndarray, torch.dtype, tuple, list, dict, set, frozenset)
+_SETTINGS = (bool, int, float, tuple, type(None))  # a text may be the place where weights were found
 _PIECES = (int, float, complex, str, bytes, Enum)  # whoever has derived a class from them: they say what they are
 _LIVE = {"_io", "_thread", "concurrent", "logging", "multiprocessing", "subprocess", "threading", "weakref"}
 _LIBRARIES = {"smoothcert", "torch", "numpy", *sys.stdlib_module_names}
 _OF_ANY_MODULE = {*vars(nn.Module()), "_compiled_call_impl"}
 _CALLED = ("__call__", "forward", "predict")
 _STORES = ("STORE_GLOBAL", "STORE_DEREF")  # what a function changes itself, a counter, is no part of it
+_ATTRIBUTE = re.compile(r"\.(\w+)")
 _ADDRESS = re.compile(r"( at |=)0x[0-9a-fA-F]+")  # where an object lies in memory is no part of it
 
 
@@ -86,15 +91,24 @@ class _Seen:
         for name, value in sorted((dict(module.named_buffers()) | module.state_dict()).items()):
             self.add(name, value)
         for name, layer in module.named_modules():
-            if isinstance(layer, (torch.jit.ScriptModule, torch.fx.GraphModule)):
+            if isinstance(layer, torch.jit.ScriptModule):
+                code, constants = layer.code_with_constants
+                named = [(key, getattr(layer, key, None)) for key in sorted(set(_ATTRIBUTE.findall(code)))]
+                held = [
+                    (key, value) for key, value in named if isinstance(value, (Tensor, list, dict, str, *_SETTINGS))
+                ]
+                self.add(name, [code, constants.const_mapping, held])
+                continue
+            if isinstance(layer, torch.fx.GraphModule):
                 self.add(name, str(layer.code))
                 continue
             if hooks := [*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()]:
                 self.add(f"{name} hooks", hooks)
             if not _is_library(type(layer).__module__):
                 self.add(name, _written(layer))
-            elif "forward" in vars(layer):
-                self.add(f"{name} forward", vars(layer)["forward"])
+            else:  # whose settings need not be in its `repr`
+                own = {key: v for key, v in vars(layer).items() if not key.startswith("_") and key != "training"}
+                self.add(name, {key: v for key, v in sorted(own.items()) if isinstance(v, (*_SETTINGS, *_CODE))})
 
     def _meet(self, value: Any) -> None:
         self._met.setdefault(id(value), (len(self._met), value))
@@ -223,6 +237,8 @@ def _function(member: Any) -> Any:
 
 
 def _dense(value: Tensor) -> Tensor:
+    if is_lazy(value):
+        raise InvalidInput("the model has layers without weights yet (a lazy one?): call it on an input first")
     if value.is_meta:
         return torch.empty(0)
     value = value.dequantize() if value.is_quantized else value

@@ -43,8 +43,8 @@ class ImageFolder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Over names and sizes of the files, and the bytes of all or, in a large folder, of some."""
-        digest = hashlib.sha256()
+        """Over preparation, names and sizes of the files, and the bytes of all or, in a large folder, of some."""
+        digest = hashlib.sha256(b"" if self._prepare is None else self._prepare.__qualname__.encode())
         sizes = [file.stat().st_size for file in self._files]
         for file, size in zip(self._files, sizes, strict=True):
             digest.update(f"{file.relative_to(self._folder).as_posix()}\t{size}\n".encode())

@@ -10,8 +10,6 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable
 from math import ceil
 
-from smoothcert.errors import SmoothcertError
-
 TRIES = 3
 
 
@@ -23,6 +21,8 @@ class Assignment:
         self._suspects: deque[int] = deque()
         """Inputs that failed before. No two of them are ever with one worker: if it dies, it is clear of which."""
         self._failures: Counter[int] = Counter()
+        self.given_up: str | None = None
+        """Why no more inputs are handed out; those that are open will still be finished."""
         self._capacity: dict[Hashable, int] = {}
         self._open: dict[Hashable, set[int]] = {}
 
@@ -70,12 +70,14 @@ class Assignment:
         return wanted
 
     def fail(self, worker: Hashable, id: int, error: str) -> None:
-        """An input goes to another worker, unless it has failed too often."""
+        """An input goes to another worker, unless it has failed too often: then this is the end."""
         self._open[worker].remove(id)
-        self._suspects.append(id)
         self._failures[id] += 1
-        if self._failures[id] == TRIES:
-            raise SmoothcertError(
+        if self._failures[id] < TRIES:
+            self._suspects.append(id)
+        else:
+            self._waiting.clear()
+            self.given_up = (
                 f"input {id} failed {TRIES} times, at last with: {error}; all finished inputs are committed, and the "
                 "same command resumes"
             )

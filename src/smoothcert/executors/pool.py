@@ -97,6 +97,8 @@ class PoolExecutor(Executor, Generic[Handle]):
                     self._join(worker, self._members[worker])
         for member in self._members.values():
             member.status.until = time.perf_counter()
+        if self._assignment.given_up:
+            raise SmoothcertError(self._assignment.given_up)
 
     def status(self) -> Status:
         return self._total

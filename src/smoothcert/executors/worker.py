@@ -115,13 +115,9 @@ class Worker:
 
     def _open(self, id: int, failed: list[tuple[int, str]]) -> None:
         try:
-            x = read_input(self._job, id)
-        except SmoothcertError:
-            raise
+            self._engine.open(*read_input(self._job, id))
         except Exception as error:
             failed.append((id, _describe(error)))
-        else:
-            self._engine.open(*x)
 
 
 def engine_for(job: Job, say: Say) -> tuple[Engine, Runtime]:
@@ -162,9 +158,11 @@ def status_of(engine: Engine) -> Status:
 
 def _failed(error: Exception) -> Failed:
     final = isinstance(error, SmoothcertError)
-    return Failed(str(error) if final else _describe(error), final)
+    return Failed(_describe(error), final)
 
 
 def _describe(error: Exception) -> str:
     lines = str(error).strip().splitlines()
+    if isinstance(error, SmoothcertError):
+        return str(error)
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
