@@ -22,7 +22,7 @@ from smoothcert.datasets.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noise import Gaussian, check_drawn
-from smoothcert.plans import InputSpecific, PilotPlan, Plan, Together
+from smoothcert.plans import PilotPlan, Plan, plan_or_default
 from smoothcert.plans.base import describe
 from smoothcert.progress import Progress, progress_here
 from smoothcert.runs.journal import Journal
@@ -59,8 +59,7 @@ def certify(
     stderr; `progress=Progress()` is silent.
     """
     check_drawn(noise)
-    if not isinstance(plan, Plan | None):
-        raise InvalidInput(f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}")
+    plan = plan_or_default(plan)
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights ({weights}) are for a model given by its name: load them into the module before")
     classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
@@ -69,7 +68,7 @@ def certify(
             classifier=classifier,
             dataset=dataset,
             noise=noise,
-            plan=plan or InputSpecific(),
+            plan=plan,
             runtime=executor.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
             seed=_check.whole("seed", seed),
         )
@@ -80,11 +79,11 @@ def certify(
                 f"{noise.sigma:g}; radii are true, but often small",
                 stacklevel=2,
             )
-        first = job.plan.plans[0] if isinstance(job.plan, Together) else job.plan  # whose certificates these are
-        if isinstance(first, PilotPlan) and first.pilot_use == "reuse":
+        certifying = job.plan.certifying
+        if isinstance(certifying, PilotPlan) and certifying.pilot_use == "reuse":
             warnings.warn(
                 f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
-                f"({first.alpha:g}) says; `smoothcert coverage --pilot-use reuse` computes how often",
+                f"({certifying.alpha:g}) says; `smoothcert coverage --pilot-use reuse` computes how often",
                 stacklevel=2,
             )
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)

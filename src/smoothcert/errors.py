@@ -14,3 +14,8 @@ class MissingExtra(SmoothcertError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional dependency: pip install 'smoothcert[{extra}]'")
+
+
+def first_line(error: BaseException) -> str:
+    """What somebody else's error says, in one line; its kind if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -18,7 +18,7 @@ from smoothcert.datasets.inputs import as_input, warn_outside
 from smoothcert.engine import assemble
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian, check_drawn
-from smoothcert.plans import InputSpecific, Look, Plan
+from smoothcert.plans import Look, Plan, plan_or_default
 from smoothcert.plans.fixed import Fixed
 from smoothcert.sampler.packing import MOST_IDS
 from smoothcert.sampler.runtime import Runtime, prepare, settle_dtype
@@ -74,9 +74,7 @@ class Smoothed:
 
     def certify(self, x: ArrayLike | Tensor, *, plan: Plan | None = None, id: int | None = None) -> Certificate:
         """The certificate of one input; input-specific sampling with its defaults if no plan is given."""
-        if not isinstance(plan, Plan | None):
-            raise InvalidInput(f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}")
-        [certificate] = self._run(x, plan or InputSpecific(), id)
+        [certificate] = self._run(x, plan_or_default(plan), id)
         return certificate
 
     def predict(

@@ -9,7 +9,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, first_line
 
 
 def answer(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def answer(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         output = module(x.clone())  # some models normalise in place
     except Exception as error:  # a model may raise anything
         kind = str(x.dtype).removeprefix("torch.")
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = first_line(error)
         hint = "; try --dtype float32" if x.dtype != torch.float32 and re.search("dtype|BFloat16|Half", reason) else ""
         raise InvalidInput(f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{hint}") from error
     if not isinstance(output, Tensor):

@@ -14,7 +14,7 @@ from torch import nn
 from smoothcert.classifiers.base import Classifier, Weights, checked_classes, fresh_weights
 from smoothcert.classifiers.checkpoint import Checkpoint
 from smoothcert.classifiers.identity import model_hash
-from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
@@ -32,8 +32,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     except SmoothcertError:
         raise
     except Exception as error:  # it may raise anything
-        reason = next(iter(str(error).strip().splitlines()), "")
-        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {reason}") from error
+        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}") from error
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")

@@ -60,6 +60,11 @@ class Plan(ABC):
     samples: int
     alpha: float
 
+    @property
+    def certifying(self) -> Plan:
+        """The plan whose certificates these are: itself, unless it serves several."""
+        return self
+
     @abstractmethod
     def more(self, looks: Sequence[Look], noise: Noise) -> int:
         """How many more samples this input gets; 0 when it has enough."""

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.bounds import interval
+from smoothcert.errors import InvalidInput
 from smoothcert.noise import Noise
-from smoothcert.plans.base import PilotPlan
+from smoothcert.plans.base import PilotPlan, Plan
 from smoothcert.sample_map import Kind, SampleMap, check_decline, paper_grid
 
 Grid = Literal["exact", "paper"]
@@ -67,3 +68,10 @@ def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
     needed = psi.table(paper_grid()) if plan.grid == "paper" else psi
     low, high = interval(np.arange(plan.pilot + 1), plan.pilot, alpha=plan.alpha)
     return np.maximum(needed(low), needed(high))
+
+
+def plan_or_default(plan: Plan | None) -> Plan:
+    """What the caller gave, or input-specific sampling with its defaults; anything else is refused."""
+    if not isinstance(plan, Plan | None):
+        raise InvalidInput(f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}")
+    return plan or InputSpecific()

@@ -43,6 +43,10 @@ class Together(Plan):
     def alpha(self) -> float:  # type: ignore[override]
         return self.plans[0].alpha
 
+    @property
+    def certifying(self) -> Plan:
+        return self.plans[0].certifying
+
     def more(self, looks: Sequence[Look], noise: Noise) -> int:
         draws = _Draws(looks)
         ends = [end for plan in self.plans if (end := draws.seen_by(plan, noise)[1])]

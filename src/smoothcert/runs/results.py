@@ -15,7 +15,7 @@ from smoothcert.certificate import Certificate
 from smoothcert.errors import InvalidInput
 from smoothcert.logs import Log, printed_slack
 from smoothcert.noise import Noise
-from smoothcert.plans import PilotPlan, Plan, Together
+from smoothcert.plans import PilotPlan, Plan
 
 NONE = -1
 """Stands for "abstained" among predictions and for "unknown" among labels."""
@@ -129,10 +129,7 @@ class Results:
     @property
     def certified_by(self) -> Plan | None:
         """The plan behind the certificates: `plan`, or the first one of plans `Together`."""
-        plan = self.plan
-        while isinstance(plan, Together):
-            plan = plan.plans[0]
-        return plan
+        return None if self.plan is None else self.plan.certifying
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:

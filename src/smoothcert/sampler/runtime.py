@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.classifiers.check import check_classifier
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, first_line
 from smoothcert.recording import kernels_by_timing, record
 
 log = logging.getLogger(__name__)
@@ -152,8 +152,7 @@ def _ready(
             if isinstance(error, RuntimeError) and _out_of_memory(error):
                 raise
             cause = getattr(error, "inner_exception", error)  # what the compiler has wrapped
-            reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
-            warnings.warn(f"compilation failed, the classifier runs uncompiled: {reason}", stacklevel=2)
+            warnings.warn(f"compilation failed, the classifier runs uncompiled: {first_line(cause)}", stacklevel=2)
             runtime = replace(runtime, compile="none")
     plain = _measuring(voting, runtime)
     plain(blank(shape, runtime))
