@@ -22,8 +22,9 @@ from smoothcert.datasets.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noise import Gaussian, check_drawn
-from smoothcert.plans import PilotPlan, Plan, plan_or_default
+from smoothcert.plans import PilotPlan, Plan
 from smoothcert.plans.base import describe
+from smoothcert.plans.input_specific import plan_or_default
 from smoothcert.progress import Progress, progress_here
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import check_same, circumstances, compact_ids, expand_ids

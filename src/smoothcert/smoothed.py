@@ -18,8 +18,9 @@ from smoothcert.datasets.inputs import as_input, warn_outside
 from smoothcert.engine import assemble
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian, check_drawn
-from smoothcert.plans import Look, Plan, plan_or_default
+from smoothcert.plans import Look, Plan
 from smoothcert.plans.fixed import Fixed
+from smoothcert.plans.input_specific import plan_or_default
 from smoothcert.sampler.packing import MOST_IDS
 from smoothcert.sampler.runtime import Runtime, prepare, settle_dtype
 

@@ -2,7 +2,7 @@
 
 from smoothcert.plans.base import Look, PilotPlan, Plan, Tally
 from smoothcert.plans.fixed import Fixed
-from smoothcert.plans.input_specific import InputSpecific, plan_or_default
+from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.together import Together
 
-__all__ = ["Fixed", "InputSpecific", "Look", "PilotPlan", "Plan", "Tally", "Together", "plan_or_default"]
+__all__ = ["Fixed", "InputSpecific", "Look", "PilotPlan", "Plan", "Tally", "Together"]

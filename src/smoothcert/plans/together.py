@@ -45,6 +45,7 @@ class Together(Plan):
 
     @property
     def certifying(self) -> Plan:
+        """The first one, or the first of that."""
         return self.plans[0].certifying
 
     def more(self, looks: Sequence[Look], noise: Noise) -> int:
