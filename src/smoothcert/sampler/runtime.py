@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 Compile = Literal["none", "default", "max"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_COMPILE_OPTIONS: dict[str, dict[str, Any]] = {"default": {}, "max": {"max_autotune": True}}
+_COMPILE_MODES = ("default", "max")
 _MOST_COMPILED = 256  # classifiers in one process
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
 _CHECKED = 8  # rows that the classifier answers before the run
@@ -67,7 +67,7 @@ class Runtime:
         return cls(
             device,
             dtype,
-            _check.one_of("compile", compile, ("none", *_COMPILE_OPTIONS)),
+            _check.one_of("compile", compile, ("none", *_COMPILE_MODES)),
             0 if batch == "auto" else _check.whole("batch", _number(batch), least=1),
         )
 
@@ -164,7 +164,14 @@ def _compiled(voting: Voting, mode: str) -> Callable[[Tensor], Tensor]:
     from torch._dynamo import config as tracer  # takes a second
     from torch._inductor import config as compiler
 
-    compiled: Callable[[Tensor], Tensor] = torch.compile(voting, dynamic=False, options=_COMPILE_OPTIONS[mode])
+    from smoothcert.sampler.fusion import FuseConvolutions
+
+    # What is fused cannot be tuned, and the other way round.
+    options: dict[str, Any] = {
+        "default": {"post_grad_custom_post_pass": FuseConvolutions()},
+        "max": {"max_autotune": True},
+    }
+    compiled: Callable[[Tensor], Tensor] = torch.compile(voting, dynamic=False, options=options[mode])
 
     # The tracer has to know of constants, too, so an option of the compiler is not enough. And every classifier is one
     # more compilation of the same code; beyond a limit they would silently not be compiled.
