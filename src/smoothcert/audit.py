@@ -14,7 +14,7 @@ from smoothcert.certificate import Certificate
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian, Noise
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.manifest import expand_ids
+from smoothcert.runs.manifest import expand_ids, same_answers
 from smoothcert.runs.run import read_settings
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def _draw_again(
     data: str | Dataset | Sequence[Any] | None,
 ) -> list[Finding]:
     from smoothcert.certifying import load
+    from smoothcert.classifiers.identity import answers
     from smoothcert.executors import Job, LocalExecutor
     from smoothcert.sampler.runtime import Runtime
 
@@ -172,6 +173,8 @@ def _draw_again(
     ):
         if recorded != found:
             raise InvalidInput(f"cannot draw again: these are not the {what} that the run was made with")
+    if not same_answers(m, {"answers": answers(classifier.module, dataset[0][0])}):
+        raise InvalidInput("cannot draw again: the model answers otherwise than the one that the run was made with")
     runtime = Runtime.resolve(m["device"], m["dtype"], m["compiled"], m["batch"])
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.classifiers import Classifier, load_classifier
+from smoothcert.classifiers.identity import answers
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.datasets import Dataset, load_dataset, select_ids
 from smoothcert.datasets.wrap import as_dataset
@@ -172,6 +173,7 @@ def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
     return {
         "model": classifier.name,
         "weights_hash": classifier.weights_hash,
+        "answers": answers(classifier.module, dataset[0][0]),
         "classes": classifier.classes,
         "data": dataset.name,
         "data_hash": dataset.fingerprint,

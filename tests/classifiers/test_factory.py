@@ -61,7 +61,7 @@ def test_a_function_needs_its_number_of_classes() -> None:
         load_classifier("users_models:function")
     loaded = load_classifier("users_models:function", classes=4)
     assert loaded.classes == 4
-    assert loaded.weights_hash == load_classifier("users_models:function", classes=5).weights_hash is not None
+    assert loaded.weights_hash is None
     assert loaded.module(torch.ones(1, 3)).tolist() == [3]
 
 

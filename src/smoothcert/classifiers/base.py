@@ -26,8 +26,7 @@ class Classifier:
     """What the user typed."""
     input_shape: tuple[int, ...] | None = None
     weights_hash: str | None = None
-    """SHA-256 over the layers with names, types, shapes and bytes of the state, and over code that is not a library's
-    with what it refers to."""
+    """SHA-256 over a module's layers, and names, types, shapes and bytes of their state; or over a file."""
     trained_sigma: float | None = None
     """The noise it was trained with, where that is known."""
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from smoothcert.classifiers.base import Classifier, Weights, checked_classes, fresh_weights
 from smoothcert.classifiers.checkpoint import Checkpoint
-from smoothcert.classifiers.identity import model_hash
+from smoothcert.classifiers.identity import state_hash
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line
 
 
@@ -51,7 +51,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         module=made,
         classes=classes,
         name=name,
-        weights_hash=model_hash(made),
+        weights_hash=state_hash(made) if isinstance(made, nn.Module) else None,
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
     )
 

@@ -12,6 +12,7 @@ from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 
 _HASHES = {"model": "weights_hash", "data": "data_hash"}
+_ROUNDING = 0.01  # of the largest answer: another GPU, other threads
 
 
 def circumstances() -> dict[str, Any]:
@@ -30,9 +31,21 @@ def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: o
     if "ids" in wanted:
         before, now = set(expand_ids(recorded["ids"])), set(expand_ids(wanted["ids"]))
         same |= {"ids"} if before <= now or now <= before else set()
-    fields = [field for field in wanted if field not in same]
-    if differing := [text for field in fields for text in _differences(field, recorded.get(field), wanted[field])]:
+    fields = [field for field in wanted if field not in {*same, "answers"}]
+    differing = [text for field in fields for text in _differences(field, recorded.get(field), wanted[field])]
+    if not differing and not same_answers(recorded, wanted):
+        differing = ["what the model answers to the same inputs"]
+    if differing:
         raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
+
+
+def same_answers(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether two manifests have the same answers up to rounding; where one has none, nothing speaks against it."""
+    there, now = recorded.get("answers"), wanted.get("answers")
+    if there is None or now is None:
+        return True
+    rounding = _ROUNDING * max(map(abs, there), default=0)
+    return len(there) == len(now) and all(abs(a - b) <= rounding for a, b in zip(there, now, strict=True))
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:

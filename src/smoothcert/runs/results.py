@@ -16,6 +16,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.logs import Log, printed_slack
 from smoothcert.noise import Noise
 from smoothcert.plans import PilotPlan, Plan
+from smoothcert.runs.manifest import same_answers
 
 NONE = -1
 """Stands for "abstained" among predictions and for "unknown" among labels."""
@@ -199,7 +200,8 @@ class Results:
 
     def shares_noise_with(self, other: Results) -> bool:
         """Whether both rest on the same draws: the same classifier, data, seed and noise, by their manifests."""
-        return bool(self.noise) and self.noise == other.noise and _drawn_on(self) == _drawn_on(other) is not None
+        alike = bool(self.noise) and self.noise == other.noise and _drawn_on(self) == _drawn_on(other) is not None
+        return alike and same_answers(self.manifest, other.manifest)
 
     def decline(self, reference: Results) -> float | None:
         """MAD against `reference`; None unless it rests on the same noise and holds every input of this one.
