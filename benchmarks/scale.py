@@ -198,7 +198,7 @@ def main() -> None:
     command = commands.add_parser("tail")
     command.add_argument("log", type=Path)
     command.add_argument("--sigma", type=float, required=True)
-    command.add_argument("--rate", type=float, default=24_892, help="samples per second of a worker")
+    command.add_argument("--rate", type=float, default=32_963, help="samples per second of a worker")
     command.add_argument("--window", type=int, default=6, help="inputs that a worker may have open")
     command.set_defaults(run=tail)
     command = commands.add_parser("driver")
