@@ -14,10 +14,10 @@ CHANNELS = 16
 class Network(nn.Module):
     """One convolution, and what `then` makes of its input and its output."""
 
-    def __init__(self, then, *, into=CHANNELS, bias=True):
+    def __init__(self, then, *, into=CHANNELS, groups=1, bias=True):
         super().__init__()
         torch.manual_seed(0)
-        self.convolution = nn.Conv2d(CHANNELS, into, 3, padding=1, stride=1, bias=bias)
+        self.convolution = nn.Conv2d(CHANNELS, into, 3, padding=1, groups=groups, bias=bias)
         self.then = then
 
     def forward(self, x):
@@ -66,8 +66,19 @@ def test_one_operation_is_left_that_does_the_same(then, bias):
         Network(lambda x, y: (y + x.mT).relu()),
         Network(lambda x, y: y.sigmoid()),
         Network(lambda x, y: y.relu(), into=12),
+        Network(lambda x, y: y.relu(), groups=2),
     ],
-    ids=["used twice", "used after the sum", "scaled", "number", "broadcast", "other layout", "no relu", "12 channels"],
+    ids=[
+        "used twice",
+        "used after the sum",
+        "scaled",
+        "number",
+        "broadcast",
+        "other layout",
+        "no relu",
+        "12 channels",
+        "groups",
+    ],
 )
 def test_other_operations_stay(network):
     graph_module = traced(network)

@@ -69,8 +69,8 @@ def _fusible(node: fx.Node) -> bool:
     if node.target is not aten.convolution.default or len(node.users) > 1:
         return False
     arguments: tuple[Any, ...] = node.args
-    weight, transposed, y = arguments[1].meta["val"], arguments[6], node.meta["val"]
-    if not y.is_cuda or torch.version.hip or y.dtype not in _FORMATS or weight.ndim != 4 or transposed:
+    weight, transposed, groups, y = arguments[1].meta["val"], arguments[6], arguments[8], node.meta["val"]
+    if not y.is_cuda or torch.version.hip or y.dtype not in _FORMATS or weight.ndim != 4 or transposed or groups > 1:
         return False
     return all(channels % _CHANNELS == 0 for channels in weight.shape[:2])
 
