@@ -28,7 +28,8 @@ from smoothcert.datasets import load_dataset
 from smoothcert.engine import build_engine
 from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific, Look
-from smoothcert.sampler.runtime import Runtime, place
+from smoothcert.sampler.prepare import place
+from smoothcert.sampler.runtime import Runtime
 
 NOISE, PLAN = Gaussian(0.25), InputSpecific(10_000, decline=0.05)
 

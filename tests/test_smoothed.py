@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 from torch import nn
 
 import smoothcert as sc
-from smoothcert.sampler.runtime import prepare
+from smoothcert.sampler.prepare import prepare
 
 PLAN = sc.InputSpecific(2000, decline=0.1)
 

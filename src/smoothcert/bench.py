@@ -29,7 +29,8 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
 from smoothcert.plans import InputSpecific
 from smoothcert.sampler.packing import Segment
-from smoothcert.sampler.runtime import Runtime, Voting, blank, place, prepare, synchronize
+from smoothcert.sampler.prepare import Voting, place, prepare
+from smoothcert.sampler.runtime import Runtime, blank, synchronize
 from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import Voter
 

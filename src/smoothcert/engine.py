@@ -12,7 +12,8 @@ from smoothcert.certificate import Certificate, conclude
 from smoothcert.errors import InvalidInput
 from smoothcert.noise import Gaussian
 from smoothcert.plans.base import Look, Plan
-from smoothcert.sampler.runtime import Runtime, prepare
+from smoothcert.sampler.prepare import prepare
+from smoothcert.sampler.runtime import Runtime
 from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import Voter
 

@@ -22,7 +22,8 @@ from smoothcert.plans import Look, Plan
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import plan_or_default
 from smoothcert.sampler.packing import MOST_IDS
-from smoothcert.sampler.runtime import Runtime, prepare, settle_dtype
+from smoothcert.sampler.prepare import prepare
+from smoothcert.sampler.runtime import Runtime, settle_dtype
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import torch
 from smoothcert import Gaussian, InputSpecific
 from smoothcert.classifiers.architectures import build
 from smoothcert.engine import build_engine
-from smoothcert.sampler.runtime import Runtime, prepare
+from smoothcert.sampler.prepare import prepare
+from smoothcert.sampler.runtime import Runtime
 
 pytestmark = [
     pytest.mark.gpu,

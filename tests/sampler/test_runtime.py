@@ -11,7 +11,8 @@ from smoothcert import Fixed, Gaussian
 from smoothcert.engine import build_engine
 from smoothcert.errors import InvalidInput
 from smoothcert.recording import Recording
-from smoothcert.sampler.runtime import Runtime, Voting, _recorded, prepare, settle_dtype
+from smoothcert.sampler.prepare import Voting, _recorded, prepare
+from smoothcert.sampler.runtime import Runtime, settle_dtype
 
 CPU = Runtime.resolve("cpu", batch=64)
 
@@ -78,13 +79,13 @@ def test_a_recording_keeps_what_it_reads(monkeypatch, fallback):
         result = work()
         return Recording(lambda: None if fallback else result.copy_(work()), result, work)
 
-    monkeypatch.setattr("smoothcert.sampler.runtime.record", record)
+    monkeypatch.setattr("smoothcert.sampler.prepare.record", record)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: MagicMock())
     monkeypatch.setattr(torch.cuda, "Event", MagicMock())
     voting = Voting(Alike(), 3)
     x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
-    monkeypatch.setattr("smoothcert.sampler.runtime._noise_like", lambda x: torch.zeros(8, 4))
+    monkeypatch.setattr("smoothcert.sampler.prepare._noise_like", lambda x: torch.zeros(8, 4))
     network = weakref.ref(voting.module)
     classify = _recorded(voting, voting, x)
     del voting
