@@ -134,6 +134,12 @@ def test_a_bad_recipe_is_one_sentence(change, message, small, tmp_path):
         train(recipe(**change), *small, out=tmp_path, device="cpu")
 
 
+def test_the_learning_rate_is_the_methods_own_unless_given():
+    macer, gaussian = Macer.published(0.5), Gaussian(0.5)
+    assert [Recipe("fashion-cnn", method, epochs=1).learning_rate for method in (macer, gaussian)] == [0.01, 0.1]
+    assert Recipe("fashion-cnn", macer, epochs=1, learning_rate=0.03).rate(0) == 0.03
+
+
 def test_data_of_another_shape_is_refused(small, tmp_path):
     with pytest.raises(InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), the data has \(1, 28"):
         train(Recipe("cifar-resnet20", Gaussian(0.25), epochs=1), *small, out=tmp_path, device="cpu")

@@ -26,7 +26,9 @@ def command(
     epsilon: Annotated[float | None, typer.Option(help="smoothadv: size of the attack. Default: the paper's.")] = None,
     steps: Annotated[int | None, typer.Option(help="smoothadv: steps of the attack. Default: 10.")] = None,
     batch: Annotated[int, typer.Option(help="Inputs per step.")] = 256,
-    lr: Annotated[float, typer.Option(help="The highest learning rate.")] = 0.1,
+    lr: Annotated[
+        float | None, typer.Option(help="The highest learning rate. Default: 0.01 with macer, else 0.1.")
+    ] = None,
     schedule: Annotated[
         Literal["cosine", "step", "onecycle"], typer.Option(help="How the learning rate changes.")
     ] = "cosine",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from smoothcert import _check
 from smoothcert.classifiers.architectures import canonical_name
@@ -24,7 +24,8 @@ class Recipe:
     method: Method
     epochs: int
     batch: int = 256
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
+    """The highest. Default: the method's own."""
     schedule: str = "cosine"
     momentum: float = 0.9
     weight_decay: float = 1e-4
@@ -34,6 +35,8 @@ class Recipe:
         object.__setattr__(self, "architecture", canonical_name(self.architecture))
         _check.whole("epochs", self.epochs, least=1)
         _check.whole("batch", self.batch, least=1)
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", self.method.learning_rate)
         _check.between("learning_rate", self.learning_rate, 0)
         _check.one_of("schedule", self.schedule, tuple(SCHEDULES))
         _check.between("momentum", self.momentum, 0, 1)
@@ -46,4 +49,4 @@ class Recipe:
 
     def rate(self, done: float) -> float:
         """The learning rate when a share `done` of the steps is done."""
-        return self.learning_rate * SCHEDULES[self.schedule](done)
+        return cast(float, self.learning_rate) * SCHEDULES[self.schedule](done)

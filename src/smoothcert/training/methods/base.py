@@ -26,6 +26,8 @@ class Method(Protocol):
     """
 
     name: ClassVar[str]
+    learning_rate: ClassVar[float]
+    """The highest that its paper trains with."""
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property

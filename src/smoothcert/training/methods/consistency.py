@@ -34,6 +34,7 @@ class Consistency:
     """Gaussian augmentation of m copies, plus the consistency loss."""
 
     name: ClassVar[str] = "consistency"
+    learning_rate: ClassVar[float] = 0.1
     sigma: float
     weight: float
     """lambda"""

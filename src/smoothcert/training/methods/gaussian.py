@@ -22,6 +22,7 @@ class Gaussian:
     """Cross-entropy at x + delta, delta ~ N(0, sigma^2 I)."""
 
     name: ClassVar[str] = "gaussian"
+    learning_rate: ClassVar[float] = 0.1
     sigma: float
 
     def __post_init__(self) -> None:

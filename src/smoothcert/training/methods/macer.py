@@ -41,6 +41,7 @@ class Macer:
     """Cross-entropy of the smoothed soft classifier, plus lambda times the radius loss."""
 
     name: ClassVar[str] = "macer"
+    learning_rate: ClassVar[float] = 0.01
     sigma: float
     weight: float
     """lambda"""

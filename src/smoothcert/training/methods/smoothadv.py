@@ -46,6 +46,7 @@ class SmoothAdv:
     """
 
     name: ClassVar[str] = "smoothadv"
+    learning_rate: ClassVar[float] = 0.1
     sigma: float
     epsilon: float
     copies: int
