@@ -173,9 +173,10 @@ def _draw_again(
     ):
         if recorded != found:
             raise InvalidInput(f"cannot draw again: these are not the {what} that the run was made with")
-    if not same_answers(m, {"answers": answers(classifier.module, dataset[0][0])}):
-        raise InvalidInput("cannot draw again: the model answers otherwise than the one that the run was made with")
     runtime = Runtime.resolve(m["device"], m["dtype"], m["compiled"], m["batch"])
+    answered = answers(classifier.module, dataset[0][0], runtime.torch_device, runtime.torch_dtype)
+    if not same_answers(m, {"answers": answered}):
+        raise InvalidInput("cannot draw again: the model answers otherwise than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:
         executor.start(Job(classifier, dataset, noise, plan, runtime, m["seed"]), lambda message: None)

@@ -173,7 +173,7 @@ def _identity(job: Job, ids: list[int]) -> dict[str, Any]:
     return {
         "model": classifier.name,
         "weights_hash": classifier.weights_hash,
-        "answers": answers(classifier.module, dataset[0][0]),
+        "answers": answers(classifier.module, dataset[0][0], runtime.torch_device, runtime.torch_dtype),
         "classes": classifier.classes,
         "data": dataset.name,
         "data_hash": dataset.fingerprint,

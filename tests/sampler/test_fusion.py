@@ -6,7 +6,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from smoothcert.sampler.fusion import FuseConvolutions
+from smoothcert.sampler.fusion import FuseConvolutions, _fused, _plain
 
 CHANNELS = 16
 
@@ -100,3 +100,10 @@ def test_both_branches_may_be_convolutions():
     assert fused(graph_module) == (1, 2)
     x = torch.randn(2, CHANNELS, 8, 8)
     assert torch.allclose(graph_module(dict(network.named_parameters()), x), network(x), atol=1e-6)
+
+
+def test_where_there_is_no_such_kernel_the_plain_operations_do_it():
+    x, weight = torch.randn(2, CHANNELS, 8, 8), torch.randn(CHANNELS, CHANNELS, 3, 3)
+    how = [1, 1], [1, 1], [1, 1], 1
+    for added in (None, x):
+        assert torch.equal(_fused(x, weight, None, added, *how), _plain(x, weight, None, added, *how))

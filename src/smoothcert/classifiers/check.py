@@ -30,13 +30,6 @@ def answer(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def answer_where_it_is(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The output of a classifier that is not placed yet, so on the device and in the format of its own weights."""
-    parameter = next(module.parameters(), None) if isinstance(module, nn.Module) else None
-    return answer(module, x if parameter is None else x.to(parameter))
-
-
-@torch.inference_mode()
 def check_classifier(module: Callable[[Tensor], Tensor], classes: int, x: Tensor) -> None:
     """Refuse a classifier whose answers for the batch `x` have the wrong shape, or depend on more than the input."""
     rows = len(x)

@@ -5,19 +5,23 @@ Weights are hashed. What a hash cannot see, the code around them, is asked: does
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from smoothcert.classifiers.check import answer_where_it_is
+from smoothcert.classifiers.check import answer
 from smoothcert.errors import InvalidInput
 
 _ADDRESS = re.compile(r"( at |=)0x[0-9a-fA-F]+")  # where an object lies in memory is no part of it
-_ASKED, _MIXTURES = 8, 4
+_ASKED, _ASKED_FOR_LABELS = 8, 64  # noisy inputs
+_MIXTURES = 3  # of the logits about one of them
 
 
 def state_hash(module: nn.Module) -> str:
@@ -33,21 +37,38 @@ def state_hash(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def answers(module: Callable[[Tensor], Tensor], example: Tensor) -> list[float] | None:
-    """What a classifier says about an input under more and more noise, the same every time.
+@torch.inference_mode()
+def answers(
+    model: Callable[[Tensor], Tensor], example: Tensor, device: torch.device, dtype: torch.dtype
+) -> list[float] | None:
+    """What a classifier says about an input under more and more noise, the same every time, in a few numbers.
 
-    Mixtures of the logits, since there may be many. None if it does not answer before it is placed on a
-    device; if that is a mistake, the check before a run says why.
+    A module is asked where its weights are and in full precision, so that rounding does not matter; anything else as it
+    will be run. None if there is no answer there; if that is a mistake, the check before a run says why.
     """
-    noise = torch.randn((_ASKED, *example.shape), generator=torch.Generator().manual_seed(0))
-    strength = torch.linspace(0, 1, _ASKED).view(-1, *[1] * example.ndim)
-    try:
-        output = answer_where_it_is(module, example + strength * noise).double().cpu()
-    except InvalidInput:
-        return None
-    output = output.nan_to_num(0, 0, 0).reshape(_ASKED, -1)
-    waves = torch.outer(torch.arange(output.shape[1]), torch.arange(_MIXTURES)).double().cos()
-    return [float(f"{value:.6g}") for value in (output @ waves).flatten().tolist()]
+    if isinstance(model, nn.Module):
+        model = copy.deepcopy(getattr(model, "_orig_mod", model)).float()  # being called may change it
+        if (held := next(chain(model.parameters(), model.buffers()), None)) is not None:
+            device, dtype = held.device, torch.float32
+
+    def ask(rows: int) -> Tensor:
+        noise = torch.randn((rows, *example.shape), generator=torch.Generator().manual_seed(0))
+        strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
+        x = example.detach().cpu().float() + strength * noise
+        return answer(model, x.to(device, dtype)).cpu().double().nan_to_num(0, 0, 0)
+
+    with suppress(InvalidInput, RuntimeError):  # such as: no such device in this process
+        output = ask(_ASKED)
+        if output.ndim == 2 and len(output) == _ASKED:
+            waves = torch.outer(torch.arange(output.shape[1]), torch.arange(1, _MIXTURES + 1)).double().cos()
+            return _rounded((output - output.mean(1, keepdim=True)) @ waves)
+        if output.ndim == 1 and len(output) == _ASKED:
+            return _rounded(ask(_ASKED_FOR_LABELS).cos())
+    return None
+
+
+def _rounded(numbers: Tensor) -> list[float]:
+    return [float(f"{number:.6g}") for number in numbers.flatten().tolist()]
 
 
 def _dense(value: Tensor) -> Tensor:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.classifiers.base import Classifier, checked_classes
-from smoothcert.classifiers.check import answer_where_it_is
+from smoothcert.classifiers.check import answer
 from smoothcert.classifiers.identity import state_hash
 from smoothcert.errors import InvalidInput
 
@@ -32,7 +33,9 @@ def as_classifier(
 
 
 def _count_classes(model: Callable[[Tensor], Tensor], example: Tensor) -> int:
-    output = answer_where_it_is(model, example[None])
+    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    with torch.inference_mode():
+        output = answer(model, example[None] if parameter is None else example[None].to(parameter))
     if output.ndim != 2:
         raise InvalidInput("the model returns labels, so it cannot tell how many classes there are: give classes=")
     return int(output.shape[1])

@@ -64,7 +64,7 @@ Compile = Annotated[
     Literal["auto", "none", "default", "max"],
     typer.Option(
         "--compile",
-        help="Compile the classifier. Default: on CUDA. max also tunes convolutions, for half a minute or more.",
+        help="Compile the classifier. Default: on CUDA. max tunes convolutions, for half a minute or more.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

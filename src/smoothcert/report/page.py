@@ -144,11 +144,11 @@ def _guarantees(results: Sequence[Results]) -> list[Guarantee]:
 
 
 def _settings(results: Results) -> Iterator[tuple[str, Any]]:
-    """Noise, plan and manifest as flat pairs, nested names joined by dots."""
+    """Noise, plan and manifest as flat pairs, nested names joined by dots; not what only a program reads."""
     for title, part in (("noise", results.noise), ("plan", results.plan)):
         if part is not None:
             yield from _flat(title, describe(part))
-    known = {"noise", "plan"} if results.plan is not None else set()
+    known = {"answers"} | ({"noise", "plan"} if results.plan is not None else set())
     yield from _flat("", {k: v for k, v in results.manifest.items() if k not in known})
 
 

@@ -34,9 +34,14 @@ def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None,
 
 @torch.library.impl(_library, "convolution_relu", "CUDA")
 def _fused(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *how: Any) -> Tensor:
-    if added is None:
-        return torch.cudnn_convolution_relu(x, weight, bias, *how)
-    return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *how)
+    try:
+        if added is None:
+            return torch.cudnn_convolution_relu(x, weight, bias, *how)
+        return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *how)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # cuDNN has none for this shape, or on this device
+        return _plain(x, weight, bias, added, *how)
 
 
 @torch.library.register_fake("smoothcert::convolution_relu", lib=_library)  # type: ignore[untyped-decorator]
