@@ -57,7 +57,7 @@ def answers(
         x = example.detach().cpu().float() + strength * noise
         return answer(model, x.to(device, dtype)).cpu().double().nan_to_num(0, 0, 0)
 
-    with suppress(InvalidInput, RuntimeError):  # such as: no such device in this process
+    with suppress(InvalidInput, RuntimeError, AssertionError):  # such as: no such device in this process
         output = ask(_ASKED)
         if output.ndim == 2 and len(output) == _ASKED:
             waves = torch.outer(torch.arange(output.shape[1]), torch.arange(1, _MIXTURES + 1)).double().cos()
