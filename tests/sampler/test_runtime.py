@@ -1,4 +1,5 @@
 import gc
+import sys
 import weakref
 from contextlib import nullcontext
 from unittest.mock import MagicMock
@@ -109,6 +110,13 @@ def test_a_failing_compilation_is_one_warning(monkeypatch):
     assert len(warned) == 1
     assert runtime.compile == "none"
     assert classify(torch.zeros(8, 4)).shape == (8,)
+
+
+def test_a_compiler_that_lacks_what_is_asked_of_it_is_as_good_as_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "smoothcert.sampler.fusion", None)
+    with pytest.warns(UserWarning, match="runs uncompiled: import of smoothcert.sampler.fusion halted"):
+        _, runtime = prepare(nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", compile="default", batch=8))
+    assert runtime.compile == "none"
 
 
 def test_auto_chooses_a_batch_that_fits():

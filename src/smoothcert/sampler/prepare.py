@@ -83,8 +83,8 @@ def _ready(
     """Compiled, if that is wanted and works, and tried on one batch."""
     if runtime.compile != "none":
         say(f"compiling ({runtime.compile}); what can be kept of it is kept for the next run")
-        compiled = _measuring(_compiled(voting, runtime.compile), runtime)
         try:
+            compiled = _measuring(_compiled(voting, runtime.compile), runtime)
             compiled(blank(shape, runtime))
             return _recorded(compiled, voting, blank(shape, runtime)), runtime
         except Exception as error:
