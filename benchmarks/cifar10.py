@@ -83,7 +83,7 @@ def _compare_costs(named: dict[str, Results], figure: Path) -> None:
     costs, acrs = zip(*((results.average_samples or 0, results.acr) for results in fixed), strict=True)
     rows = [named[name] for name in ROWS if not name.endswith("-reuse")]
     for row in rows:
-        needed, average = np.interp(row.acr, acrs, costs), row.average_samples or 0
+        needed, average = np.interp(row.acr, np.maximum.accumulate(acrs), costs), row.average_samples or 0
         print(
             f"{row.name}: {average:,.0f} samples; fixed sampling has its ACR at {needed:,.0f}, x{needed / average:.2f}"
         )
