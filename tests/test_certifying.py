@@ -211,7 +211,7 @@ def test_a_folder_in_use_is_refused(tmp_path):
 
     intruder = Intruder()
     assert certify(tmp_path, progress=intruder).complete
-    assert "is in use: another process" in intruder.refused
+    assert "is in use by another process" in intruder.refused
 
 
 def test_a_reader_sees_a_run_while_it_is_written(tmp_path):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from smoothcert import _check
+from smoothcert._files import exclusive
 from smoothcert.classifiers import Classifier, load_classifier
 from smoothcert.classifiers.identity import answers
 from smoothcert.classifiers.wrap import as_classifier
@@ -91,9 +90,8 @@ def certify(
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
         check_shape(classifier, dataset)
         _check_labels(classifier, dataset, chosen)
-        folder = Path(out)
         progress = progress or progress_here()
-        with _exclusive(folder), Journal(folder, write=True) as journal:
+        with exclusive(out) as folder, Journal(folder, write=True) as journal:
             identity = _identity(job, chosen) | ({"data": str(data)} if isinstance(data, (str, Path)) else {})
             about: dict[str, Any] = {"data": identity["data"], "weights": None if weights is None else str(weights)}
             done = journal.ids()
@@ -213,25 +211,6 @@ def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int]) -> N
             f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but {classifier.name} knows only the "
             f"classes 0 to {classifier.classes - 1}"
         )
-
-
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """The folder is this process's alone; the lock goes with the process, however that ends."""
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise InvalidInput(
-            f"{folder} is in use: another process is certifying into it; wait for it or stop it"
-        ) from None
-    except OSError as error:
-        raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another --out") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _now() -> str:

@@ -20,8 +20,8 @@ def alike(one: Any, other: Any) -> bool:
     return same_answers({"answers": asked(one)}, {"answers": asked(other)})
 
 
-def asked(model: Any, example: torch.Tensor = EXAMPLE) -> list[float] | None:
-    return answers(model, example, torch.device("cpu"), torch.float32)
+def asked(model: Any) -> list[tuple[int, float]] | None:
+    return answers(model, EXAMPLE, torch.device("cpu"), torch.float32)
 
 
 class Network(nn.Module):
@@ -151,10 +151,22 @@ def test_where_there_is_no_answer_nothing_is_said() -> None:
     assert answers(lambda x: x, EXAMPLE, torch.device("cuda", 99), torch.float32) is None
 
 
+def test_a_class_that_is_masked_out_does_not_hide_the_others() -> None:
+    def masked(threshold: float) -> Any:
+        def model(x):
+            distance = x.mean(1) - threshold
+            return torch.stack([distance, -distance, torch.full_like(distance, -1e4)], 1)
+
+        return model
+
+    assert alike(masked(0.3), masked(0.3))
+    assert not alike(masked(0.3), masked(0.35))
+
+
 def test_it_does_not_matter_which_of_two_comes_first() -> None:
-    one, other = {"answers": [1.0, 0.0]}, {"answers": [1.0, 0.01001]}
+    one, other = {"answers": [[0, 1.0], [1, 0.5]]}, {"answers": [[0, 1.02001], [1, 0.5]]}
     assert same_answers(one, other) == same_answers(other, one)
-    assert not same_answers(one, {"answers": [1.0]})
+    assert not same_answers(one, {"answers": [[0, 1.0]]})
 
 
 def test_a_layer_without_weights_yet_is_refused() -> None:

@@ -14,6 +14,7 @@ from smoothcert.classifiers import load_classifier
 from smoothcert.classifiers.architectures import build
 from smoothcert.classifiers.onnx import OnnxModule, _hash
 from smoothcert.errors import InvalidInput
+from smoothcert.sampler.runtime import settle_dtype
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -77,6 +78,13 @@ def test_a_copy_for_another_process_opens_its_own_session(file: Path) -> None:
     module = load_classifier(f"onnx:{file}").module
     batch = torch.rand(4, 1, 28, 28)
     assert torch.equal(pickle.loads(pickle.dumps(module))(batch), module(batch))
+
+
+def test_the_format_is_the_graphs_own(file: Path) -> None:
+    module = load_classifier(f"onnx:{file}").module
+    assert settle_dtype("auto", module) == settle_dtype("float32", module) == "float32"
+    with pytest.raises(InvalidInput, match=r"the model computes in float32.*leave out --dtype bfloat16"):
+        settle_dtype("bfloat16", module)
 
 
 def test_other_weights_have_another_hash(file: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         ("--model toy:nothing", "has no function 'nothing'"),
         ("--data none.npz", "none.npz"),
         ("--data wrong-labels.npz", "input 1 of wrong-labels has label 2, but toy:above_half knows only the classes 0"),
-        ("--data nan.npz", "nan: input 1 has NaN or infinite values"),
+        ("--data nan.npz", "input 1 of nan has NaN or infinite values: leave it out with --ids"),
         ("--data empty.npz", "empty has inputs of shape (0, 3)"),
         ("--data wide.npz --model toy:three_classes", "batch of shape (8, 5)"),
         ("--device tpu", "unknown device 'tpu'"),
@@ -108,6 +108,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         ("--ids 99", "id 99 is out of range: the data has the ids 0 to 24"),
         ("--seed -1", "seed must be at least 0"),
         ("--out data.npz", "cannot write into data.npz"),
+        ("--out=", "'--out': it is empty (a variable that is not set?): name a folder"),
         ("--weights none.pth", "none.pth"),
         ("--method magic", "magic"),
     ],
@@ -123,6 +124,13 @@ def test_bad_input_is_one_line_and_code_2(smoothcert, job, change, message):
     assert last.startswith("smoothcert: ")
     assert message in last
     assert "Traceback" not in answer.err
+
+
+def test_an_input_that_is_not_finite_can_be_left_out(smoothcert, job):
+    np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0], [1, 1, 1]], np.float32))
+    assert smoothcert(f"{job} --data nan.npz").code == 2
+    assert open_run("run").id.tolist() == [0]
+    assert smoothcert(f"{job} --data nan.npz --ids 0,2 --out other").code == 0
 
 
 @pytest.mark.filterwarnings("always")
@@ -157,13 +165,13 @@ def test_one_process_at_a_time_readers_any_time_and_ctrl_c_is_one_line(tmp_path)
     command = [sys.executable, "-m", "smoothcert", *REAL.split(), "--samples", "50000", "--out", tmp_path]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(committed(tmp_path)) > 1, process)
-    with pytest.raises(InvalidInput, match="is in use: another process is certifying into it"):
+    with pytest.raises(InvalidInput, match="is in use by another process"):
         certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.5), out=tmp_path)
     assert not open_run(tmp_path).complete
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors == "smoothcert: interrupted; what was committed is safe, and the same command resumes\n"
+    assert errors == "smoothcert: interrupted; what is saved is safe, and the same command goes on from there\n"
     assert len(open_run(tmp_path)) > 1
 
 

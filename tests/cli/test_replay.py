@@ -34,6 +34,7 @@ def test_the_table_of_a_replay_fits_a_terminal(smoothcert):
     table = smoothcert(f"replay {SMALL} --sigma 0.5 --samples 10000 --log-samples 10000 --radii 0,0.5").out
     assert max(map(len, table.splitlines())) <= 80
     assert "small-log.tsv: 60 inputs, 20 repetitions" in table
+    assert "taken to be of 10,000 samples per input" in " ".join(table.split())
     assert [line.split("  ")[1] for line in table.splitlines() if line.startswith("  ") and line.strip()][1:] == [
         "average samples",
         "saved",

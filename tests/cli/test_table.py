@@ -50,3 +50,5 @@ def test_an_export_is_what_its_file_is_called(iss_run, tmp_path):
     )
     assert isinstance(refused.exception, InvalidInput)
     assert not (tmp_path / "no.csv").exists()
+    refused = CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--out", str(tmp_path / "iss.xlsx")])
+    assert "there is no export for .xlsx" in str(refused.exception)

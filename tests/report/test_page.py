@@ -253,4 +253,4 @@ def test_nothing_to_report_is_one_sentence(iss_run, tmp_path):
     with pytest.raises(InvalidInput, match="at least one run"):
         render([])
     with pytest.raises(InvalidInput, match="cannot write"):
-        write_report([iss_run], tmp_path / "no" / "folder.html")
+        write_report([iss_run], tmp_path)

@@ -89,7 +89,7 @@ def test_a_missing_file_and_an_unwritable_one_are_named(iss_run: Results, tmp_pa
     with pytest.raises(InvalidInput, match="does not exist"):
         read_results(tmp_path / "nothing.csv")
     with pytest.raises(InvalidInput, match="cannot write"):
-        write_results(iss_run, tmp_path / "no" / "folder.csv", "csv")
+        write_results(iss_run, tmp_path, "csv")
 
 
 @pytest.mark.parametrize(

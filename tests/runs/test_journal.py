@@ -98,7 +98,7 @@ def test_what_is_no_run_is_one_sentence(tmp_path):
     with pytest.raises(InvalidInput, match=r"is not a run: it has no journal\.sqlite"):
         open_run(tmp_path)
     (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
-    with pytest.raises(SmoothcertError, match=r"file is not a database$"):  # and nothing about what is safe
+    with pytest.raises(SmoothcertError, match=r"file is not a database; restore it"):  # and nothing about what is safe
         open_run(tmp_path)
 
 

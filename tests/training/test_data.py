@@ -23,6 +23,13 @@ def test_floats_that_were_never_bytes_lose_nothing():
     assert torch.equal(held.batch(torch.arange(4)), torch.from_numpy(images))
 
 
+def test_an_input_that_is_not_finite_is_refused():
+    values = np.zeros((3, 1, 2, 2), np.float32)
+    values[2, 0, 0, 0] = np.nan
+    with pytest.raises(InvalidInput, match="input 2 of d has NaN or infinite values"):
+        HeldData.hold(ArrayDataset(values, np.zeros(3, np.int64), name="d"), torch.device("cpu"))
+
+
 def test_training_without_labels_is_refused():
     dataset = ArrayDataset(np.zeros((4, 1, 8, 8), np.uint8), name="nameless")
     with pytest.raises(InvalidInput, match="nameless has inputs without a label"):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from smoothcert._files import exclusive
 from smoothcert.classifiers import load_classifier
 from smoothcert.datasets import ArrayDataset
 from smoothcert.errors import InvalidInput
@@ -162,14 +163,19 @@ def test_a_folder_that_cannot_be_written_is_named_before_training(small, tmp_pat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("smoothcert.training.checkpoint.TemporaryFile", refuse)
-    with pytest.raises(InvalidInput, match=r"cannot write to .*: Permission denied"):
+    with pytest.raises(InvalidInput, match=r"cannot write into .*: Permission denied"):
         train(recipe(epochs=1), *small, out=tmp_path, device="cpu", on_step=pytest.fail)
 
 
 def test_a_place_that_cannot_be_written_is_named(small, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidInput, match="cannot write to"):
+    with pytest.raises(InvalidInput, match="cannot write into"):
         train(recipe(epochs=1), *small, out=tmp_path / "file" / "run", device="cpu")
+
+
+def test_a_folder_in_use_is_refused(small, tmp_path):
+    with exclusive(tmp_path), pytest.raises(InvalidInput, match="is in use by another process"):
+        train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
 
 
 def test_the_validation_accuracy_is_that_of_the_weights_in_the_file(small, tmp_path):

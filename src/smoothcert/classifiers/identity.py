@@ -20,8 +20,7 @@ from smoothcert.classifiers.check import answer
 from smoothcert.errors import InvalidInput
 
 _ADDRESS = re.compile(r"( at |=)0x[0-9a-fA-F]+")  # where an object lies in memory is no part of it
-_ASKED, _ASKED_FOR_LABELS = 8, 64  # noisy inputs
-_MIXTURES = 3  # of the logits about one of them
+_ASKED, _ASKED_FOR_LABELS = 8, 64  # noisy inputs; a label says less than a margin
 
 
 def state_hash(module: nn.Module) -> str:
@@ -40,8 +39,8 @@ def state_hash(module: nn.Module) -> str:
 @torch.inference_mode()
 def answers(
     model: Callable[[Tensor], Tensor], example: Tensor, device: torch.device, dtype: torch.dtype
-) -> list[float] | None:
-    """What a classifier says about an input under more and more noise, the same every time, in a few numbers.
+) -> list[tuple[int, float]] | None:
+    """What a classifier says about an input under more and more noise, the same every time: labels and their margins.
 
     A module is asked where its weights are and in full precision, so that rounding does not matter; anything else as it
     will be run. None if there is no answer there; if that is a mistake, the check before a run says why.
@@ -60,15 +59,12 @@ def answers(
     with suppress(InvalidInput, RuntimeError, AssertionError):  # such as: no such device in this process
         output = ask(_ASKED)
         if output.ndim == 2 and len(output) == _ASKED:
-            waves = torch.outer(torch.arange(output.shape[1]), torch.arange(1, _MIXTURES + 1)).double().cos()
-            return _rounded((output - output.mean(1, keepdim=True)) @ waves)
+            best, labels = output.topk(2)
+            margins = (best[:, 0] - best[:, 1]).tolist()
+            return [(label, float(f"{m:.6g}")) for label, m in zip(labels[:, 0].tolist(), margins, strict=True)]
         if output.ndim == 1 and len(output) == _ASKED:
-            return _rounded(ask(_ASKED_FOR_LABELS).cos())
+            return [(int(label), 1.0) for label in ask(_ASKED_FOR_LABELS).tolist()]
     return None
-
-
-def _rounded(numbers: Tensor) -> list[float]:
-    return [float(f"{number:.6g}") for number in numbers.flatten().tolist()]
 
 
 def _dense(value: Tensor) -> Tensor:

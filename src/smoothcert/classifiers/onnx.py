@@ -38,6 +38,7 @@ class OnnxModule(nn.Module):
             raise InvalidInput(f"{path} must have one input, a batch of floats; it has {found or 'none'}")
         self.input_name: str = inputs[0].name
         self.input_type = _TYPES[inputs[0].type]
+        self.own_dtype = str(self.input_type).removeprefix("torch.")
         self.batch, *shape = map(_fixed, inputs[0].shape)
         self.input_shape = tuple(shape)
         output = session.get_outputs()[0]

@@ -65,7 +65,9 @@ def main() -> None:
             sys.exit(_fail(_plain(message())))
         raise
     if code == _INTERRUPTED:
-        print("smoothcert: interrupted; what was committed is safe, and the same command resumes", file=sys.stderr)
+        print(
+            "smoothcert: interrupted; what is saved is safe, and the same command goes on from there", file=sys.stderr
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -27,6 +27,7 @@ from smoothcert.cli.options import (
     Sigma,
     Weights,
     build_plan,
+    folder,
 )
 
 _WHERE = "Many devices"
@@ -36,7 +37,13 @@ def command(
     data: Data,
     sigma: Sigma,
     out: Annotated[
-        Path, typer.Option("--out", help="The run's folder. The same command resumes it, also with more inputs.")
+        Path,
+        typer.Option(
+            "--out",
+            parser=folder,
+            metavar="<path>",
+            help="The run's folder. The same command resumes it, also with more inputs.",
+        ),
     ],
     model: Model = None,
     weights: Weights = None,

@@ -16,7 +16,7 @@ def command(
         typer.Option(
             "--format",
             help="cohen: the published form of logs, tab-separated. The others keep everything. Default: by the "
-            "file's ending, else cohen.",
+            "file's ending; cohen for .tsv.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. Default: standard output.")] = None,
@@ -26,6 +26,10 @@ def command(
     from smoothcert.runs.formats import read_results, write_results
 
     called = out.suffix.removeprefix(".") if out and out.suffix in (".csv", ".parquet", ".json") else None
+    if out and not format and not called and out.suffix not in ("", ".tsv", ".txt", ".log"):
+        raise InvalidInput(
+            f"there is no export for {out.suffix}: end in .tsv, .csv, .parquet or .json, or give --format"
+        )
     if format and called and format != called:
         raise InvalidInput(f"{out} ends like a {called} file, and as {format} could not be read again")
     results = read_results(run)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from smoothcert.plans import PilotPlan
+
+
+def folder(text: str) -> Path:
+    """What `--out` names; a variable of the shell that is not set does not name the current folder."""
+    if not str(text):
+        raise typer.BadParameter("it is empty (a variable that is not set?): name a folder")
+    return Path(text)
+
 
 Sigma = Annotated[float, typer.Option("--sigma", help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")]
 Samples = Annotated[int, typer.Option("--samples", help="The ceiling: the sample size whose radius is the reference.")]

@@ -72,11 +72,13 @@ def command(
         raise InvalidInput(f"{log} holds no certificates yet; run certify again to go on")
     if results.noise is None:  # a published log, or an export of one
         samples_then = 100_000 if log_samples is None else log_samples
+        caveat: str | None = f"Radii in the log are taken to be of {samples_then:,} samples per input (--log-samples)."
         p = probabilities(results.to_log(), noise=noise, samples=samples_then, alpha=alpha, abstained_p=abstained_p)
     elif log_samples is not None:
         raise InvalidInput(f"{log} tells its samples itself: leave out --log-samples")
     else:
         p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
+        caveat = _caveat(results, plan.samples)
     result = simulate(
         p,
         results.correct,
@@ -103,7 +105,7 @@ def command(
         f"{log.name}: {result.inputs} inputs, {repetitions} repetitions\n{plan}",
         ["", "ceiling", plan.name, "fixed, same cost"],
         [list(row) for row in zip(figures, *shown, strict=True)],
-        caption=_caveat(results, plan.samples),
+        caption=caveat,
     )
 
 

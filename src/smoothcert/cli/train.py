@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from smoothcert.cli.options import Device, Json, Sigma, print_json
+from smoothcert.cli.options import Device, Json, Sigma, folder, print_json
 
 
 def command(
@@ -15,7 +15,14 @@ def command(
     data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
     sigma: Sigma,
     epochs: Annotated[int, typer.Option(help="How often to go through the data.")],
-    out: Annotated[Path, typer.Option(help="Folder for checkpoints and weights; the same command again goes on.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            parser=folder,
+            metavar="<path>",
+            help="Folder for checkpoints and weights; the same command again goes on.",
+        ),
+    ],
     method: Annotated[
         Literal["gaussian", "consistency", "macer", "smoothadv"], typer.Option(help="What to train with.")
     ] = "gaussian",

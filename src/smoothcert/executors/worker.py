@@ -138,7 +138,7 @@ def read_input(job: Job, id: int) -> Input:
     """Input `id`, fit to be certified."""
     x, label = job.dataset[id]
     if not bool(x.isfinite().all()):
-        raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values")
+        raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values: leave it out with --ids")
     if label >= job.classifier.classes:
         raise InvalidInput(
             f"input {id} of {job.dataset.name} has label {label}, but the model knows only the classes 0 to "

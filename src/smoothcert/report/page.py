@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smoothcert._files import write_whole
 from smoothcert._version import __version__
 from smoothcert.coverage import Coverage, exact_coverage
 from smoothcert.errors import InvalidInput, SmoothcertError
@@ -56,10 +57,7 @@ def write_report(
 ) -> Path:
     """Write the page about these runs to `out`. Pictures come from `dataset`, by default the one the runs name."""
     page = render(results, reference=reference, radii=radii, dataset=dataset)
-    try:
-        Path(out).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot write {out}: {error.strerror or error}") from None
+    write_whole(out, page.encode())
     return Path(out)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert import _check
+from smoothcert._files import write_whole
 from smoothcert.errors import InvalidInput
 from smoothcert.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.logs import read_log
@@ -65,10 +66,7 @@ def write_results(results: Results, path: str | Path | None = None, format: str 
     """Write `results` to `path` (nowhere if None) as cohen, csv, parquet or json; returns what was written."""
     content = _WRITERS[_check.one_of("format", format, tuple(_WRITERS))](results)
     if path is not None:
-        try:
-            Path(path).write_bytes(content)
-        except OSError as error:
-            raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
+        write_whole(path, content)
     return content
 
 

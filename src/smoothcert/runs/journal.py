@@ -155,5 +155,9 @@ class Journal:
             yield
         except sqlite3.Error as error:
             stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)  # others: a damaged file
-            safe = "; what was committed is safe, and the same command resumes" if stopped else ""
-            raise SmoothcertError(f"cannot {action} {self.path}: {error}{safe}") from error
+            way_out = (
+                "what was committed is safe, and the same command resumes"
+                if stopped
+                else "restore it from a copy, or choose another folder"
+            )
+            raise SmoothcertError(f"cannot {action} {self.path}: {error}; {way_out}") from error

@@ -12,8 +12,8 @@ from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 
 _HASHES = {"model": "weights_hash", "data": "data_hash"}
-_ROUNDING = 0.01  # of the largest answer: another GPU, other threads
-_TIES = 0.05  # of the answers: between two labels, rounding decides
+_ROUNDING = 0.02  # of the largest margin: another GPU, other threads
+_TIES = 0.05  # of the answers of a model that gives no margin: rounding may have turned them
 
 
 def circumstances() -> dict[str, Any]:
@@ -41,12 +41,22 @@ def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: o
 
 
 def same_answers(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether two manifests have the same answers up to rounding; where one has none, nothing speaks against it."""
+    """Whether two manifests have the same answers up to rounding; where one has none, nothing speaks against it.
+
+    >>> same_answers({"answers": [[3, 1.0], [5, 0.001]]}, {"answers": [[3, 1.001], [4, 0.001]]})
+    True
+    >>> same_answers({"answers": [[3, 1.0], [5, 0.001]]}, {"answers": [[3, 0.9], [5, 0.001]]})
+    False
+    """
     there, now = recorded.get("answers"), wanted.get("answers")
     if there is None or now is None:
         return True
-    rounding = _ROUNDING * max(map(abs, [*there, *now]), default=0)
-    others = [a for a, b in zip(there, now, strict=False) if abs(a - b) > rounding]
+    rounding = _ROUNDING * max((margin for _, margin in [*there, *now]), default=0)
+    others = [
+        label
+        for (label, margin), (label_now, margin_now) in zip(there, now, strict=False)
+        if abs(margin - margin_now) > rounding or (label != label_now and margin > rounding)
+    ]
     return len(there) == len(now) and len(others) <= _TIES * len(there)
 
 
@@ -86,4 +96,6 @@ def _differences(name: str, there: Any, now: Any) -> list[str]:
 
 def _shown(value: Any) -> str:
     text = str(value)
+    if len(text) == 64 and " " not in text:  # a hash
+        return f"{text[:8]}..."
     return text if len(text) <= 120 else f"{text[:117]}..."

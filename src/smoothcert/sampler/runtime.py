@@ -69,7 +69,14 @@ class Runtime:
 
 
 def settle_dtype(dtype: str, module: Callable[[Tensor], Tensor]) -> str:
-    """Only parameters can be converted: what has none is called with float32 unless the caller wants otherwise."""
+    """Only parameters can be converted: what has none is called with float32 unless the caller wants otherwise.
+
+    What computes in a format of its own, as an ONNX graph does, says so by `own_dtype`.
+    """
+    if own := getattr(module, "own_dtype", None):
+        if dtype not in ("auto", own):
+            raise InvalidInput(f"the model computes in {own}, whatever its inputs are: leave out --dtype {dtype}")
+        return str(own)
     convertible = isinstance(module, nn.Module) and any(p.is_floating_point() for p in module.parameters())
     return dtype if convertible or dtype != "auto" else "float32"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from smoothcert._files import write_whole
 from smoothcert.errors import InvalidInput
 
 
@@ -33,10 +33,6 @@ class Folder:
 
     def open(self, settings: Mapping[str, Any]) -> int:
         """How many epochs are done; other settings than those of the epochs done are an error."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _not_written(self.path, error) from None
         if not self.checkpoint.exists():
             return 0
         about = _read_about(self.checkpoint)
@@ -58,7 +54,7 @@ class Folder:
         try:
             TemporaryFile(dir=self.path).close()
         except OSError as error:
-            raise _not_written(self.path, error) from None
+            raise InvalidInput(f"cannot write into {self.path}: {error.strerror}") from None
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], epochs_done: int) -> None:
         about = {"settings": json.dumps(settings), "epochs_done": str(epochs_done)}
@@ -98,16 +94,4 @@ def _write(path: Path, tensors: Mapping[str, Tensor], about: dict[str, str]) -> 
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
-    partial = path.with_suffix(".partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(len(header).to_bytes(8, "little") + header + content[end:])
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise _not_written(path, error) from None
-
-
-def _not_written(path: Path, error: OSError) -> InvalidInput:
-    return InvalidInput(f"cannot write to {path}: {error.strerror}")
+    write_whole(path, len(header).to_bytes(8, "little") + header + content[end:])

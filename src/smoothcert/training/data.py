@@ -34,6 +34,8 @@ class HeldData:
         if (labels < 0).any():
             raise InvalidInput(f"{dataset.name} has inputs without a label: training needs one for each")
         inputs = torch.stack([x for x, _ in pairs])
+        if bad := (~inputs.flatten(1).isfinite().all(1)).nonzero().flatten().tolist():
+            raise InvalidInput(f"input {bad[0]} of {dataset.name} has NaN or infinite values")
         scaled = inputs.mul(255).round_()
         if torch.equal(scaled / 255, inputs):
             inputs = scaled.to(torch.uint8)

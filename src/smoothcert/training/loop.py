@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from smoothcert import _check
+from smoothcert._files import exclusive
 from smoothcert.classifiers.architectures import ARCHITECTURES, build
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidInput
@@ -82,33 +83,34 @@ def train(
     if named and judged_by and named != judged_by:
         odd = sorted(set(named) ^ set(judged_by))[:5] or ["another order"]
         raise InvalidInput(f"training and validation inputs must be of the same classes: one has {', '.join(odd)}")
-    folder = Folder(Path(out))
-    done = folder.open(settings)
-    if done == recipe.epochs and (about := folder.about_weights()):
-        return Trained(folder.weights, float(about["accuracy"]), 0)
-    folder.check_writable()
+    with exclusive(out) as path:
+        folder = Folder(path)
+        done = folder.open(settings)
+        if done == recipe.epochs and (about := folder.about_weights()):
+            return Trained(folder.weights, float(about["accuracy"]), 0)
+        folder.check_writable()
 
-    keep_freed_memory(runtime.torch_device)
-    held = HeldData.hold(training, runtime.torch_device)
-    judged = HeldData.hold(validation, runtime.torch_device)
-    _check_data(recipe, held, judged)
-    classes = max(len(training.class_names or ()), int(held.labels.max()) + 1, 2)
-    with _surroundings(runtime):
-        _seed(recipe, 0)
-        run = _Run(recipe, runtime, held, judged, classes)
-        if done:
-            folder.load_checkpoint(run.tensors)
-        run.prepare(runtime)
-        accuracy = run.accuracy() if done == recipe.epochs else math.nan
-        for number in range(done, recipe.epochs):
-            _seed(recipe, number + 1)
-            epoch = run.epoch(number, on_step)
-            accuracy = epoch.accuracy
-            folder.save_checkpoint(run.tensors, settings, number + 1)
-            on_epoch(epoch)
-    about = settings | {"classes": classes, "accuracy": f"{accuracy:.4f}"}
-    folder.save_weights(run.module.network.state_dict(), about)
-    return Trained(folder.weights, accuracy, recipe.epochs - done)
+        keep_freed_memory(runtime.torch_device)
+        held = HeldData.hold(training, runtime.torch_device)
+        judged = HeldData.hold(validation, runtime.torch_device)
+        _check_data(recipe, held, judged)
+        classes = max(len(training.class_names or ()), int(held.labels.max()) + 1, 2)
+        with _surroundings(runtime):
+            _seed(recipe, 0)
+            run = _Run(recipe, runtime, held, judged, classes)
+            if done:
+                folder.load_checkpoint(run.tensors)
+            run.prepare(runtime)
+            accuracy = run.accuracy() if done == recipe.epochs else math.nan
+            for number in range(done, recipe.epochs):
+                _seed(recipe, number + 1)
+                epoch = run.epoch(number, on_step)
+                accuracy = epoch.accuracy
+                folder.save_checkpoint(run.tensors, settings, number + 1)
+                on_epoch(epoch)
+        about = settings | {"classes": classes, "accuracy": f"{accuracy:.4f}"}
+        folder.save_weights(run.module.network.state_dict(), about)
+        return Trained(folder.weights, accuracy, recipe.epochs - done)
 
 
 class _Run:

@@ -1,0 +1,59 @@
+"""Writing so that nothing is lost: a folder belongs to one process, and a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from smoothcert.errors import InvalidInput
+
+
+@contextmanager
+def exclusive(out: str | Path) -> Iterator[Path]:
+    """The folder `out`, which is made if need be, as this process's alone; that ends with the process at the latest."""
+    if not str(out):
+        raise InvalidInput("out is empty: name a folder")
+    folder = Path(out)
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise InvalidInput(f"{folder} is in use by another process: wait for it or stop it") from None
+    except OSError as error:
+        raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another --out") from None
+    try:
+        yield folder
+    finally:
+        lock.release()
+
+
+def write_whole(path: str | Path, content: bytes) -> None:
+    """Write a file, and its folder if need be; where that fails, a file of this name stays as it was."""
+    target = Path(path).resolve()  # behind a link
+    try:
+        if target.exists() and not target.is_file():  # such as /dev/stdout
+            target.write_bytes(content)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _replace(target, content)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise

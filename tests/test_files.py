@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from smoothcert._files import exclusive, write_whole
+from smoothcert.errors import InvalidInput
+
+
+def test_a_folder_is_made_and_belongs_to_one_at_a_time(tmp_path):
+    with exclusive(tmp_path / "a" / "b") as folder:
+        assert folder.is_dir()
+        with pytest.raises(InvalidInput, match="is in use by another process"), exclusive(folder):
+            pass
+    with exclusive(folder):
+        pass
+
+
+def test_an_empty_name_is_not_the_current_folder():
+    with pytest.raises(InvalidInput, match="out is empty"), exclusive(""):
+        pass
+
+
+def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path):
+    write_whole(tmp_path / "new" / "file", b"content")
+    assert [path.read_bytes() for path in (tmp_path / "new").iterdir()] == [b"content"]
+
+
+def test_what_cannot_be_written_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InvalidInput, match=r"cannot write .*file: No space left on device"):
+        write_whole(path, b"new")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "old")]
+
+
+def test_links_stay_links(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_whole(tmp_path / "link", b"content")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_devices_and_folders_are_not_replaced(tmp_path):
+    write_whole("/dev/null", b"content")
+    assert not Path("/dev/null").is_file()
+    with pytest.raises(InvalidInput, match=r"cannot write .*: Is a directory"):
+        write_whole(tmp_path, b"content")
+    with pytest.raises(InvalidInput, match=r"cannot write .*: Is a directory"):
+        write_whole("/", b"content")
