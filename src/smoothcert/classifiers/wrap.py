@@ -33,7 +33,8 @@ def as_classifier(
 
 
 def _count_classes(model: Callable[[Tensor], Tensor], example: Tensor) -> int:
-    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    parameter = next((p for p in parameters if p.is_floating_point()), None)
     with torch.inference_mode():
         output = answer(model, example[None] if parameter is None else example[None].to(parameter))
     if output.ndim != 2:
