@@ -101,6 +101,14 @@ def test_weights_say_what_they_are_and_load_without_more_flags(small, tmp_path):
     assert right.float().mean() > 0.9
 
 
+def test_a_checkpoint_is_not_taken_for_the_weights(small, tmp_path):
+    train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
+    with pytest.raises(
+        InvalidInput, match=r"checkpoint\.safetensors is of a training .*: give the weights\.safetensors"
+    ):
+        load_classifier(None, weights=tmp_path / "checkpoint.safetensors")
+
+
 def test_training_leaves_the_callers_random_state_alone(small, tmp_path):
     torch.manual_seed(7)
     expected = torch.rand(3)

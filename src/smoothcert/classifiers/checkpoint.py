@@ -74,6 +74,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     # A safetensors file of any name: eight bytes of length, then JSON.
     safe = path.suffix == ".safetensors" or start[8:10] == b'{"'
     content, about = _read_safetensors(path) if safe else _read_pickle(path)
+    if "epochs_done" in about:
+        raise InvalidInput(
+            f"{path} is of a training that goes on from it: give the weights.safetensors that it ends with"
+        )
     sigma = _number(about, "sigma", "noise_sd")
     classes = _number(about, "classes")
     architecture = about.get("architecture", about.get("arch"))

@@ -13,6 +13,10 @@ from smoothcert.classifiers.checkpoint import read_checkpoint
 from smoothcert.errors import InvalidInput
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
+_CHOICES = (
+    f"give one of {', '.join(ARCHITECTURES)}, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE or "
+    "package.module:factory"
+)
 
 
 def load_classifier(
@@ -43,7 +47,7 @@ def load_classifier(
         spec = _known(chosen.architecture) if spec is None else spec
     if spec is None:
         missing = "the weights do not tell their architecture" if weights else "no model was named"
-        raise InvalidInput(f"{missing}: give one of {', '.join(ARCHITECTURES)}, torchvision:NAME or module:factory")
+        raise InvalidInput(f"{missing}: {_CHOICES}")
     source, name = _find(spec)
     return source.load(name, weights=chosen, classes=classes, sigma=sigma)
 
@@ -60,10 +64,7 @@ def _find(spec: str) -> tuple[Source, str]:
         return _module("bundled"), spec
     prefix, colon, name = spec.partition(":")
     if not colon or not prefix or not name:
-        raise InvalidInput(
-            f"unknown model {spec!r}: give one of {', '.join(ARCHITECTURES)}, torchvision:NAME, timm:NAME, "
-            "hf:NAME_OR_FOLDER, onnx:FILE or package.module:factory"
-        )
+        raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
     return (_module(_SOURCES[prefix]), name) if prefix in _SOURCES else (_module("factory"), spec)
 
 
