@@ -175,7 +175,7 @@ def _draw_again(
             raise InvalidInput(f"cannot draw again: these are not the {what} that the run was made with")
     runtime = Runtime.resolve(m["device"], m["dtype"], m["compiled"], m["batch"])
     answered = answers(classifier.module, dataset[0][0], runtime.torch_device, runtime.torch_dtype)
-    if not same_answers(m, {"answers": answered}):
+    if not same_answers(m.get("answers"), answered):
         raise InvalidInput("cannot draw again: the model answers otherwise than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:

@@ -17,7 +17,7 @@ EXAMPLE = torch.linspace(0, 1, 16)
 
 
 def alike(one: Any, other: Any) -> bool:
-    return same_answers({"answers": asked(one)}, {"answers": asked(other)})
+    return same_answers(asked(one), asked(other))
 
 
 def asked(model: Any) -> list[tuple[int, float]] | None:
@@ -164,9 +164,10 @@ def test_a_class_that_is_masked_out_does_not_hide_the_others() -> None:
 
 
 def test_it_does_not_matter_which_of_two_comes_first() -> None:
-    one, other = {"answers": [[0, 1.0], [1, 0.5]]}, {"answers": [[0, 1.02001], [1, 0.5]]}
-    assert same_answers(one, other) == same_answers(other, one)
-    assert not same_answers(one, {"answers": [[0, 1.0]]})
+    one = [(0, 1.0), (1, 0.0199)]
+    for other in ([(0, 1.0201), (1, 0.0199)], [(0, 1.0), (2, 0.0201)]):
+        assert same_answers(one, other) == same_answers(other, one)
+    assert not same_answers(one, one[:1])
 
 
 def test_a_layer_without_weights_yet_is_refused() -> None:

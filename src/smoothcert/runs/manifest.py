@@ -6,11 +6,12 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 
+Answer: TypeAlias = tuple[int, float]  # a label, and by how much it leads
 _HASHES = {"model": "weights_hash", "data": "data_hash"}
 _ROUNDING = 0.02  # of the largest margin: another GPU, other threads
 _TIES = 0.05  # of the answers of a model that gives no margin: rounding may have turned them
@@ -34,28 +35,27 @@ def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: o
         same |= {"ids"} if before <= now or now <= before else set()
     fields = [field for field in wanted if field not in {*same, "answers"}]
     differing = [text for field in fields for text in _differences(field, recorded.get(field), wanted[field])]
-    if not differing and not same_answers(recorded, wanted):
+    if not differing and not same_answers(recorded.get("answers"), wanted.get("answers")):
         differing = ["what the model answers to the same inputs (has its code changed?)"]
     if differing:
         raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
 
 
-def same_answers(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether two manifests have the same answers up to rounding; where one has none, nothing speaks against it.
+def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
+    """Whether a model's labels and margins are the same up to rounding; without any, nothing speaks against it.
 
-    >>> same_answers({"answers": [[3, 1.0], [5, 0.001]]}, {"answers": [[3, 1.001], [4, 0.001]]})
+    >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 1.001), (4, 0.001)])
     True
-    >>> same_answers({"answers": [[3, 1.0], [5, 0.001]]}, {"answers": [[3, 0.9], [5, 0.001]]})
+    >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 0.9), (5, 0.001)])
     False
     """
-    there, now = recorded.get("answers"), wanted.get("answers")
     if there is None or now is None:
         return True
     rounding = _ROUNDING * max((margin for _, margin in [*there, *now]), default=0)
     others = [
         label
         for (label, margin), (label_now, margin_now) in zip(there, now, strict=False)
-        if abs(margin - margin_now) > rounding or (label != label_now and margin > rounding)
+        if abs(margin - margin_now) > rounding or (label != label_now and max(margin, margin_now) > rounding)
     ]
     return len(there) == len(now) and len(others) <= _TIES * len(there)
 
