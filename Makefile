@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGS ?= ../shared/logs
 
-.PHONY: demo test lint format docs paper clean
+.PHONY: demo test lint format docs commands paper clean
 
 demo: $(VENV)/.installed
 	$(BIN)/smoothcert demo
@@ -16,23 +16,33 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo "Installing into $(VENV): some 6 GB, torch above all; minutes, most of them for the download."
+	@echo "Installing into $(VENV): about 6 GB, most of it torch. This takes some minutes."
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[vision,hf,onnx,ray]' --group test --group lint
 	touch $@
 
-docs: $(VENV)/.installed
-	$(BIN)/python tools/reference.py
+# The tools that build the site are installed only here: no test needs them.
+$(VENV)/.docs-installed: $(VENV)/.installed
+	$(BIN)/pip install -q -c constraints.txt --group docs
+	touch $@
+
+docs: $(VENV)/.docs-installed commands
+	$(BIN)/mkdocs build --quiet --strict
+	@echo "Open site/index.html."
+
+commands: $(VENV)/.installed
+	$(BIN)/typer smoothcert.cli utils docs --name smoothcert --title Commands --output docs/reference/commands.md
 
 paper: $(VENV)/.installed
 	$(BIN)/python docs/paper/reproduce.py $(LOGS)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis
