@@ -10,8 +10,10 @@ import importlib.util
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ import typer
 from smoothcert.cli import app, main
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 GUIDES = [page for page in PAGES if page.parent.name != "reference"]
 SMALLER = {
     "certify": ["--limit", "3", "--samples", "1000", "--batch", "200"],
@@ -143,9 +145,29 @@ def test_every_example_runs(example, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
-def test_the_reference_is_that_of_the_source():
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "tools" / "reference.py")
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
-    for path, text in reference.pages().items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run make docs"
+def test_the_page_of_commands_is_that_of_the_source(tmp_path):
+    written = tmp_path / "commands.md"
+    options = ["--name", "smoothcert", "--title", "Commands", "--output", str(written)]
+    subprocess.run([sys.executable, "-m", "typer", "smoothcert.cli", "utils", "docs", *options], check=True)
+    committed = ROOT / "docs" / "reference" / "commands.md"
+    assert committed.read_text(encoding="utf-8") == written.read_text(encoding="utf-8"), "run `make commands`"
+
+
+def _listed() -> set[str]:
+    """What the page of the Python interface shows: names with their modules, or whole modules."""
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    return set(re.findall(r"^::: (\S+)$", page, re.M))
+
+
+@pytest.mark.parametrize("package", ["", ".classifiers", ".datasets", ".executors", ".noises", ".plans", ".training"])
+def test_the_page_of_the_python_interface_lists_every_public_name(package):
+    module = import_module(f"smoothcert{package}")
+    public = {name: getattr(module, name) for name in module.__all__}
+    defined = {f"{value.__module__}.{name}" for name, value in public.items() if hasattr(value, "__module__")}
+    assert not {name for name in defined if name not in _listed() and name.rpartition(".")[0] not in _listed()}
+
+
+def test_what_the_page_of_the_python_interface_lists_exists():
+    for listed in _listed():
+        home, _, name = listed.rpartition(".")
+        assert hasattr(import_module(home), name) or importlib.util.find_spec(listed), listed
