@@ -14,8 +14,8 @@ import numpy as np
 from scipy.stats import beta, norm
 
 from smoothcert import Gaussian, SampleMap
-from smoothcert.bounds import lower_bound
-from smoothcert.sample_map import refined_grid
+from smoothcert.statistics.bounds import lower_bound
+from smoothcert.statistics.sample_map import refined_grid
 
 SIGMA, SAMPLES, DECLINE, ALPHA = 0.5, 100_000, 0.05, 0.001
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Together, certify
-from smoothcert.figures import paper_style, plot_trade_off, save
+from smoothcert.report.figures import paper_style, plot_trade_off, save
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.results import Results
-from smoothcert.table import compare
+from smoothcert.runs.table import compare
 
 CEILING, PILOT = 100_000, 1_000
 # What radii are held against: bounds that count from the same sample on.

@@ -1,10 +1,10 @@
-"""Where the time goes while inputs are certified, kernel by kernel.
+"""The time that each kernel takes while inputs are certified.
 
     python benchmarks/kernels.py --model fashion-cnn --data fashion-mnist --sigma 0.25
     python benchmarks/kernels.py --weights W --data cifar10:DIR --sigma 0.5 --compile max
 
-Certifies a few inputs to get warm, then as many again under torch's profiler. Printed are the kernels of the device (on
-a CPU: the operations) with their time and share, and how much of the wall clock the device was busy.
+This script certifies a few inputs to warm up, and then as many again under torch's profiler. It prints the kernels of
+the device (on a CPU: the operations) with their time and share, and the share of the time in which the device was busy.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 from smoothcert import Gaussian, InputSpecific
 from smoothcert.classifiers import load_classifier
 from smoothcert.datasets import load_dataset
-from smoothcert.engine import build_engine
-from smoothcert.sampler.runtime import Runtime, settle_dtype, synchronize
+from smoothcert.device.runtime import Runtime, settle_dtype, synchronize
+from smoothcert.sampler.engine import build_engine
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--batch", default="auto")
     parser.add_argument("--inputs", type=int, default=20)
     parser.add_argument("--samples", type=int, default=10_000)
-    parser.add_argument("--rows", type=int, default=15, help="kernels to print; the others are added up")
+    parser.add_argument("--rows", type=int, default=15, help="kernels to print; the last line sums up the others")
     args = parser.parse_args()
 
     classifier, dataset = load_classifier(args.model, weights=args.weights, sigma=args.sigma), load_dataset(args.data)

@@ -22,14 +22,14 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 
-from smoothcert.certificate import Certificate, conclude
+from smoothcert.plans.certificate import Certificate, conclude
 from smoothcert.classifiers import load_classifier
 from smoothcert.datasets import load_dataset
-from smoothcert.engine import build_engine
-from smoothcert.noise import Gaussian
+from smoothcert.sampler.engine import build_engine
+from smoothcert.noises import Gaussian
 from smoothcert.plans import InputSpecific, Look
-from smoothcert.sampler.prepare import place
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.device.prepare import place
+from smoothcert.device.runtime import Runtime
 
 NOISE, PLAN = Gaussian(0.25), InputSpecific(10_000, decline=0.05)
 

@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import Gaussian, InputSpecific
-from smoothcert.certificate import conclude
+from smoothcert.plans.certificate import conclude
 from smoothcert.executors.assignment import Assignment
 from smoothcert.executors.base import Job, Status
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Message, Ready, Report
-from smoothcert.logs import read_log
+from smoothcert.runs.logs import read_log
 from smoothcert.plans import Look
 from smoothcert.replay import probabilities
 from smoothcert.runs.journal import Journal
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.device.runtime import Runtime
 
 WORKERS = (8, 64, 512)
 INPUTS = 50_000

@@ -1,9 +1,9 @@
-"""Images per second of a training step, plain, compiled, recorded as a CUDA graph, and both, on made-up data.
+"""Images per second of a training step on random data: plain, compiled, captured as a CUDA graph, and both.
 
     python benchmarks/training.py --arch cifar-resnet110 --method consistency --batch 512,1024,2048
 
-Every variant has `--cap` seconds for everything, compilation included; one that fails says why and the next follows.
-Recording needs CUDA.
+Every variant has `--cap` seconds in total, including compilation. If a variant fails, its line gives the reason and the
+next variant follows. CUDA graphs need CUDA.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from types import FrameType
 import torch
 
 from smoothcert.classifiers.architectures import ARCHITECTURES, build
-from smoothcert.sampler.runtime import synchronize
+from smoothcert.device.runtime import synchronize
 from smoothcert.training import method_named
-from smoothcert.training.data import HeldData
+from smoothcert.training.data import DeviceData
 from smoothcert.training.step import Step, compile_blocks, sgd
 
-VARIANTS = {"plain": (False, False), "compiled": (True, False), "recorded": (False, True), "both": (True, True)}
+VARIANTS = {"plain": (False, False), "compiled": (True, False), "graph": (False, True), "both": (True, True)}
 IMAGES = 50_000
 
 
@@ -33,8 +33,8 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--batch", default="512,1024,2048")
     parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument("--seconds", type=float, default=4, help="how long to measure")
-    parser.add_argument("--cap", type=int, default=40, help="seconds for one variant, everything included")
+    parser.add_argument("--seconds", type=float, default=4, help="seconds to measure")
+    parser.add_argument("--cap", type=int, default=40, help="seconds for one variant in total")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
 
@@ -58,12 +58,12 @@ def main() -> None:
             print(f"{batch:>6}  {variant:<9} {result}", flush=True)
 
 
-def measure(args: argparse.Namespace, batch: int, compiled: bool, recorded: bool) -> str:
+def measure(args: argparse.Namespace, batch: int, compiled: bool, captured: bool) -> str:
     start = time.perf_counter()
     device = torch.device(args.device)
     shape = ARCHITECTURES[args.arch].input_shape
     inputs = torch.randint(0, 256, (8192, *shape), dtype=torch.uint8, device=device)
-    data = HeldData(inputs, torch.randint(0, 10, (8192,), device=device))
+    data = DeviceData(inputs, torch.randint(0, 10, (8192,), device=device))
     module = build(args.arch).to(device, memory_format=torch.channels_last)
     optimizer = sgd(module, momentum=0.9, weight_decay=1e-4)
     method = method_named(args.method, sigma=args.sigma)
@@ -71,8 +71,8 @@ def measure(args: argparse.Namespace, batch: int, compiled: bool, recorded: bool
     step = Step(module, optimizer, method, data, batch=batch, autocast=autocast)
     if compiled:
         compile_blocks(module)
-    if recorded and not (device.type == "cuda" and step.capture()):
-        return "cannot be recorded here"
+    if captured and not (device.type == "cuda" and step.capture()):
+        return "cannot be captured here"
     index = torch.randint(0, len(data), (batch,), device=device)
     for _ in range(3):
         step(index, 0.01)
@@ -80,7 +80,7 @@ def measure(args: argparse.Namespace, batch: int, compiled: bool, recorded: bool
     ready = time.perf_counter() - start
     steps, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < args.seconds:
-        for _ in range(5):  # few enough that the queue stays short, enough that waiting for it costs nothing
+        for _ in range(5):  # so few that the queue stays short, and so many that waiting for it costs little
             step(index, 0.01)
         synchronize(device)
         steps += 5

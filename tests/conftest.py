@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from smoothcert.certificate import Certificate, conclude
-from smoothcert.noise import Gaussian
+from smoothcert.plans.certificate import Certificate, conclude
+from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Look
 from smoothcert.plans.base import Plan
 from smoothcert.runs.results import Results

@@ -5,7 +5,7 @@ import pytest
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Look, conclude, metrics
 from smoothcert.errors import InvalidInput
-from smoothcert.logs import read_log
+from smoothcert.runs.logs import read_log
 from smoothcert.replay import measured_probabilities, probabilities, replay, simulate
 
 SMALL = Path(__file__).parent / "data" / "small-log.tsv"

@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 from torch import nn
 
 import smoothcert as sc
-from smoothcert.sampler.prepare import prepare
+from smoothcert.device.prepare import prepare
 
 PLAN = sc.InputSpecific(2000, decline=0.1)
 

@@ -11,8 +11,8 @@ from scipy.stats import binom
 from tables import LOG_SAMPLES, printed, setting
 
 from smoothcert import Fixed, Gaussian, InputSpecific, SampleMap
-from smoothcert.figures import COLOURS, plot_sample_map, save
-from smoothcert.logs import Log
+from smoothcert.report.figures import COLOURS, plot_sample_map, save
+from smoothcert.runs.logs import Log
 from smoothcert.plans import PilotPlan
 from smoothcert.replay import probabilities, replay
 

@@ -16,9 +16,9 @@ import tables
 from jinja2 import Environment, StrictUndefined
 
 from smoothcert import Gaussian, SampleMap
-from smoothcert.figures import paper_style
-from smoothcert.logs import Log, read_log
-from smoothcert.sample_map import paper_grid
+from smoothcert.report.figures import paper_style
+from smoothcert.runs.logs import Log, read_log
+from smoothcert.statistics.sample_map import paper_grid
 
 HERE = Path(__file__).parent
 NEEDED = [f"{data}-consistency-{sigma}" for data in ("imagenet", "cifar10") for sigma in ("0.50", "1.00")]

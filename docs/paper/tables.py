@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert import Gaussian, InputSpecific
-from smoothcert.logs import Log
+from smoothcert.runs.logs import Log
 from smoothcert.replay import Outcome, Replay, replay
 
 LOG_SAMPLES = 100_000

@@ -10,60 +10,64 @@ from typing import TYPE_CHECKING, Any
 from smoothcert._version import __version__
 
 if TYPE_CHECKING:
-    from smoothcert.certificate import Certificate as Certificate
-    from smoothcert.certificate import conclude as conclude
-    from smoothcert.certifying import certify as certify
-    from smoothcert.coverage import Coverage as Coverage
-    from smoothcert.coverage import exact_coverage as exact_coverage
+    from smoothcert.certification import certify as certify
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
     from smoothcert.errors import SmoothcertError as SmoothcertError
-    from smoothcert.noise import Gaussian as Gaussian
-    from smoothcert.noise import Noise as Noise
+    from smoothcert.noises import Additive as Additive
+    from smoothcert.noises import Gaussian as Gaussian
+    from smoothcert.noises import Noise as Noise
+    from smoothcert.plans import Certificate as Certificate
+    from smoothcert.plans import Combined as Combined
     from smoothcert.plans import Fixed as Fixed
     from smoothcert.plans import InputSpecific as InputSpecific
     from smoothcert.plans import Look as Look
     from smoothcert.plans import Plan as Plan
-    from smoothcert.plans import Together as Together
-    from smoothcert.progress import Progress as Progress
+    from smoothcert.plans import Proof as Proof
+    from smoothcert.plans import State as State
+    from smoothcert.plans.coverage import Coverage as Coverage
+    from smoothcert.plans.coverage import exact_coverage as exact_coverage
     from smoothcert.report import write_report as write_report
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
+    from smoothcert.runs.progress import Progress as Progress
     from smoothcert.runs.results import Results as Results
     from smoothcert.runs.run import Run as Run
     from smoothcert.runs.run import open_run as open_run
-    from smoothcert.sample_map import SampleMap as SampleMap
+    from smoothcert.runs.table import compare as compare
     from smoothcert.smoothed import Prediction as Prediction
     from smoothcert.smoothed import Smoothed as Smoothed
-    from smoothcert.table import compare as compare
+    from smoothcert.statistics.sample_map import SampleMap as SampleMap
 
 _HOME = {
-    "Certificate": "certificate",
-    "conclude": "certificate",
-    "certify": "certifying",
-    "Coverage": "coverage",
-    "exact_coverage": "coverage",
+    "certify": "certification",
     "InvalidInput": "errors",
     "MissingExtra": "errors",
     "SmoothcertError": "errors",
-    "Gaussian": "noise",
-    "Noise": "noise",
+    "Additive": "noises",
+    "Gaussian": "noises",
+    "Noise": "noises",
+    "Certificate": "plans",
+    "Combined": "plans",
     "Fixed": "plans",
     "InputSpecific": "plans",
     "Look": "plans",
     "Plan": "plans",
-    "Together": "plans",
+    "Proof": "plans",
+    "State": "plans",
+    "Coverage": "plans.coverage",
+    "exact_coverage": "plans.coverage",
     "write_report": "report",
     "read_results": "runs.formats",
     "write_results": "runs.formats",
+    "Progress": "runs.progress",
     "Results": "runs.results",
-    "Progress": "progress",
     "Run": "runs.run",
     "open_run": "runs.run",
-    "SampleMap": "sample_map",
-    "compare": "table",
+    "compare": "runs.table",
     "Prediction": "smoothed",
     "Smoothed": "smoothed",
+    "SampleMap": "statistics.sample_map",
 }
 
 __all__ = ["__version__", *_HOME]

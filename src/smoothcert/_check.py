@@ -1,4 +1,4 @@
-"""Checks at the door, shared by every public object: each raises one sentence naming the value."""
+"""Checks of arguments, shared by every public object: each raises one sentence that names the value."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidInput
+
+NO_CLASS = -1
+"""Stands for "no class" in arrays of classes: an abstention among predictions, an unknown label among labels."""
 
 
 def whole(name: str, value: Any, *, least: int = 0) -> int:
@@ -58,7 +61,7 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
 
 
 def _number(value: Any) -> float:
-    """NaN for what is none."""
+    """The value as a number; NaN if it is none."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Check a run as a stranger would: every radius by another route than the one it came by, some inputs drawn anew."""
+"""Check a run as a stranger would: test every radius by a second route, and draw some inputs again."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smoothcert import _check
-from smoothcert.certificate import Certificate
+from smoothcert.certification import load
+from smoothcert.classifiers import Classifier
+from smoothcert.classifiers.identity import answers
+from smoothcert.datasets import Dataset
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Gaussian, Noise
+from smoothcert.executors import Job, LocalExecutor
+from smoothcert.plans import Certificate, Proof
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.manifest import expand_ids, same_answers
-from smoothcert.runs.run import read_settings
+from smoothcert.runs.manifest import Manifest, same_answers
 
-if TYPE_CHECKING:
-    from smoothcert.classifiers import Classifier
-    from smoothcert.datasets import Dataset
-
-# The binomial tail starts from the logarithm of a factorial, which is good to some units in its last place.
+# The sum of a binomial tail starts from the logarithm of a factorial, which is exact to a few units in its last place.
 _ROUNDING = 1e-15
 
 
@@ -35,11 +35,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
+    """What an audit found."""
+
     checked: int
+    """Certificates that were checked."""
     asked: int
     """Inputs that the run was to certify: more than `checked` while it is not complete."""
     redrawn: int
+    """Inputs that were drawn again."""
     findings: tuple[Finding, ...]
+    """Certificates that do not hold."""
 
 
 def audit(
@@ -51,25 +56,31 @@ def audit(
     data: str | Dataset | Sequence[Any] | None = None,
     seed: int | None = None,
 ) -> Audit:
-    """Check all certificates of a run against their votes, and `redraw` randomly chosen ones against new draws.
+    """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
 
-    Model, weights and data are those of the manifest unless given; `seed` chooses the inputs to draw again.
+    Args:
+        folder: The run's folder.
+        redraw: How many inputs to draw again.
+        model: The model, if it is not where the manifest says.
+        weights: Its weights, if they are not where the manifest says.
+        data: The data, if it is not where the manifest says.
+        seed: Chooses the inputs to draw again. Default: others each time.
     """
     readable: list[Certificate] = []
     findings: list[Finding] = []
     with Journal(Path(folder)) as journal:
-        manifest, plan, noise = read_settings(journal)
+        manifest = journal.manifest()
         ids = sorted(journal.ids())
         for id in ids:
             try:
-                readable.append(journal.certificate(id, plan=plan, noise=noise))
+                readable.append(journal.certificate(id, plan=manifest.plan, noise=manifest.noise))
             except InvalidInput as error:
                 findings.append(Finding(id, str(error)))
     if not ids:
         raise InvalidInput(f"{folder} holds no certificates yet: there is nothing to check")
-    asked = set(expand_ids(manifest["ids"]))
+    asked = set(manifest.ids)
     findings += [Finding(id, "the run was not asked to certify it") for id in ids if id not in asked]
-    if manifest.get("finished"):
+    if manifest.finished:
         findings += [Finding(id, "its certificate is gone from a finished run") for id in asked.difference(ids)]
     readable = [c for c in readable if c.id in asked]
     findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
@@ -82,104 +93,98 @@ def audit(
 def fault(certificate: Certificate) -> str | None:
     """What is wrong with a certificate, judged from its votes alone; None if it holds.
 
-    The bound is not computed again but tested: a radius is proved if so many votes would have been a surprise (a tail
-    of at most alpha) for any smaller probability. The tail is summed term by term.
+    The plan is asked again what it wants and what the votes prove. Then the proved bound is tested by another route
+    than the one it came from: votes this convincing must have a probability of at most alpha under any smaller
+    probability of the class.
+
+    Args:
+        certificate: The certificate to check.
     """
     c = certificate
-    for i in range(len(c.looks) + 1):
-        drawn = c.looks[i].samples if i < len(c.looks) else 0
-        if (wanted := c.plan.more(c.looks[:i], c.noise)) != drawn:
-            return f"the plan asks for {wanted} samples at look {i + 1}, {drawn} were drawn"
-    tally = c.plan.tally(c.looks, c.noise)
-    if (tally.count, tally.samples) != (c.count, c.counted):
-        return f"its looks hold {tally.count} of {tally.samples} counted votes, it states {c.count} of {c.counted}"
-    if c.abstained:
-        if c.radius != 0:
-            return f"it abstains with radius {c.radius}"
-        return "it abstains though its votes prove a majority" if _proves(c, 1e-6) else None
-    if c.prediction != tally.prediction:
-        return f"its votes are for class {tally.prediction}, it states {c.prediction}"
-    if not 0 < c.radius < math.inf or not _proves(c, c.radius):
+    case = c.plan.follow((), c.noise, c.label)
+    for number, look in enumerate((*c.looks, None), start=1):
+        drawn = 0 if look is None else look.samples
+        if case.more != drawn:
+            return f"the plan asks for {case.more} samples at look {number}, {drawn} were drawn"
+        if look is not None:
+            case.add(look)
+    proof = case.proof()
+    if (proof.count, proof.counted) != (c.count, c.counted):
+        return f"its looks hold {proof.count} of {proof.counted} counted votes, it states {c.count} of {c.counted}"
+    if c.abstained and c.radius != 0:
+        return f"it abstains with radius {c.radius}"
+    if not 0 <= c.radius < math.inf:
         return f"its votes do not prove the radius {c.radius}"
-    if _proves(c, c.radius + 1e-6 * max(1, c.radius)):
+    derived = Certificate.from_proof(proof, c.looks, plan=c.plan, noise=c.noise)
+    if c.abstained:
+        return None if derived.abstained else "it abstains though its votes prove a certificate"
+    if c.prediction != proof.prediction:
+        return f"its votes are for class {proof.prediction}, it states {c.prediction}"
+    if derived.abstained or c.radius > derived.radius * (1 + 1e-12):
+        return f"its votes do not prove the radius {c.radius}"
+    if c.radius < derived.radius - 1e-6 * max(1, c.radius):
         return f"its votes prove more than the radius {c.radius}"
-    return None
+    if not _close(c.proof, proof):
+        return f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
+    return None if _proves(c, c.radius) else f"its votes do not prove the radius {c.radius}"
 
 
 def _proves(c: Certificate, radius: float) -> bool:
-    p = _probability(c.noise, radius)
+    """Test the radius by the plan's second route, where it has one."""
+    p = min(float(c.noise.probability(radius)), 1.0)
+    p_value = c.plan.p_value(c.looks, p, c.noise, c.label)
     rounding = _ROUNDING * math.lgamma(c.counted + 1)
-    return c.counted > 0 and _tail(c.count, c.counted, p) <= c.plan.alpha * (1 + rounding)
+    return p_value is None or p_value <= c.plan.alpha * (1 + rounding)
 
 
-def _probability(noise: Noise, radius: float) -> float:
-    if not isinstance(noise, Gaussian):
-        return float(noise.probability(radius))
-    return 0.5 * math.erfc(-radius / noise.sigma / math.sqrt(2))
+def _close(stated: Proof, found: Proof) -> bool:
+    """Equal up to rounding, which may differ between versions of SciPy."""
+    if (stated.upper is None) != (found.upper is None):
+        return False
+    pairs = ((stated.lower, found.lower), (stated.upper or 0.0, found.upper or 0.0))
+    return all(abs(a - b) <= 1e-9 for a, b in pairs)
 
 
-def _tail(count: int, samples: int, p: float) -> float:
-    """P(at least `count` of `samples`), as the sum of its terms.
-
-    They are summed away from the most likely count, where they only shrink: elsewhere the first one may underflow.
-    """
-    if count == 0 or p == 1:
-        return 1.0
-    if count <= samples * p:
-        return 1 - _tail(samples - count + 1, samples, 1 - p)
-    log_ways = math.lgamma(samples + 1) - math.lgamma(count + 1) - math.lgamma(samples - count + 1)
-    term = math.exp(log_ways + count * math.log(p) + (samples - count) * math.log1p(-p))
-    terms = [term]
-    for k in range(count, samples):
-        term *= (samples - k) / (k + 1) * (p / (1 - p))
-        terms.append(term)
-        if term < 1e-17 * terms[0]:
-            break
-    return math.fsum(terms)
+def _bounds(proof: Proof) -> str:
+    upper = "" if proof.upper is None else f" and an upper bound of {proof.upper} on others"
+    return f"a lower bound of {proof.lower}{upper}"
 
 
 def _draw_again(
     chosen: Sequence[Certificate],
-    manifest: dict[str, Any],
+    manifest: Manifest,
     *,
     model: str | Classifier | Callable[..., Any] | None,
     weights: str | Path | None,
     data: str | Dataset | Sequence[Any] | None,
 ) -> list[Finding]:
-    from smoothcert.certifying import load
-    from smoothcert.classifiers.identity import answers
-    from smoothcert.executors import Job, LocalExecutor
-    from smoothcert.sampler.runtime import Runtime
-
     m = manifest
-    noise, plan = chosen[0].noise, chosen[0].plan
-    assert isinstance(noise, Gaussian)
     try:
         classifier, dataset = load(
-            model or m["model"],
-            m["data"] if data is None else data,
-            weights=weights or m["weights"],
-            classes=m["classes"],
-            noise=noise,
+            model or m.model,
+            m.data if data is None else data,
+            weights=weights or m.weights,
+            classes=m.classes,
+            noise=m.noise,
         )
     except InvalidInput as error:
         raise InvalidInput(
-            f"cannot draw again: {error}; say where model and data are with --model, --weights and --data, or check "
-            "the votes alone with --redraw 0"
+            f"cannot draw again: {error}; say where model and data are with model=, weights= and data=, or check "
+            "the votes alone with redraw=0"
         ) from None
     for what, recorded, found in (
-        ("weights", m["weights_hash"], classifier.weights_hash),
-        ("data", m["data_hash"], dataset.fingerprint),
+        ("weights", m.weights_hash, classifier.weights_hash),
+        ("data", m.data_hash, dataset.fingerprint),
     ):
         if recorded != found:
             raise InvalidInput(f"cannot draw again: these are not the {what} that the run was made with")
-    runtime = Runtime.resolve(m["device"], m["dtype"], m["compiled"], m["batch"])
+    runtime = Runtime.resolve(m.device, m.dtype, m.compiled, m.batch)
     answered = answers(classifier.module, dataset[0][0], runtime.torch_device, runtime.torch_dtype)
-    if not same_answers(m.get("answers"), answered):
+    if not same_answers(m.answers, answered):
         raise InvalidInput("cannot draw again: the model answers otherwise than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:
-        executor.start(Job(classifier, dataset, noise, plan, runtime, m["seed"]), lambda message: None)
+        executor.start(Job(classifier, dataset, m.noise, m.plan, runtime, m.seed), lambda message: None)
         drawn = [certificate for finished in executor.certify(sorted(recorded_as)) for certificate in finished]
     return [
         Finding(c.id, f"drawing it again gave {what}")

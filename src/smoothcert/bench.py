@@ -10,29 +10,28 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle
 from math import ceil
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.engine import assemble
+from smoothcert.sampler.engine import assemble
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Gaussian
-from smoothcert.plans import InputSpecific
+from smoothcert.noises import Noise
+from smoothcert.plans import Case, InputSpecific, Look, Plan
 from smoothcert.sampler.packing import Segment
-from smoothcert.sampler.prepare import Voting, place, prepare
-from smoothcert.sampler.runtime import Runtime, blank, synchronize
+from smoothcert.device.prepare import LabelClassifier, place, prepare
+from smoothcert.device.runtime import Runtime, blank, synchronize
 from smoothcert.sampler.sampler import Sampler
-from smoothcert.sampler.voting import Voter
+from smoothcert.sampler.voting import VoteCounter
 
 PUBLISHED_BATCHES = (200, 1000)
 
@@ -78,7 +77,7 @@ class Bench:
 def bench(
     classifier: Classifier,
     *,
-    noise: Gaussian,
+    noise: Noise,
     runtime: Runtime,
     dataset: Dataset | None = None,
     seconds: float = 10.0,
@@ -89,7 +88,7 @@ def bench(
     inputs = _inputs(classifier, dataset)
     shape = tuple(inputs.shape[1:])
     # Before anything is prepared, since that makes plain loops on a CPU faster, too.
-    reference = Voting(place(classifier.module, replace(runtime, dtype="float32"), shape=()), classifier.classes)
+    reference = LabelClassifier(place(classifier.module, replace(runtime, dtype="float32"), shape=()), classifier.classes)
     check_classifier(reference.module, classifier.classes, inputs[:8].to(runtime.torch_device))
     published: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:
@@ -97,30 +96,30 @@ def bench(
             say(f"leaving out the published loop at batch {batch}, too slow here for the time given")
             continue
         say(f"timing the published loop at batch {batch}")
-        published[batch] = _published_rate(reference, inputs, noise.sigma, batch, runtime, seconds)
+        published[batch] = _published_rate(reference, inputs, noise.deviation, batch, runtime, seconds)
     if runtime.torch_device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(runtime.torch_device)
     start = time.perf_counter()
     classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say)
     prepare_seconds = time.perf_counter() - start
-    plan = InputSpecific(_ceiling(classify, blank(shape, runtime), seconds), decline=min(0.05, noise.sigma / 5))
+    plan = InputSpecific(_ceiling(classify, blank(shape, runtime), seconds), decline=min(0.05, noise.deviation / 5))
     start = time.perf_counter()
     engine = assemble(
         classify, classes=classifier.classes, shape=shape, noise=noise, plan=plan, runtime=runtime, seed=0
     )
     next(engine.certify([(0, inputs[0], None)]))
     first_certificate_seconds = time.perf_counter() - start
-    voter = engine.sampler.voter
+    counter = engine.sampler.counter
     say("timing the classifier alone")
-    forward = _rate(lambda: voter.classify(voter.noisy), runtime, seconds)
+    forward = _rate(lambda: counter.classify(counter.noisy), runtime, seconds)
     say("timing the sampler")
-    sampler = Sampler(voter)
+    sampler = Sampler(counter)
     rate = _sampler_rate(sampler, inputs, noise, plan, round(forward * seconds))
     memory = _peak_memory(runtime.torch_device)
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
-    disagreement = _disagreement(voter, reference, compared, blank(shape, replace(runtime, dtype="float32")))
+    disagreement = _disagreement(counter, reference, compared, blank(shape, replace(runtime, dtype="float32")))
     return Bench(
         device=torch.cuda.get_device_name(runtime.torch_device)
         if runtime.torch_device.type == "cuda"
@@ -145,7 +144,7 @@ def _inputs(classifier: Classifier, dataset: Dataset | None, count: int = 64) ->
         spread = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).astype(int)
         return torch.stack([dataset[int(i)][0] for i in spread])
     if classifier.input_shape is None:
-        raise InvalidInput(f"{classifier.name} does not tell the shape of its inputs: give --data")
+        raise InvalidInput(f"{classifier.name} does not tell the shape of its inputs: give dataset=")
     return torch.rand((count, *classifier.input_shape), generator=torch.Generator().manual_seed(0))
 
 
@@ -174,43 +173,45 @@ def _timed(work: Callable[[], object], times: int, device: torch.device) -> floa
     return time.perf_counter() - start
 
 
-def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Gaussian, plan: InputSpecific, budget: int) -> float:
-    """Samples per second over inputs that want very different amounts, until `budget` samples are spent."""
-    wanted = _uneven_requests(plan, noise)
+def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Noise, plan: Plan, budget: int) -> float:
+    """Samples per second over inputs that want very different amounts, until `budget` samples are spent.
+
+    The plan is told simulated votes, so that its requests do not depend on the classifier.
+    """
+    rng = np.random.default_rng(0)
     source = cycle(range(len(inputs)))
-    looks: dict[int, int] = {}
+    cases: dict[int, tuple[Case, float]] = {}
     opened = spent = 0
-    synchronize(sampler.voter.device)
+    synchronize(sampler.counter.device)
     start = time.perf_counter()
-    while looks or spent < budget:
+    while cases or spent < budget:
         while sampler.free and spent < budget:
             slot = sampler.open(opened, inputs[next(source)])
             opened += 1
-            sampler.request(slot, plan.pilot)
-            spent += plan.pilot
-            looks[slot] = next(wanted)
-        for slot, _ in sampler.advance():
-            if more := looks[slot]:
+            case = plan.follow((), noise, label=0)
+            cases[slot] = case, _spread_p(rng)
+            sampler.request(slot, case.more)
+            spent += case.more
+        for slot, look in sampler.advance():
+            case, p = cases[slot]
+            votes = int(rng.binomial(look.samples, p))
+            if more := case.add(Look(look.samples, {0: votes, 1: look.samples - votes})):
                 sampler.request(slot, more)
                 spent += more
-                looks[slot] = 0
             else:
                 sampler.close(slot)
-                del looks[slot]
-    synchronize(sampler.voter.device)
+                del cases[slot]
+    synchronize(sampler.counter.device)
     return spent / (time.perf_counter() - start)
 
 
-def _uneven_requests(plan: InputSpecific, noise: Gaussian) -> Iterator[int]:
-    """What the plan wants of inputs whose p is spread as it is on well-trained models: many at 1, some anywhere."""
-    rng = np.random.default_rng(0)
-    while True:
-        p: NDArray[np.float64] = np.where(rng.random(64) < 0.35, 1.0, 1 - rng.random(64) ** 3 / 2)
-        yield from (int(n) for n in plan.after_pilot(rng.binomial(plan.pilot, p), noise))
+def _spread_p(rng: np.random.Generator) -> float:
+    """A probability as on well-trained models: often 1, sometimes anywhere above 1/2."""
+    return 1.0 if rng.random() < 0.35 else 1 - float(rng.random()) ** 3 / 2
 
 
 def _published_rate(
-    voting: Voting, inputs: Tensor, sigma: float, batch: int, runtime: Runtime, seconds: float
+    voting: LabelClassifier, inputs: Tensor, sigma: float, batch: int, runtime: Runtime, seconds: float
 ) -> float:
     device, model, classes = runtime.torch_device, voting.module, voting.classes
     with torch.no_grad():
@@ -235,17 +236,17 @@ def _published_rate(
 
 
 @torch.inference_mode()
-def _disagreement(voter: Voter, reference: Voting, inputs: Tensor, exact: Tensor) -> float:
+def _disagreement(counter: VoteCounter, reference: LabelClassifier, inputs: Tensor, exact: Tensor) -> float:
     """Over a batch of each input; `exact` takes the same noisy rows in float32."""
     batch = len(exact)
     differing = 0
     for id, x in enumerate(inputs):
-        voter.load(0, x)
-        rows = torch.zeros((3, batch), dtype=torch.int32, device=voter.device)
+        counter.load(0, x)
+        rows = torch.zeros((3, batch), dtype=torch.int32, device=counter.device)
         rows[1], rows[2] = id, torch.arange(batch)
-        for out in (voter.noisy, exact):
-            voter.stream.write(out, voter.inputs, voter.sigma, [Segment(0, id, 0, batch)], rows)
-        differing += int((voter.classify(voter.noisy) != reference(exact)).sum())
+        for out in (counter.noisy, exact):
+            counter.stream.write(out, counter.inputs, [Segment(0, id, 0, batch)], rows)
+        differing += int((counter.classify(counter.noisy) != reference(exact)).sum())
     return differing / (batch * len(inputs))
 
 

@@ -1,26 +1,29 @@
 """What a plan would have cost and certified on a published log, or on a run of our own.
 
 Each radius of the log gives its count back (a run tells it), count / samples is taken as p, and the plan is simulated
-with seeded binomial draws. The radius at the full ceiling continues the same draws, so that declines are on the same
+with seeded random draws. The radius at the full ceiling continues the same draws, so that declines are on the same
 noise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert import _check, metrics
-from smoothcert.bounds import lower_bound
+from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.logs import Log, votes
-from smoothcert.noise import Noise
-from smoothcert.plans.base import PilotPlan
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan, State
+from smoothcert.plans.base import RIVALS
+from smoothcert.runs.logs import Log, votes
 from smoothcert.runs.results import Results
+from smoothcert.statistics import metrics
+from smoothcert.statistics.bounds import lower_bound
 
 Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,13 @@ class Outcome:
     samples: float
     """Average samples per input; every forward pass counts, pilots and abstentions included."""
     acr: float
-    mad: float
+    """Average certified radius."""
+    mad: float | None
+    """The largest radius that an input lost against the ceiling; None for a plan that decides radii."""
     abstained: float
     """Share of inputs without a certificate."""
     certified_accuracy: dict[float, float]
+    """Certified accuracy by radius."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,63 @@ class Replay:
     ceiling: Outcome
 
 
+@dataclass(frozen=True)
+class Population:
+    """Inputs whose classes have known probabilities.
+
+    Args:
+        p: The probability of each class, shape (inputs, classes).
+        label: The label of each input as an index of these classes; -1 where it is none of them.
+        chosen: The class that a pilot chooses, where the log tells it; None lets a simulated pilot choose.
+    """
+
+    p: Array
+    label: Counts
+    chosen: Counts | None = None
+
+    def __len__(self) -> int:
+        return len(self.p)
+
+
+def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
+    """Inputs of which only the probability of the predicted class is known, and whether it is the label.
+
+    The label of a wrongly answered input is taken to have 0.6 (1 - p).
+
+    Args:
+        p: The probability of the predicted class.
+        correct: Whether it is the label.
+    """
+    p, correct = _check.probabilities("p", p), np.asarray(correct, bool)
+    return Population(
+        np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1),
+        np.where(correct, 0, 1),
+        np.zeros(len(p), np.int64),
+    )
+
+
 def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
-    """p of every input of a log made with these settings; a log does not tell it where the input was abstained on."""
+    """The p of every input of a log made with these settings.
+
+    Args:
+        log: The log.
+        noise: The smoothing noise of the log.
+        samples: Samples per input of the log.
+        alpha: The alpha of the log.
+        abstained_p: Assumed where the log abstained, because it does not tell.
+    """
     _check.between("abstained_p", abstained_p, 0, 1)
     return np.where(log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples)
 
 
 def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float = 0.49) -> Array:
-    """p of every input of a run or an export, from its own votes; `abstained_p` where no votes were counted."""
+    """The p of every input of a run or an export, from its own votes.
+
+    Args:
+        results: The run or export.
+        noise: The noise to simulate, which must be that of the run.
+        abstained_p: Assumed where no votes were counted.
+    """
     if results.noise != noise:
         raise InvalidInput(f"{results.name} was certified under {results.noise}, its votes tell nothing of {noise}")
     _check.between("abstained_p", abstained_p, 0, 1)
@@ -63,7 +118,7 @@ def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float
 
 def replay(
     log: Log,
-    plan: PilotPlan,
+    plan: Plan,
     *,
     noise: Noise,
     log_samples: int = 100_000,
@@ -73,73 +128,161 @@ def replay(
     repetitions: int = 20,
     seed: int = 0,
 ) -> Replay:
-    """Simulate `plan` on the inputs of `log`.
+    """Simulate a plan on the inputs of a log.
 
-    `log_samples` and `log_alpha` are those the log was made with (if not given, the alpha is taken to be the plan's).
+    Args:
+        log: The log.
+        plan: The plan to simulate.
+        noise: The smoothing noise.
+        log_samples: Samples per input of the log.
+        log_alpha: The alpha of the log. Default: the plan's.
+        abstained_p: Assumed where the log abstained, because it does not tell.
+        radii: Radii for certified accuracy.
+        repetitions: How often to simulate.
+        seed: The seed of the simulated votes.
     """
     alpha = plan.alpha if log_alpha is None else log_alpha
     p = probabilities(log, noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
-    return simulate(p, log.correct, plan, noise=noise, radii=radii, repetitions=repetitions, seed=seed)
+    population = from_shares(p, log.correct)
+    return simulate(population, plan, noise=noise, radii=radii, repetitions=repetitions, seed=seed)
 
 
 def simulate(
-    p: ArrayLike,
-    correct: ArrayLike,
-    plan: PilotPlan,
+    population: Population,
+    plan: Plan,
     *,
     noise: Noise,
     radii: list[float] | None = None,
     repetitions: int = 20,
     seed: int = 0,
 ) -> Replay:
-    """Simulate `plan` on inputs whose top class has probability `p` and is `correct` or not."""
-    p, correct = _check.probabilities("p", p), np.asarray(correct, bool)
+    """Simulate a plan on inputs whose classes have known probabilities.
+
+    Args:
+        population: The inputs.
+        plan: The plan to simulate.
+        noise: The smoothing noise.
+        radii: Radii for certified accuracy. Default: those that the plan decides, or steps up to the largest one.
+        repetitions: How often to simulate.
+        seed: The seed of the simulated votes.
+    """
     _check.whole("repetitions", repetitions, least=1)
-    _check.whole("seed", seed)
+    rng = np.random.default_rng(_check.whole("seed", seed))
+    plan = plan.primary
     plan.check(noise)
-    rng = np.random.default_rng(seed)
-    pilot = rng.binomial(plan.pilot, p, size=(repetitions, len(p)))
-    drawn = plan.after_pilot(pilot, noise)
-    before = plan.counted_before()
-    counted = drawn + before
-    count = rng.binomial(drawn, p) + (pilot if before else 0)
-    cost = plan.pilot + float(np.mean(drawn))
-    full = count + rng.binomial(plan.samples - counted, p)
+    ran = _follow(population, plan, noise, repetitions, rng)
+    cost = float(np.mean(ran.spent))
+    # Fixed sampling at the ceiling continues the same draws, with the usual bound.
+    full = ran.count + rng.binomial(plan.samples - ran.counted, ran.p)
+    # Fixed sampling that costs as much pays a pilot like the plan's.
+    n = max(round(cost) - (0 if plan.pilot_counts else plan.pilot), 1)
+    fixed = rng.binomial(n, ran.p, size=ran.p.shape)
+    full_of_fixed = fixed + rng.binomial(plan.samples - n, ran.p, size=ran.p.shape)
 
-    # Fixed sampling that costs as much: its pilot is paid like the plan's.
-    n = max(round(cost) - (plan.pilot - before), 1)
-    fixed = rng.binomial(n, p, size=pilot.shape)
-    full_of_fixed = fixed + rng.binomial(plan.samples - n, p, size=pilot.shape)
+    def usual(count: Counts, samples: int) -> Array:
+        radius = np.asarray(noise.radius(lower_bound(count, samples, alpha=plan.alpha)))
+        return np.where(radius > 0, radius, np.nan)
 
-    def radius(count: NDArray[np.int64], samples: ArrayLike) -> Array:
-        bound = lower_bound(count, np.maximum(samples, 1), alpha=plan.alpha)  # 0 of 0 votes prove as little as 0 of 1
-        return np.asarray(np.maximum(noise.radius(bound), 0))
-
-    reference = radius(full, plan.samples)
-    outcomes = [
-        (cost, radius(count, counted), reference),
-        (cost, radius(fixed, n), radius(full_of_fixed, plan.samples)),
-        (plan.ceiling_cost, reference, reference),
-    ]
-    largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
-    radii = metrics.default_radii(largest) if radii is None else _checked(radii)
-    summaries = [_summary(c, r, full, correct, radii) for c, r, full in outcomes]
-    return Replay(p.size, repetitions, *summaries)
-
-
-def _checked(radii: list[float]) -> list[float]:
-    for radius in radii:
-        if not 0 <= radius < np.inf:
-            raise InvalidInput(f"radii must be finite numbers of at least 0, got {radius}")
-    return radii
+    reference = usual(full, plan.samples)
+    if radii is None:
+        largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
+        radii = list(plan.radii or metrics.default_radii(largest))
+    radii = [_check.at_least("each radius", radius, 0) for radius in radii]
+    closed = plan.radii is not None
+    own = _summary(cost, ran.radius, reference, ran.correct, radii, closed=closed)
+    return Replay(
+        len(population),
+        repetitions,
+        replace(own, mad=None) if plan.basis is None else own,
+        _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), ran.correct, radii),
+        _summary(plan.most_samples, reference, reference, ran.correct, radii),
+    )
 
 
-def _summary(cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float]) -> Outcome:
-    accuracy = metrics.certified_accuracy(radius, np.broadcast_to(correct, radius.shape), radii)
+@dataclass(frozen=True)
+class _Followed:
+    """What a plan did, as arrays of shape (repetitions, inputs)."""
+
+    p: Array
+    """The probability of the class."""
+    correct: NDArray[np.bool_]
+    count: Counts
+    counted: Counts
+    spent: Counts
+    radius: Array
+    """NaN where there is no certificate."""
+
+
+def _follow(
+    population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator
+) -> _Followed:
+    shape = (repetitions, len(population))
+    fixed_class = population.label if plan.known_labels else population.chosen
+    by_class = plan.uses_rivals or fixed_class is None
+    chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
+    p = None if chosen is None else _of_class(population.p, chosen)
+    zeros = np.zeros(shape, np.int64)
+    count, counted, spent, lower = zeros, zeros, zeros, np.zeros(shape)
+    rivals: Counts | None = None
+    others: Counts | None = None
+    wanted = np.full(shape, plan.pilot or int(plan.request(State(0, 0, 0), noise)))
+    look, pilot_only = 0, False
+    while wanted.any():
+        going = wanted > 0
+        if by_class:
+            drawn = rng.multinomial(wanted, population.p)
+            if chosen is None:
+                chosen = drawn.argmax(axis=-1)
+                p = _of_class(population.p, chosen)
+            if others is None:
+                masked = np.where(np.arange(drawn.shape[-1]) == chosen[..., None], -1, drawn)
+                others = np.argsort(-masked, axis=-1, kind="stable")[..., :RIVALS]
+            votes = np.take_along_axis(drawn, chosen[..., None], axis=-1)[..., 0]
+            alone = np.take_along_axis(drawn, others, axis=-1)
+            pooled = (drawn.sum(axis=-1) - votes - alone.sum(axis=-1))[..., None]
+            missing = np.zeros((*shape, RIVALS - alone.shape[-1]), np.int64)
+            groups = np.concatenate([alone, missing, pooled], axis=-1)
+        else:
+            assert p is not None
+            votes, groups = rng.binomial(wanted, p), None
+        restart = look == 1 and plan.pilot > 0 and not plan.pilot_counts
+        count = np.where(going, votes + (0 if restart else count), 0 if restart else count)
+        counted = np.where(going, wanted + (0 if restart else counted), 0 if restart else counted)
+        if groups is not None:
+            rivals = groups if rivals is None or restart else rivals + groups
+        spent = spent + wanted
+        look += 1
+        state = State(look, count, counted, lower, rivals)
+        pilot_only = look == 1 and plan.pilot > 0 and not plan.pilot_counts
+        if not pilot_only:
+            lower = np.where(going, np.maximum(lower, plan.lower_bound(state, noise)), lower)
+            state = replace(state, lower=lower)
+        wanted = np.where(going, plan.request(state, noise), 0)
+    assert p is not None and chosen is not None
+    if pilot_only:  # no input got more than its pilot, which does not count
+        count, counted = zeros, zeros
+    upper = None
+    if plan.uses_rivals:
+        upper = np.where(counted > 0, plan.upper_bound(State(look, count, counted, lower, rivals), noise), 1.0)
+    radius = np.asarray(plan.certified_radius(lower, upper, noise))
+    return _Followed(p, chosen == population.label, count, counted, spent, radius)
+
+
+def _of_class(p: Array, chosen: Counts) -> Array:
+    return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
+
+
+def _summary(
+    cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float], closed: bool = False
+) -> Outcome:
+    right = correct & ~np.isnan(radius)
+    known = np.nan_to_num(radius)
+    accuracy = metrics.certified_accuracy(known, right, radii, closed=closed)
+    lost = [metrics.largest_decline(r, f) for r, f in zip(known, np.nan_to_num(reference), strict=True)]
     return Outcome(
         samples=cost,
-        acr=metrics.average_certified_radius(radius, correct),
-        mad=float(np.mean([metrics.largest_decline(r, f) for r, f in zip(radius, reference, strict=True)])),
-        abstained=float(np.mean(radius <= 0)),
+        acr=metrics.average_certified_radius(known, right),
+        mad=float(np.mean(lost)),
+        abstained=float(np.mean(np.isnan(radius))),
         certified_accuracy=dict(zip(radii, np.mean(np.atleast_2d(accuracy), axis=0).tolist(), strict=True)),
     )

@@ -13,17 +13,14 @@ from scipy.special import betainc
 from torch import Tensor
 
 from smoothcert import _check
-from smoothcert.certificate import Certificate
 from smoothcert.datasets.inputs import as_input, warn_outside
-from smoothcert.engine import assemble
+from smoothcert.sampler.engine import assemble
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Gaussian, check_drawn
-from smoothcert.plans import Look, Plan
-from smoothcert.plans.fixed import Fixed
-from smoothcert.plans.input_specific import plan_or_default
+from smoothcert.noises import Noise
+from smoothcert.plans import Certificate, Fixed, Look, Plan, State, plan_or_default
 from smoothcert.sampler.packing import MOST_IDS
-from smoothcert.sampler.prepare import prepare
-from smoothcert.sampler.runtime import Runtime, settle_dtype
+from smoothcert.device.prepare import prepare
+from smoothcert.device.runtime import Runtime, settle_dtype
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,7 @@ class Smoothed:
     says which. Bytes and images stand for 0 to 255 and are divided by 255; other numbers are taken as they are. A
     module is copied when it is first needed: after further training, make a new `Smoothed`.
 
+    >>> from smoothcert import Gaussian, InputSpecific
     >>> def halves(x):  # the class is the sign of the first number
     ...     return (x[:, 0] > 0).long()
     >>> smoothed = Smoothed(halves, noise=Gaussian(0.5), classes=2, device="cpu", batch=1000)
@@ -55,7 +53,7 @@ class Smoothed:
         self,
         model: Callable[[Tensor], Tensor],
         *,
-        noise: Gaussian,
+        noise: Noise,
         classes: int,
         seed: int = 0,
         device: str = "auto",
@@ -65,7 +63,8 @@ class Smoothed:
     ) -> None:
         if not callable(model):
             raise InvalidInput(f"model must be a module or function, got {type(model).__name__}")
-        check_drawn(noise)
+        if not isinstance(noise, Noise):
+            raise InvalidInput(f"noise must be a noise such as Gaussian(0.5), got {noise!r}")
         self.model = model
         self.noise = noise
         self.classes = _check.whole("classes", classes, least=2)
@@ -89,7 +88,7 @@ class Smoothed:
                 f"samples {samples} can never settle an answer at alpha {alpha:g}: even unanimous votes could be "
                 f"chance; use at least {least}"
             )
-        [certificate] = self._run(x, _OneLook(samples=samples, alpha=alpha), id)
+        [certificate] = self._run(x, _OneLook(samples=samples, pilot=samples, alpha=alpha), id)
         look = certificate.looks[0]
         first, second = [*sorted(look.votes.values(), reverse=True), 0, 0][:2]
         # Under equal chances the leader's votes are Binomial(first + second, 1/2); either class could have led.
@@ -126,5 +125,9 @@ class Smoothed:
 class _OneLook(Fixed):
     """Look once; there is nothing to certify."""
 
-    def more(self, looks: Any, noise: Any) -> int:
-        return 0 if looks else self.samples
+    @property
+    def most_looks(self) -> int:
+        return 1
+
+    def lower_bound(self, state: State, noise: Noise) -> Any:
+        return 0.0

@@ -13,14 +13,14 @@ def test_every_architecture_maps_a_batch_of_its_shape_to_logits(name):
     assert module(torch.rand(2, *ARCHITECTURES[name].input_shape)).shape == (2, 7)
 
 
-def test_resnets_have_the_layers_that_their_names_promise():
+def test_resnets_have_as_many_layers_as_their_names_say():
     for depth in (20, 110):
         convolutions = [
             name
             for name, module in build(f"cifar-resnet{depth}").network.named_modules()
             if isinstance(module, torch.nn.Conv2d) and "downsample" not in name
         ]
-        assert len(convolutions) + 1 == depth  # the fully connected layer is the last one
+        assert len(convolutions) + 1 == depth  # plus one for the fully connected layer
 
 
 def test_state_dict_has_the_keys_and_shapes_of_published_checkpoints():
@@ -35,7 +35,7 @@ def test_state_dict_has_the_keys_and_shapes_of_published_checkpoints():
     assert "layer1.18.conv1.weight" not in state
 
 
-def test_normalisation_is_inside_and_leaves_no_trace_in_the_state_dict():
+def test_the_module_normalises_and_the_state_dict_does_not_contain_it():
     module = build("cifar-resnet20")
     assert not [key for key in module.state_dict() if not key.startswith("network.")]
     mean = torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
@@ -55,7 +55,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
 
 
 @pytest.mark.parametrize(("sigma", "least"), [(0.25, 0.85), (0.5, 0.78)])
-def test_bundled_weights_hold_up_under_the_noise_they_were_trained_with(sigma, least):
+def test_bundled_weights_are_accurate_under_their_training_noise(sigma, least):
     classifier = load_classifier("fashion-cnn", sigma=sigma)
     assert classifier.trained_sigma == sigma
     images, labels = zip(*load_dataset("fashion-mnist"), strict=True)

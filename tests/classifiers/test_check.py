@@ -33,17 +33,17 @@ def network(*layers):
     ids=[
         "module",
         "evaluation mode",
-        "nothing to switch off",
+        "training mode without effect",
         "logits",
         "labels",
         "not finite",
         "in place",
-        "rounds by batch size",
-        "takes one batch size",
-        "answers for one batch size",
+        "rounding depends on batch size",
+        "fails for other batch sizes",
+        "wrong shape for other batch sizes",
     ],
 )
-def test_what_answers_for_each_input_alone_is_taken(model):
+def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
     check_classifier(model, 3, IMAGES)
 
 
@@ -65,7 +65,7 @@ def test_what_answers_for_each_input_alone_is_taken(model):
         (lambda x: x.flatten(1)[:, 99], "fails on a float32 batch .* index 99 is out of bounds"),
     ],
 )
-def test_what_cannot_be_certified_is_one_sentence(model, message):
+def test_the_error_for_a_wrong_classifier_is_one_sentence(model, message):
     with pytest.raises(InvalidInput, match=message) as caught:
         check_classifier(model, 3, IMAGES)
     assert "\n" not in str(caught.value)
@@ -75,7 +75,7 @@ def mean_above(x, threshold):
     return (x.mean((1, 2, 3)) > threshold).long()
 
 
-STILL = torch.zeros(8, 3)
+BUFFER = torch.zeros(8, 3)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ STILL = torch.zeros(8, 3)
         lambda x: (x - x[-1:]).flatten(1)[:, :3],
         lambda x: (x - x.view(-1, 2, 1, 6, 6).flip(1).view(x.shape)).flatten(1)[:, :3] if len(x) == 8 else None,
         lambda x: x.flatten(1)[:, :3] * len(x),
-        lambda x: torch.add((x / x.max()).flatten(1)[:, :3], 0, out=STILL),
+        lambda x: torch.add((x / x.max()).flatten(1)[:, :3], 0, out=BUFFER),
     ],
 )
 def test_an_answer_that_depends_on_the_rest_of_the_batch_is_refused(model):
@@ -102,7 +102,7 @@ def test_an_answer_that_depends_on_the_rest_of_the_batch_is_refused(model):
 
 
 @pytest.mark.parametrize("scaled", [lambda x: x / x.max(), lambda x: x.clamp(max=x.flatten().quantile(0.5))])
-def test_a_network_behind_a_scaling_of_the_batch_is_refused(scaled):
+def test_a_network_after_a_scaling_of_the_batch_is_refused(scaled):
     network = load_classifier("fashion-cnn", sigma=0.25).module
     x = torch.rand((8, 1, 28, 28), generator=torch.Generator().manual_seed(0))
     check_classifier(network, 10, x)
@@ -110,14 +110,14 @@ def test_a_network_behind_a_scaling_of_the_batch_is_refused(scaled):
         check_classifier(lambda x: network(scaled(x)), 10, x)
 
 
-def test_networks_in_half_precision_are_taken():
+def test_networks_in_half_precision_are_accepted():
     for name in ("fashion-cnn", "cifar-resnet20"):
         classifier = build(name, classes=10).eval().bfloat16()
         shape = (1, 28, 28) if name == "fashion-cnn" else (3, 32, 32)
         check_classifier(classifier, 10, torch.rand(8, *shape).bfloat16())
 
 
-def test_any_error_of_the_model_is_told():
+def test_any_error_of_the_model_is_reported():
     def picky(x):
         raise AssertionError("Input height (6) doesn't match model (224)")
 
@@ -125,12 +125,12 @@ def test_any_error_of_the_model_is_told():
         answer(picky, IMAGES)
 
 
-def test_a_model_that_needs_full_precision_is_told_how():
-    with pytest.raises(InvalidInput, match=r"bfloat16 batch .*; try --dtype float32$"):
+def test_an_error_about_the_number_format_suggests_float32():
+    with pytest.raises(InvalidInput, match=r'bfloat16 batch .*; try dtype="float32"$'):
         answer(network(), IMAGES.bfloat16())
 
 
-def test_an_error_without_a_message_is_named():
+def test_an_error_without_a_message_is_reported_by_its_type():
     def silent(x):
         raise ValueError
 

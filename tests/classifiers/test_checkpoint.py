@@ -1,4 +1,4 @@
-"""Weights files of every published form load as they are; broken ones are refused in one sentence."""
+"""Weights files of every published form load without changes. The error for a broken file is one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from smoothcert.errors import InvalidInput
 
 @pytest.fixture(scope="module")
 def trained() -> nn.Module:
-    """A network with weights that no initialisation gives, its batch statistics included."""
+    """A network whose weights and batch statistics differ from every initialisation."""
     module = build("cifar-resnet20", classes=10)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
@@ -57,14 +57,14 @@ def test_published_forms_load_as_they_are(form: str, tmp_path: Path, trained: nn
     assert agree(loaded.module, trained)
 
 
-def test_a_file_that_tells_its_architecture_needs_no_name(tmp_path: Path, trained: nn.Module) -> None:
+def test_a_file_that_states_its_architecture_needs_no_name(tmp_path: Path, trained: nn.Module) -> None:
     torch.save(FORMS["cohen-cifar.pth.tar"](trained), tmp_path / "checkpoint.pth.tar")
     loaded = load_classifier(None, weights=tmp_path / "checkpoint.pth.tar")
     assert agree(loaded.module, trained)
     assert loaded.input_shape == (3, 32, 32)
 
 
-def test_safetensors_bring_architecture_classes_and_noise(tmp_path: Path) -> None:
+def test_safetensors_state_architecture_classes_and_noise(tmp_path: Path) -> None:
     network = build("cifar-resnet20", classes=7).eval()
     about = {"architecture": "cifar-resnet20", "classes": "7", "sigma": "0.5", "method": "consistency", "epochs": "60"}
     save_file(network.state_dict(), tmp_path / "weights.safetensors", about)
@@ -99,7 +99,7 @@ def test_training_noise_is_read_from_names(path: str, sigma: float | None, tmp_p
     assert read_checkpoint(file).sigma == sigma
 
 
-def test_training_noise_in_the_file_counts_before_its_name(tmp_path: Path) -> None:
+def test_training_noise_in_the_file_takes_precedence_over_its_name(tmp_path: Path) -> None:
     file = tmp_path / "noise_0.25.pth"
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "sigma": 0.5}, file)
     assert read_checkpoint(file).sigma == 0.5
@@ -107,7 +107,7 @@ def test_training_noise_in_the_file_counts_before_its_name(tmp_path: Path) -> No
 
 def test_another_architecture_is_refused_with_its_keys(tmp_path: Path, trained: nn.Module) -> None:
     torch.save(FORMS["cohen-cifar.pth.tar"](trained), tmp_path / "c.pth")
-    with pytest.raises(InvalidInput, match=r"layer1\.3\.conv1\.weight.* missing; the file is of a cifar_resnet20"):
+    with pytest.raises(InvalidInput, match=r"layer1\.3\.conv1\.weight.* missing; the file is for cifar_resnet20"):
         load_classifier("cifar-resnet110", weights=tmp_path / "c.pth")
     torch.save({**own_state(trained), "head.weight": torch.zeros(1)}, tmp_path / "more.pth")
     with pytest.raises(InvalidInput, match=r"head\.weight unexpected"):
@@ -131,18 +131,18 @@ def test_pickled_code_is_refused_and_not_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "args": payload}, "c.pth")
-    with pytest.raises(InvalidInput, match=rf"{named}.*would run code.*save its tensors alone.*state_dict\(\)"):
+    with pytest.raises(InvalidInput, match=rf"{named}.*would run code.*save only its tensors.*state_dict\(\)"):
         read_checkpoint("c.pth")
     assert not Path("exploded").exists()
 
 
-def test_a_web_page_is_named_as_such(tmp_path: Path) -> None:
+def test_a_web_page_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "resnet.pth").write_text("\n<!DOCTYPE html><html><body>404</body></html>")
     with pytest.raises(InvalidInput, match="is a web page, not weights"):
         read_checkpoint(tmp_path / "resnet.pth")
 
 
-def test_a_git_lfs_pointer_is_named_as_such(tmp_path: Path) -> None:
+def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "w.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
     with pytest.raises(InvalidInput, match="git lfs pull"):
         read_checkpoint(tmp_path / "w.safetensors")
@@ -160,7 +160,7 @@ def test_truncated_files_are_refused(kept: float, suffix: str, tmp_path: Path) -
     content = whole.read_bytes()
     cut = tmp_path / f"cut.{suffix}"
     cut.write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
-    with pytest.raises(InvalidInput, match=r"is no checkpoint, or a damaged one: download it again"):
+    with pytest.raises(InvalidInput, match=r"is not a checkpoint, or it is damaged: download it again"):
         read_checkpoint(cut)
 
 
@@ -178,7 +178,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "nowhere.pth")
 
 
-def test_safetensors_are_known_by_their_content(tmp_path: Path) -> None:
+def test_safetensors_are_recognised_by_their_content(tmp_path: Path) -> None:
     save_file({"weight": torch.ones(2)}, tmp_path / "model.pth")
     assert read_checkpoint(tmp_path / "model.pth").state["weight"].tolist() == [1, 1]
 
@@ -193,6 +193,6 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_checkpoint(tmp_path / "model.pth")
 
 
-def test_numbers_that_are_none_are_not_known(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_are_ignored(tmp_path: Path) -> None:
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "sigma": math.inf, "classes": math.nan}, tmp_path / "w.pth")
     assert (read_checkpoint(tmp_path / "w.pth").sigma, read_checkpoint(tmp_path / "w.pth").classes) == (None, None)

@@ -1,4 +1,4 @@
-"""A user's own code, by `module:factory`."""
+"""Classifiers from the user's own code: `module:factory`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_module_needs_no_factory() -> None:
     assert not loaded.module.training
 
 
-def test_it_takes_weights(tmp_path: Path) -> None:
+def test_a_module_loads_weights(tmp_path: Path) -> None:
     state = {"module.2.weight": torch.ones(3, 12), "module.2.bias": torch.arange(3.0)}
     torch.save({"state_dict": state}, tmp_path / "sigma0.5.pth")
     loaded = load_classifier("users_models:network", weights="sigma0.5.pth")
@@ -57,7 +57,7 @@ def test_it_takes_weights(tmp_path: Path) -> None:
 
 
 def test_a_function_needs_its_number_of_classes() -> None:
-    with pytest.raises(InvalidInput, match="give --classes"):
+    with pytest.raises(InvalidInput, match="give classes=N"):
         load_classifier("users_models:function")
     loaded = load_classifier("users_models:function", classes=4)
     assert loaded.classes == 4
@@ -71,9 +71,9 @@ def test_a_function_takes_no_weights(tmp_path: Path) -> None:
         load_classifier("users_models:function", weights="w.pth", classes=2)
 
 
-def test_a_classifier_is_known_by_what_was_typed(tmp_path: Path) -> None:
+def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
     assert load_classifier("users_models:ready").name == "users_models:ready"
-    with pytest.raises(InvalidInput, match=r"users_models:ready has \d classes, not 7"):
+    with pytest.raises(InvalidInput, match=r"users_models:ready has \d classes, not 7: leave out classes="):
         load_classifier("users_models:ready", classes=7)
     torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
     with pytest.raises(InvalidInput, match="returned a Classifier, which cannot take the weights"):
@@ -94,7 +94,7 @@ def test_a_classifier_is_known_by_what_was_typed(tmp_path: Path) -> None:
         ("sys:nothing", r"sys \(built in\) has no function 'nothing'"),
     ],
 )
-def test_what_is_wrong_is_said(spec: str, message: str) -> None:
+def test_mistakes_are_explained(spec: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         load_classifier(spec)
 

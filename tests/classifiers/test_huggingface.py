@@ -1,4 +1,4 @@
-"""Hugging Face folders, saved offline: the image processor's arithmetic goes inside."""
+"""Hugging Face folders, saved offline: the classifier contains the arithmetic of the image processor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_processor(folder: Path, **changed: Any) -> None:
         ("EfficientNetImageProcessor", {"rescale_factor": 1 / 127.5, "rescale_offset": True, "include_top": False}),
     ],
 )
-def test_a_saved_folder_sees_what_its_image_processor_makes(
+def test_a_saved_folder_computes_what_its_image_processor_and_model_compute(
     folder: Path, processor: str, settings: dict[str, Any]
 ) -> None:
     prepare = getattr(transformers, processor)(
@@ -72,7 +72,7 @@ def test_a_saved_folder_sees_what_its_image_processor_makes(
     assert (loaded.classes, loaded.input_shape) == (2, (3, 32, 48))
 
 
-def test_weights_of_ones_own_and_none_replace_those_saved(folder: Path, tmp_path: Path) -> None:
+def test_given_weights_and_random_weights_replace_the_saved_ones(folder: Path, tmp_path: Path) -> None:
     saved = load_classifier(f"hf:{folder}")
     fresh = load_classifier(f"hf:{folder}", weights="none")
     state = saved.module.network.model.state_dict()
@@ -91,7 +91,7 @@ def test_an_unknown_normalisation_is_refused(folder: Path) -> None:
         load_classifier(f"hf:{folder}")
 
 
-def test_an_image_size_given_in_other_ways_is_understood(folder: Path) -> None:
+def test_other_ways_to_give_the_image_size_are_understood(folder: Path) -> None:
     for changed, expected in [
         ({"size": 64}, (3, 64, 64)),
         ({"size": {"shortest_edge": 256}}, None),
@@ -101,9 +101,9 @@ def test_an_image_size_given_in_other_ways_is_understood(folder: Path) -> None:
         assert load_classifier(f"hf:{folder}").input_shape == expected
 
 
-def test_what_is_no_image_classifier_is_refused(tmp_path: Path) -> None:
+def test_other_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"cannot get the weights of hf:.*check the name"):
         load_classifier(f"hf:{tmp_path}")
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(InvalidInput, match="is no image classifier"):
+    with pytest.raises(InvalidInput, match="is not an image classifier"):
         load_classifier(f"hf:{tmp_path}", weights="none")

@@ -13,8 +13,8 @@ from torch import nn
 from smoothcert.classifiers import load_classifier
 from smoothcert.classifiers.architectures import build
 from smoothcert.classifiers.onnx import OnnxModule, _hash
+from smoothcert.device.runtime import settle_dtype
 from smoothcert.errors import InvalidInput
-from smoothcert.sampler.runtime import settle_dtype
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

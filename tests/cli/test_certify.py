@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from smoothcert import InvalidInput, certify, cli, open_run
-from smoothcert.noise import Gaussian
+from smoothcert.noises import Gaussian
 from smoothcert.runs.journal import Journal
 
 FACTORY = """
@@ -181,7 +181,7 @@ def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tm
     command = f"{REAL} --samples 1000 --limit {inputs} --out {tmp_path}"
     assert smoothcert(f"{command}/whole").code == 0
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["smoothcert.certifying"])
+    processes.set_forkserver_preload(["smoothcert.certification"])
     monkeypatch.setattr(sys, "argv", ["smoothcert", *command.split()])
     sys.argv[-1] += "/killed"
     moments = random.Random(0)

@@ -52,7 +52,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, line, named):
 
 
 def test_a_defect_of_ours_is_not_hidden(monkeypatch, smoothcert):
-    monkeypatch.setattr("smoothcert.sample_map.SampleMap.__call__", lambda self, p: 1 / 0)
+    monkeypatch.setattr("smoothcert.statistics.sample_map.SampleMap.__call__", lambda self, p: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         smoothcert("map --sigma 0.5")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert.certificate import conclude
-from smoothcert.noise import Gaussian
+from smoothcert.plans.certificate import conclude
+from smoothcert.noises import Gaussian
 from smoothcert.plans import InputSpecific, Look
 from smoothcert.plans.base import describe
 from smoothcert.runs.formats import read_results, write_results

@@ -10,10 +10,10 @@ import numpy as np
 from tampered import TamperedData, TamperedModel
 
 from smoothcert import Fixed, Gaussian
-from smoothcert.certifying import certify
+from smoothcert.certification import certify
 from smoothcert.errors import SmoothcertError
 from smoothcert.executors.base import Executor
-from smoothcert.progress import Progress
+from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import Run, open_run
 
 INPUTS = 40

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from smoothcert import Fixed, Gaussian
-from smoothcert.certificate import conclude
+from smoothcert.plans.certificate import conclude
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors import choose_executor, pool
 from smoothcert.executors.base import Job, Status
@@ -14,7 +14,7 @@ from smoothcert.executors.local import LocalExecutor
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Ready, Report
 from smoothcert.plans import Look
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.device.runtime import Runtime
 
 PLAN, NOISE = Fixed(1000, pilot=100), Gaussian(0.5)
 LEFT_OPEN = Runtime("cuda:0", "bfloat16", "default")

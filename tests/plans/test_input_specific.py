@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from smoothcert import Gaussian, InputSpecific, Look
-from smoothcert.bounds import interval
+from smoothcert.statistics.bounds import interval
 from smoothcert.errors import InvalidInput
 
 NOISE = Gaussian(0.5)

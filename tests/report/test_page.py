@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Gaussian
+from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Together
 from smoothcert.report import render, write_report
 from smoothcert.runs.formats import read_results, write_results
-from smoothcert.table import compare
+from smoothcert.runs.table import compare
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidInput
-from smoothcert.logs import read_log
+from smoothcert.runs.logs import read_log
 from smoothcert.runs.formats import read_results, restore, write_results
 from smoothcert.runs.results import COLUMNS, Results
 

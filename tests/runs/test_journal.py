@@ -5,9 +5,9 @@ import sqlite3
 
 import pytest
 
-from smoothcert.certificate import conclude
+from smoothcert.plans.certificate import conclude
 from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.noise import Gaussian
+from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, Look
 from smoothcert.plans.base import describe
 from smoothcert.runs.journal import FILE, Journal

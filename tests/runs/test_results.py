@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from smoothcert import metrics
-from smoothcert.certificate import conclude
+from smoothcert.statistics import metrics
+from smoothcert.plans.certificate import conclude
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Gaussian
+from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Look, Together
 from smoothcert.runs.results import Results
 

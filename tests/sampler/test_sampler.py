@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert.noise import Gaussian
+from smoothcert.noises import Gaussian
 from smoothcert.sampler.packing import Batch
 from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import Voter

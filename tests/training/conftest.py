@@ -6,7 +6,7 @@ from smoothcert.datasets import ArrayDataset
 
 
 def quadrants(count: int, seed: int) -> ArrayDataset:
-    """Grey images with one brighter quarter, which is the class."""
+    """Grey images with one brighter quadrant; the quadrant is the class."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 4, count)
     images = rng.integers(0, 120, (count, 1, 28, 28))
@@ -18,13 +18,13 @@ def quadrants(count: int, seed: int) -> ArrayDataset:
 
 @pytest.fixture(scope="session")
 def small():
-    """What to train on, what to validate on."""
+    """Training data and validation data."""
     return quadrants(512, 0), quadrants(128, 1)
 
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread():
-    """Steps this small lose more to threads waiting for each other than they gain."""
+    """Use one thread: in steps this small, threads cost more time than they save."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -21,7 +21,7 @@ def test_train_reports_each_epoch_and_the_second_time_that_it_is_complete(option
     first = CliRunner().invoke(app, options)
     assert first.exit_code == 0, first.output
     lines = first.stderr.splitlines()
-    assert "of noisy training inputs right" in first.stdout  # there are no others
+    assert "of noisy training inputs right" in first.stdout  # an .npz file has no validation part
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
     assert all("images/s" in line and "afterwards" in line and "s left" in line for line in lines)
     again = CliRunner().invoke(app, [*options, "--json"])

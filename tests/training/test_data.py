@@ -4,36 +4,36 @@ import torch
 
 from smoothcert.datasets import ArrayDataset
 from smoothcert.errors import InvalidInput
-from smoothcert.training.data import HeldData, augment
+from smoothcert.training.data import DeviceData, augment
 
 CPU = torch.device("cpu")
 
 
-def test_bytes_are_held_as_bytes_and_come_back_exactly():
+def test_bytes_are_kept_as_bytes_and_come_back_exactly():
     images = np.arange(256, dtype=np.uint8).reshape(4, 1, 8, 8)
     dataset = ArrayDataset(images, np.arange(4), name="bytes")
-    held = HeldData.hold(dataset, CPU)
-    assert held.inputs.dtype == torch.uint8
-    assert torch.equal(held.batch(torch.tensor([2]))[0], dataset[2][0])
+    data = DeviceData.from_dataset(dataset, CPU)
+    assert data.inputs.dtype == torch.uint8
+    assert torch.equal(data.batch(torch.tensor([2]))[0], dataset[2][0])
 
 
-def test_floats_that_were_never_bytes_lose_nothing():
+def test_other_floats_come_back_exactly():
     images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
-    held = HeldData.hold(ArrayDataset(images, np.arange(4), name="floats"), CPU)
-    assert torch.equal(held.batch(torch.arange(4)), torch.from_numpy(images))
+    data = DeviceData.from_dataset(ArrayDataset(images, np.arange(4), name="floats"), CPU)
+    assert torch.equal(data.batch(torch.arange(4)), torch.from_numpy(images))
 
 
 def test_an_input_that_is_not_finite_is_refused():
     values = np.zeros((3, 1, 2, 2), np.float32)
     values[2, 0, 0, 0] = np.nan
     with pytest.raises(InvalidInput, match="input 2 of d has NaN or infinite values"):
-        HeldData.hold(ArrayDataset(values, np.zeros(3, np.int64), name="d"), torch.device("cpu"))
+        DeviceData.from_dataset(ArrayDataset(values, np.zeros(3, np.int64), name="d"), torch.device("cpu"))
 
 
 def test_training_without_labels_is_refused():
     dataset = ArrayDataset(np.zeros((4, 1, 8, 8), np.uint8), name="nameless")
     with pytest.raises(InvalidInput, match="nameless has inputs without a label"):
-        HeldData.hold(dataset, CPU)
+        DeviceData.from_dataset(dataset, CPU)
 
 
 def test_every_augmented_image_is_a_shifted_image_or_its_mirror():

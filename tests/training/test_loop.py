@@ -64,7 +64,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(method, sma
     assert resumed.weights.read_bytes() == whole.weights.read_bytes()
 
 
-def test_a_run_cut_off_before_its_weights_were_written_still_gets_them(small, tmp_path):
+def test_a_run_that_stopped_before_it_wrote_the_weights_writes_them_when_repeated(small, tmp_path):
     trained = train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
     whole = trained.weights.read_bytes()
     trained.weights.unlink()
@@ -78,7 +78,7 @@ def test_a_finished_run_is_recognised(small, tmp_path):
     untouched = first.weights.stat().st_mtime_ns
     again = train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
     assert again.epochs_now == 0
-    assert again.accuracy == pytest.approx(first.accuracy, abs=1e-4)  # the file has four digits
+    assert again.accuracy == pytest.approx(first.accuracy, abs=1e-4)  # the file stores four digits
     assert first.weights.stat().st_mtime_ns == untouched
 
 
@@ -91,7 +91,7 @@ def test_other_settings_in_the_same_folder_are_an_error_that_names_them(small, t
         train(recipe(epochs=1), small[1], small[1], out=tmp_path, device="cpu")
 
 
-def test_weights_say_what_they_are_and_load_without_more_flags(small, tmp_path):
+def test_weights_say_what_they_are_and_load_without_other_settings(small, tmp_path):
     trained = train(recipe(epochs=2), *small, out=tmp_path, device="cpu")
     classifier = load_classifier("fashion-cnn", weights=trained.weights)
     assert classifier.classes == 4
@@ -104,7 +104,7 @@ def test_weights_say_what_they_are_and_load_without_more_flags(small, tmp_path):
 def test_a_checkpoint_is_not_taken_for_the_weights(small, tmp_path):
     train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
     with pytest.raises(
-        InvalidInput, match=r"checkpoint\.safetensors is of a training .*: give the weights\.safetensors"
+        InvalidInput, match=r"checkpoint\.safetensors is a training checkpoint.*: give the weights\.safetensors"
     ):
         load_classifier(None, weights=tmp_path / "checkpoint.safetensors")
 
@@ -130,12 +130,12 @@ def test_colour_images_train_a_residual_network(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 1000}, "a batch of 1000 needs as many inputs, the data has 512"),
+        ({"batch": 1000}, "a batch of 1000 needs as many inputs, the data has 512: give a smaller batch="),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"learning_rate": -1}, "learning_rate must be a number above 0"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0, got -1"),
         ({"schedule": "linear"}, "schedule must be one of cosine, step, onecycle, got 'linear'"),
-        ({"learning_rate": 1e6}, "a learning rate of 1e[+]06 is too high"),
+        ({"learning_rate": 1e6}, "rate 1e[+]06 is too high; give a lower learning_rate= and another out=DIR"),
     ],
 )
 def test_a_bad_recipe_is_one_sentence(change, message, small, tmp_path):
@@ -156,13 +156,16 @@ def test_data_of_another_shape_is_refused(small, tmp_path):
 
 def test_a_damaged_checkpoint_is_named(small, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
-    with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is damaged"):
+    with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is damaged .* give another out=DIR"):
         train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
 
 
 def test_a_checkpoint_of_something_else_is_named(small, tmp_path):
     save_file({"weight": torch.ones(2)}, tmp_path / "checkpoint.safetensors")
-    with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is of no training run of smoothcert"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"checkpoint\.safetensors does not belong to a training run of smoothcert: give another out=DIR",
+    ):
         train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
 
 
@@ -170,12 +173,12 @@ def test_a_folder_that_cannot_be_written_is_named_before_training(small, tmp_pat
     def refuse(dir):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("smoothcert.training.checkpoint.TemporaryFile", refuse)
+    monkeypatch.setattr("smoothcert.training.folder.TemporaryFile", refuse)
     with pytest.raises(InvalidInput, match=r"cannot write into .*: Permission denied"):
         train(recipe(epochs=1), *small, out=tmp_path, device="cpu", on_step=pytest.fail)
 
 
-def test_a_place_that_cannot_be_written_is_named(small, tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(small, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="cannot write into"):
         train(recipe(epochs=1), *small, out=tmp_path / "file" / "run", device="cpu")

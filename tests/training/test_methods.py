@@ -1,4 +1,4 @@
-"""Loss terms against values worked out by hand."""
+"""Loss terms against values that were calculated by hand."""
 
 import math
 from statistics import NormalDist
@@ -16,11 +16,11 @@ from smoothcert.training.methods.smoothadv import attack
 
 
 def logits(*copies):
-    """Logits of the probabilities given, as (copies, 1, classes)."""
+    """Logits with the given probabilities, of shape (copies, 1, classes)."""
     return torch.tensor(copies).log()[:, None]
 
 
-def test_natural_loss_is_the_mean_surprise_over_copies():
+def test_natural_loss_is_the_mean_cross_entropy_over_copies():
     loss = natural_loss(logits([0.5, 0.5], [0.8, 0.2]), torch.tensor([0]))
     assert loss.item() == pytest.approx(-(math.log(0.5) + math.log(0.8)) / 2)
 
@@ -51,7 +51,7 @@ def test_mean_probability_stays_finite_where_a_softmax_underflows():
     assert log_mean_probability(extreme)[0].tolist() == pytest.approx([math.log(0.75), math.log(0.25)])
 
 
-def test_radius_loss_is_half_sigma_times_what_is_missing_to_the_hinge():
+def test_radius_loss_is_half_sigma_times_the_distance_to_the_hinge():
     # mean over copies: (.8, .15, .05)
     z = logits([0.9, 0.08, 0.02], [0.7, 0.22, 0.08])
     quantile = NormalDist().inv_cdf
@@ -67,7 +67,7 @@ def test_radius_loss_applies_the_inverse_temperature_before_the_mean():
     assert loss.item() == pytest.approx(0.5 * (8 - quantile(16 / 17) + quantile(1 / 17)), rel=1e-5)
 
 
-def test_radius_loss_counts_only_inputs_that_are_right_and_short_of_the_hinge():
+def test_radius_loss_counts_only_correct_inputs_below_the_hinge():
     wrong, short, beyond = [0.2, 0.8], [0.6, 0.4], [0.999, 0.001]
     z = torch.tensor([[wrong, short, beyond]]).log().requires_grad_()
     xi = 2 * NormalDist().inv_cdf(0.6)
@@ -84,7 +84,7 @@ def test_radius_loss_has_finite_gradients_at_certainty():
 
 
 class HalfSpace(torch.nn.Module):
-    """Two classes; the logit of class 1 falls along the diagonal, so the worst direction is known."""
+    """Two classes. The logit of class 1 falls along the diagonal, so we know the worst direction."""
 
     def forward(self, x):
         score = x.flatten(1).sum(1)
@@ -102,7 +102,7 @@ def test_attack_goes_straight_against_the_label_to_the_edge_of_the_ball():
 def test_attack_stays_in_the_box_and_in_the_ball():
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(27, 5))
-    x = torch.rand(6, 3, 3, 3).round()  # all at the edges of the box
+    x = torch.rand(6, 3, 3, 3).round()  # all on the boundary of the box
     found = attack(module, x, torch.arange(6) % 5, torch.zeros(1, 6, 3, 3, 3), epsilon=torch.tensor(1.5), steps=5)
     assert found.min() >= 0
     assert found.max() <= 1

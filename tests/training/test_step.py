@@ -5,8 +5,8 @@ import torch
 
 from smoothcert.classifiers.architectures import build
 from smoothcert.training import Consistency, Gaussian, Macer, SmoothAdv
-from smoothcert.training.data import HeldData
-from smoothcert.training.step import Step, compile_blocks, momenta, sgd
+from smoothcert.training.data import DeviceData
+from smoothcert.training.step import Step, compile_blocks, momentum_buffers, sgd
 
 METHODS = [
     Gaussian(0.5),
@@ -18,13 +18,17 @@ METHODS = [
 
 def make_step(method, device="cpu", *, dtype=torch.float32):
     torch.manual_seed(0)
-    data = HeldData(
+    data = DeviceData(
         torch.randint(0, 256, (256, 3, 32, 32), dtype=torch.uint8).to(device), torch.randint(0, 10, (256,)).to(device)
     )
     module = build("cifar-resnet20").to(device, memory_format=torch.channels_last)
     optimizer = sgd(module, momentum=0.9, weight_decay=1e-4)
     autocast = partial(torch.autocast, device, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
     return Step(module, optimizer, method, data, batch=32, autocast=autocast)
+
+
+def state(step):
+    return [*step.module.state_dict().values(), *momentum_buffers(step.optimizer)]
 
 
 def run(step, steps=8):
@@ -37,7 +41,7 @@ def run(step, steps=8):
     return losses
 
 
-def test_one_step_is_one_step_of_plain_sgd():
+def test_one_step_is_one_step_of_torchs_sgd():
     step = make_step(Gaussian(0.5))
     module = build("cifar-resnet20")
     module.load_state_dict(step.module.state_dict())
@@ -74,19 +78,18 @@ def test_the_learning_rate_is_read_at_each_step():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_recorded_step_trains_as_the_plain_one(method):
-    plain, recorded = (make_step(method, "cuda") for _ in range(2))
-    before = [tensor.clone() for tensor in (*recorded.module.state_dict().values(), *momenta(recorded.optimizer))]
-    assert recorded.capture()
-    after = (*recorded.module.state_dict().values(), *momenta(recorded.optimizer))
-    assert all(map(torch.equal, before, after))
-    # Only the first steps: rounding of bfloat16 grows from step to step.
-    assert run(recorded)[:4] == pytest.approx(run(plain)[:4], rel=0.02)
+def test_a_captured_step_trains_as_the_normal_one(method):
+    normal, captured = (make_step(method, "cuda") for _ in range(2))
+    before = [tensor.clone() for tensor in state(captured)]
+    assert captured.capture()
+    assert all(map(torch.equal, before, state(captured)))
+    # Compare only the first steps, because rounding errors grow from step to step.
+    assert run(captured)[:4] == pytest.approx(run(normal)[:4], rel=0.02)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_a_recorded_step_draws_fresh_noise_each_time():
+def test_a_captured_step_draws_fresh_noise_each_time():
     step = make_step(Gaussian(0.5), "cuda")
     assert step.capture()
     index = torch.arange(32, device="cuda")
@@ -100,9 +103,9 @@ def test_a_recorded_step_draws_fresh_noise_each_time():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
-def test_a_compiled_and_recorded_step_trains_as_the_plain_one():
-    plain, fast = (make_step(Consistency.published(0.5), "cuda", dtype=torch.bfloat16) for _ in range(2))
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler
+def test_a_compiled_and_captured_step_trains_as_the_normal_one():
+    normal, fast = (make_step(Consistency.published(0.5), "cuda", dtype=torch.bfloat16) for _ in range(2))
     compile_blocks(fast.module)
     assert fast.capture()
-    assert run(fast) == pytest.approx(run(plain), rel=0.05)
+    assert run(fast) == pytest.approx(run(normal), rel=0.05)

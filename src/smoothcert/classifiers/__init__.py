@@ -1,8 +1,8 @@
-"""Base classifiers, from where people have them.
+"""Base classifiers and the sources that they come from.
 
 `load_classifier` takes a bundled name (`fashion-cnn`, `cifar-resnet20`, `cifar-resnet110`), `torchvision:NAME`,
 `timm:NAME`, `hf:NAME_OR_FOLDER`, `onnx:FILE` or `package.module:factory`. To add a source, write a file with a `load`
-like theirs and name its prefix in `load.py`.
+function as in `Source`, and add its prefix in `load.py`.
 """
 
 from smoothcert.classifiers.base import Classifier

@@ -1,7 +1,7 @@
-"""The networks that smoothcert brings along, each with its normalisation inside.
+"""The bundled networks. Each of them contains its normalisation.
 
-A module made here takes inputs in [0, 1]. `module.network` carries all of the state, under the names that published
-checkpoints of Cohen et al. (2019) and their successors use (`conv1.weight`, `layer2.0.downsample.0.weight`, ...).
+A module from here takes inputs in [0, 1]. `module.network` holds the whole state, under the names that the published
+checkpoints of Cohen et al. (2019) and later papers use (`conv1.weight`, `layer2.0.downsample.0.weight`, ...).
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from smoothcert.errors import InvalidInput
 
 
 class Normalize(nn.Module):
-    """`(x - mean) / deviation` per channel; constants, so they have no entry in the state dict."""
+    """Computes `(x - mean) / deviation` per channel. Both are constants, so they are not in the state dict.
+
+    Args:
+        mean: The mean of each channel, or a single one for all channels.
+        deviation: The standard deviation of each channel, or a single one for all channels.
+    """
 
     mean: Tensor
     deviation: Tensor
@@ -29,11 +34,17 @@ class Normalize(nn.Module):
         self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean).div_(self.deviation)  # in place: a second large buffer costs more than the division
+        """The normalised batch."""
+        return (x - self.mean).div_(self.deviation)  # in place, because a second large buffer would cost more time
 
 
 class Normalized(nn.Module):
-    """A network behind its normalisation."""
+    """A network that normalises its inputs first.
+
+    Args:
+        normalize: The normalisation.
+        network: The network, which takes normalised inputs.
+    """
 
     def __init__(self, normalize: Normalize, network: nn.Module) -> None:
         super().__init__()
@@ -41,12 +52,21 @@ class Normalized(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
+        """The logits for a batch of inputs in [0, 1]."""
         logits: Tensor = self.network(self.normalize(x))
         return logits
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around which the input is carried; a strided 1x1 convolution where the shape changes."""
+    """A residual block: two 3x3 convolutions and a shortcut around them.
+
+    Where the shape changes, the shortcut is a strided 1x1 convolution.
+
+    Args:
+        channels_in: Channels of the input.
+        channels: Channels of the output.
+        stride: The stride of the first convolution.
+    """
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -61,13 +81,19 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        carried = x if self.downsample is None else self.downsample(x)
+        """The output of the block."""
+        shortcut = x if self.downsample is None else self.downsample(x)
         hidden = self.bn1(self.conv1(x)).relu()
-        return torch.relu(self.bn2(self.conv2(hidden)) + carried)
+        return torch.relu(self.bn2(self.conv2(hidden)) + shortcut)
 
 
 class CifarResNet(nn.Module):
-    """The residual network of He et al. (2016) for 32x32 images: depth = 6n + 2, widths 16, 32 and 64."""
+    """The residual network of He et al. (2016) for 32x32 images, with the widths 16, 32 and 64.
+
+    Args:
+        depth: The number of layers, 6n + 2 for n blocks per stage.
+        classes: The number of classes.
+    """
 
     def __init__(self, depth: int, classes: int) -> None:
         super().__init__()
@@ -83,6 +109,7 @@ class CifarResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def forward(self, x: Tensor) -> Tensor:
+        """The logits for a batch of normalised inputs."""
         hidden = self.bn1(self.conv1(x)).relu()
         hidden = self.layer3(self.layer2(self.layer1(hidden)))
         logits: Tensor = self.fc(hidden.mean((2, 3)))
@@ -95,9 +122,10 @@ def _stage(channels_in: int, channels: int, blocks: int, *, stride: int) -> nn.S
 
 
 def _fashion_cnn(classes: int) -> nn.Module:
-    """Small enough to certify on a laptop: its first convolution looks at wide, coarse patches, which averages noise.
+    """A network that is small enough to certify on a laptop.
 
-    No batch normalisation: it computes the same in training and in evaluation.
+    Its first convolution uses wide patches with a large stride, which averages out noise. It has no batch
+    normalisation, so it computes the same in training and in evaluation.
     """
     return nn.Sequential(
         nn.Conv2d(1, 32, 6, stride=4, padding=1),  # 28x28 -> 7x7
@@ -113,7 +141,14 @@ def _fashion_cnn(classes: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build a bundled network, and what it is fed with."""
+    """How to build a bundled network, and the inputs that it takes.
+
+    Args:
+        network: Makes the network for a number of classes.
+        input_shape: The shape of one input: channels, height and width.
+        mean: The mean of each channel, for the normalisation.
+        deviation: The standard deviation of each channel, for the normalisation.
+    """
 
     network: Callable[[int], nn.Module]
     input_shape: tuple[int, int, int]
@@ -131,10 +166,18 @@ ARCHITECTURES = {
     "cifar-resnet20": _cifar(20),
     "cifar-resnet110": _cifar(110),
 }
+"""The bundled architectures by name."""
 
 
 def canonical_name(name: str) -> str:
-    """The bundled architecture's name, given with dashes or, as published checkpoints have it, with underscores."""
+    """The name of a bundled architecture with dashes.
+
+    Args:
+        name: The name with dashes or, as in published checkpoints, with underscores.
+
+    >>> canonical_name("cifar_resnet110")
+    'cifar-resnet110'
+    """
     dashed = name.replace("_", "-").lower()
     if dashed not in ARCHITECTURES:
         raise InvalidInput(f"unknown architecture {name!r}: bundled are {', '.join(ARCHITECTURES)}")
@@ -142,7 +185,11 @@ def canonical_name(name: str) -> str:
 
 
 def build(name: str, *, classes: int = 10) -> Normalized:
-    """A bundled architecture with fresh weights.
+    """A bundled architecture with random weights.
+
+    Args:
+        name: The name of the architecture.
+        classes: The number of classes.
 
     >>> module = build("cifar-resnet20", classes=10)
     >>> module(torch.rand(2, 3, 32, 32)).shape

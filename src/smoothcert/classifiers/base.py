@@ -1,4 +1,4 @@
-"""What a base classifier is to smoothcert."""
+"""The type of a base classifier, and what its sources share."""
 
 from __future__ import annotations
 
@@ -17,71 +17,109 @@ from smoothcert.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Classifier:
-    """A function from inputs in [0, 1] to classes, and what is known about it."""
+    """A function from inputs in [0, 1] to classes, and what is known about it.
+
+    Args:
+        module: The function. It takes a batch of floats of shape (b, ...) and returns logits of shape (b, classes) or
+            integer labels of shape (b,). A torch module must be in evaluation mode.
+        classes: The number of classes.
+        name: What the user gave as the model.
+        input_shape: The shape of one input, if it is known.
+        weights_hash: The SHA-256 hash of the weights, which identifies the classifier. For a torch module it covers the
+            layers and the names, types, shapes and bytes of their state; for a file, its content. None for a function.
+        trained_sigma: The standard deviation of the noise in training, if it is known.
+    """
 
     module: Callable[[Tensor], Tensor]
-    """From a float batch (b, ...) to logits (b, classes) or whole labels (b,); a module is in evaluation mode."""
     classes: int
     name: str
-    """What the user typed."""
     input_shape: tuple[int, ...] | None = None
     weights_hash: str | None = None
-    """SHA-256 over a module's layers, and names, types, shapes and bytes of their state; or over a file."""
     trained_sigma: float | None = None
-    """The noise it was trained with, where that is known."""
 
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise InvalidInput(
-                f"{self.name} has {self.classes} output, and a single one is no answer between two classes: return two "
+                f"{self.name} has {self.classes} output, and a classifier needs at least two classes: return two "
                 "logits, or labels"
             )
 
 
 Weights: TypeAlias = Checkpoint | Literal["default", "none"]
-"""A file's content, what the source itself provides, or fresh weights (an untrained network, for timing)."""
+"""The content of a weights file, the weights that the source provides, or random weights (useful for timing)."""
 
 
 class Source(Protocol):
-    """How each kind of classifier is loaded; `sigma` is the noise of the certificates to come."""
+    """A module of this package that loads one kind of classifier."""
 
-    def load(self, name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier: ...
+    def load(self, name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+        """Load a classifier.
+
+        Args:
+            name: What follows the prefix of the source, such as "resnet50" in "torchvision:resnet50".
+            weights: The weights to use.
+            classes: The number of classes; None to take it from the model.
+            sigma: The standard deviation of the noise of the certificates.
+        """
 
 
 @contextmanager
 def fresh_weights() -> Iterator[None]:
-    """Networks built within have the same weights every time, so that an untrained one can be resumed, too."""
+    """Seed torch in this context, so that an untrained network has the same weights every time and a run can resume."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
 
 
 def unknown_name(source: str, name: str, known: Sequence[str]) -> InvalidInput:
-    """The error for a name that a source does not have, with the nearest ones it has."""
-    near = difflib.get_close_matches(name, known)
-    return InvalidInput(f"{source} has no classifier {name!r}" + (f": did you mean {', '.join(near)}?" if near else ""))
+    """The error for a name that a source does not have. It suggests the most similar names.
+
+    Args:
+        source: The name of the source.
+        name: The unknown name.
+        known: All names of the source.
+    """
+    similar = difflib.get_close_matches(name, known)
+    hint = f": did you mean {', '.join(similar)}?" if similar else ""
+    return InvalidInput(f"{source} has no classifier {name!r}{hint}")
 
 
 def not_loaded(spec: str, error: Exception) -> InvalidInput:
-    """The error for published weights that could not be had."""
+    """The error for published weights that could not be downloaded or read.
+
+    Args:
+        spec: The model as the user gave it.
+        error: What the library of the source raised.
+    """
     reason = " ".join(str(error).split())[:200].rstrip(".")
     return InvalidInput(
-        f"cannot get the weights of {spec} ({reason}): check the name and the connection, give --weights FILE, or "
-        "--weights none for an untrained network"
+        f"cannot get the weights of {spec} ({reason}): check the name and the connection, give weights=FILE, or "
+        'weights="none" for an untrained network'
     )
 
 
 def checked_classes(classifier: Classifier, wanted: int | None) -> Classifier:
-    """A classifier knows its number of classes, so another one is a mistake."""
+    """The classifier itself, after a check that it has as many classes as the user says.
+
+    Args:
+        classifier: The classifier, which knows its number of classes.
+        wanted: The number that the user gave, if any.
+    """
     if wanted not in (None, classifier.classes):
-        raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, not {wanted}: leave out the number")
+        raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, not {wanted}: leave out classes=")
     return classifier
 
 
 def published_classes(spec: str, wanted: int | None, published: int) -> int:
-    """The number of classes of published weights, which cannot be chosen."""
+    """The number of classes of published weights, after a check that the user does not ask for another number.
+
+    Args:
+        spec: The model as the user gave it.
+        wanted: The number that the user gave, if any.
+        published: The number of classes of the weights.
+    """
     if wanted not in (None, published):
         raise InvalidInput(
-            f"the weights of {spec} have {published} classes, not {wanted}: give --weights FILE for others"
+            f"the weights of {spec} have {published} classes, not {wanted}: leave out classes=, or give weights=FILE"
         )
     return published

@@ -1,4 +1,4 @@
-"""The networks that smoothcert brings along, with published, own or bundled weights."""
+"""The bundled networks, with bundled weights or weights from a file."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from smoothcert.classifiers.identity import state_hash
 from smoothcert.errors import InvalidInput
 
 ASSETS = Path(__file__).parents[1] / "assets"
-_CLASSES = 10
+_DEFAULT_CLASSES = 10
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
-    """A bundled architecture by name."""
+    """A bundled network; see `Source.load`."""
     architecture = canonical_name(name)
     if weights == "default":
         weights = _bundled_weights(architecture, sigma)
     with fresh_weights():
-        module = build(architecture, classes=classes or _CLASSES)
+        module = build(architecture, classes=classes or _DEFAULT_CLASSES)
     if isinstance(weights, Checkpoint):
         weights.load_into(module, name=name)
     return Classifier(
         module=module.eval(),
-        classes=classes or _CLASSES,
+        classes=classes or _DEFAULT_CLASSES,
         name=name,
         input_shape=ARCHITECTURES[architecture].input_shape,
         weights_hash=state_hash(module),
@@ -34,12 +34,12 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
 
 
 def _bundled_weights(architecture: str, sigma: float | None) -> Checkpoint:
-    """The asset trained nearest to `sigma`, or the one with the least noise."""
+    """The bundled weights whose training noise is closest to `sigma`; by default those with the least noise."""
     trained = {
         float(path.stem.removeprefix(f"{architecture}-")): path for path in ASSETS.glob(f"{architecture}-*.safetensors")
     }
     if not trained:
         raise InvalidInput(
-            f"{architecture} comes without weights: give --weights FILE, or --weights none for an untrained network"
+            f'{architecture} comes without weights: give weights=FILE, or weights="none" for an untrained network'
         )
-    return read_checkpoint(trained[min(sorted(trained), key=lambda own: abs(own - (sigma or 0)))])
+    return read_checkpoint(trained[min(sorted(trained), key=lambda trained_sigma: abs(trained_sigma - (sigma or 0)))])

@@ -1,4 +1,4 @@
-"""Weights as they are published: `.pth`, `.pth.tar`, `.safetensors`. Nothing in a file is ever run as code."""
+"""Weights files: `.pth`, `.pth.tar`, `.safetensors`. Code in a file is never executed."""
 
 from __future__ import annotations
 
@@ -18,29 +18,42 @@ from torch import Tensor, nn
 from smoothcert.errors import InvalidInput
 
 _WRAPPERS = ("module", "_orig_mod", "network", "model", "1")
-"""Names that wrapping puts before a network's own: parallel, compiled, behind a normalisation (as number 1)."""
+"""Prefixes of wrapped networks: parallel, compiled, or the second part (number 1) after a normalisation."""
 _STATE_KEYS = ("state_dict", "net", "model")
+"""Entries under which a file may hold the weights."""
 _SIGMA_IN_NAME = re.compile(r"(?<![a-z])(?:noise|sigma)[_=-]?(\d*\.\d+|\d)(?!\d)", re.IGNORECASE)
 _SHOWN_KEYS = 3
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a weights file."""
+    """The content of a weights file.
+
+    Args:
+        path: The file.
+        state: The tensors by name.
+        architecture: The architecture that the file states, if any.
+        classes: The number of classes that the file states, if any.
+        sigma: The standard deviation of the noise in training, from the file, its name or the name of a folder.
+    """
 
     path: Path
     state: dict[str, Tensor]
     architecture: str | None = None
     classes: int | None = None
     sigma: float | None = None
-    """The noise that the weights were trained with: as the file says, or else its name or a folder's."""
 
     def load_into(self, module: nn.Module, *, name: str) -> None:
-        """Fill a module; prefixes that come from wrapping are of no account, any other difference is an error."""
+        """Copy the weights into a module.
+
+        Args:
+            module: The module. Prefixes from wrapping may differ; every other difference is an error.
+            name: The name of the module, for error messages.
+        """
         own = _unwrapped(module.state_dict())
         given = _unwrapped(self.state)
         problems = []
-        # Files from before PyTorch 0.4.1 lack this counter, which evaluation does not use.
+        # Files from before PyTorch 0.4.1 lack this counter. Evaluation does not use it.
         if missing := [key for key in own if key not in given and not key.endswith("num_batches_tracked")]:
             problems.append(f"{_some(missing)} missing")
         if unexpected := [key for key in given if key not in own]:
@@ -49,15 +62,22 @@ class Checkpoint:
             shapes = (f"{key} {tuple(given[key].shape)} for {tuple(own[key].shape)}" for key in other)
             problems.append(f"other shapes: {_some(list(shapes))}")
         if problems:
-            says = f"; the file is of a {self.architecture}" if self.architecture else ""
-            raise InvalidInput(f"{self.path} does not fit {name}: {', '.join(problems)}{says}")
+            stated = f"; the file is for {self.architecture}" if self.architecture else ""
+            raise InvalidInput(f"{self.path} does not fit {name}: {', '.join(problems)}{stated}")
         with torch.no_grad():
             for key, value in given.items():
                 own[key].copy_(value)
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a weights file of any of the forms in use."""
+    """Read a weights file in any of the common formats.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InvalidInput: The file does not exist, is damaged, or holds something else than weights.
+    """
     path = Path(path)
     try:
         if not path.is_file():
@@ -68,19 +88,19 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
     head = start.lstrip().lower()
     if head.startswith((b"<!doctype", b"<html", b"<?xml")):
-        raise InvalidInput(f"{path} is a web page, not weights: the download went wrong, download it again")
+        raise InvalidInput(f"{path} is a web page, not weights: the download failed, download it again")
     if head.startswith(b"version https://git-lfs"):
         raise InvalidInput(f"{path} is a Git LFS pointer, not weights: fetch them with git lfs pull")
-    # A safetensors file of any name: eight bytes of length, then JSON.
-    safe = path.suffix == ".safetensors" or start[8:10] == b'{"'
-    content, about = _read_safetensors(path) if safe else _read_pickle(path)
-    if "epochs_done" in about:
+    # A safetensors file starts with eight bytes for a length and then JSON.
+    is_safetensors = path.suffix == ".safetensors" or start[8:10] == b'{"'
+    content, metadata = _read_safetensors(path) if is_safetensors else _read_pickle(path)
+    if "epochs_done" in metadata:
         raise InvalidInput(
-            f"{path} is of a training that goes on from it: give the weights.safetensors that it ends with"
+            f"{path} is a training checkpoint: give the weights.safetensors that the finished training writes"
         )
-    sigma = _number(about, "sigma", "noise_sd")
-    classes = _number(about, "classes")
-    architecture = about.get("architecture", about.get("arch"))
+    sigma = _find_number(metadata, "sigma", "noise_sd")
+    classes = _find_number(metadata, "classes")
+    architecture = metadata.get("architecture", metadata.get("arch"))
     return Checkpoint(
         path=path,
         state=content,
@@ -104,9 +124,9 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     except pickle.UnpicklingError as error:
         if found := re.search(r"GLOBAL (\S+)", str(error)):
             raise InvalidInput(
-                f"{path} holds Python objects ({found[1]}), and loading these would run code; if you trust the file, "
-                "save its tensors alone with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
-                "or with .state_dict() in place of ['state_dict'] if it holds a whole module"
+                f"{path} holds Python objects ({found[1]}), and loading them would run code; if you trust the file, "
+                "save only its tensors with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
+                "or with .state_dict() instead of ['state_dict'] if it holds a whole module"
             ) from None
         raise _damaged(path, error) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError) as error:
@@ -116,7 +136,7 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     state = next((content[key] for key in _STATE_KEYS if isinstance(content.get(key), Mapping)), content)
     if not state or not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()):
         raise InvalidInput(
-            f"{path} holds no weights: expected names with tensors, or these under {', '.join(_STATE_KEYS)}; "
+            f"{path} holds no weights: expected tensors by name, directly or under {', '.join(_STATE_KEYS)}; "
             f"found {_some([str(key) for key in content]) or 'nothing'}"
         )
     return dict(state), content
@@ -125,13 +145,13 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
 def _damaged(path: Path, error: Exception) -> InvalidInput:
     reason = str(error).strip().split("\n")[0].split(". ")[0][:120]
     return InvalidInput(
-        f"{path} ({path.stat().st_size:,} bytes) is no checkpoint, or a damaged one: download it again, or save it "
+        f"{path} ({path.stat().st_size:,} bytes) is not a checkpoint, or it is damaged: download it again, or save it "
         f"with torch.save ({reason})"
     )
 
 
 def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state under the network's own names."""
+    """The state without the prefixes that wrapping adds."""
     state = dict(state)
     while state:
         first = {key.partition(".")[0] for key in state if "." in key}
@@ -141,16 +161,24 @@ def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _number(about: Mapping[str, Any], *keys: str) -> float | None:
+def _find_number(metadata: Mapping[str, Any], *keys: str) -> float | None:
+    """The first finite number under one of the keys."""
     for key in keys:
         with suppress(KeyError, TypeError, ValueError):
-            if isfinite(value := float(about[key])):
+            if isfinite(value := float(metadata[key])):
                 return value
     return None
 
 
 def sigma_in_name(path: Path) -> float | None:
-    """As in `noise_0.50/checkpoint.pth.tar`: the file's name counts first, then the nearest folder's."""
+    """The training noise that a path states. The name of the file counts first, then the nearest folder.
+
+    Args:
+        path: The weights file.
+
+    >>> sigma_in_name(Path("cifar10/noise_0.50/checkpoint.pth.tar"))
+    0.5
+    """
     for name in (path.name, *(parent.name for parent in path.absolute().parents)):
         if found := _SIGMA_IN_NAME.search(name):
             return float(found[1])
@@ -158,6 +186,7 @@ def sigma_in_name(path: Path) -> float | None:
 
 
 def _some(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
     names = list(names)
     more = f" and {len(names) - _SHOWN_KEYS} more" if len(names) > _SHOWN_KEYS else ""
     return ", ".join(names[:_SHOWN_KEYS]) + more

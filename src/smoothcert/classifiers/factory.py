@@ -1,4 +1,4 @@
-"""A classifier made by the user's own code: `package.module:factory`."""
+"""A classifier from the user's own code: `package.module:factory`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from smoothcert.errors import InvalidInput, SmoothcertError, first_line
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
-    """Call the factory without arguments; it returns a module or a function from batches to logits or labels.
+    """A classifier from the user's own code; see `Source.load`.
 
-    A module needs no factory. The number of classes is the module's own `classes` or `num_classes`, or the width of its
-    last linear layer, unless it is given. The check before a run compares it with what the module answers.
+    The name refers to a module, or to a function without arguments that returns one. Instead of a module, it may also
+    return a function from batches to logits or labels. If the number of classes is not given, it is the attribute
+    `classes` or `num_classes` of the module, or the width of its last linear layer. The check before a run compares it
+    with the output of the module.
     """
     factory = _factory(name)
-    if needed := _needed(factory):
-        raise InvalidInput(f"{name} cannot be called without {', '.join(needed)}: name a function without arguments")
+    if required := _required_arguments(factory):
+        raise InvalidInput(f"{name} needs the arguments {', '.join(required)}: name a function without arguments")
     try:
         with fresh_weights():
             made = factory if isinstance(factory, nn.Module) else factory()
     except SmoothcertError:
         raise
-    except Exception as error:  # it may raise anything
+    except Exception as error:  # a factory may raise any error
         raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}") from error
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
@@ -44,9 +46,9 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         made.eval()
         if isinstance(weights, Checkpoint):
             weights.load_into(made, name=name)
-    classes = classes or _own_classes(made)
+    classes = classes or _find_classes(made)
     if classes is None:
-        raise InvalidInput(f"the number of classes of {name} is unknown: give --classes")
+        raise InvalidInput(f"the number of classes of {name} is unknown: give classes=N")
     return Classifier(
         module=made,
         classes=classes,
@@ -64,14 +66,14 @@ def _factory(name: str) -> Any:
             f"{Path(module_name).name.removesuffix('.py')}:{attribute}"
         )
     here = str(Path.cwd())
-    if here not in sys.path:  # an installed command does not look there by itself
+    if here not in sys.path:  # an installed command does not search the current folder by default
         sys.path.insert(0, here)
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module is there, and misses something of its own
-        raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, also not in {here}") from None
+            raise  # the user's module exists, but one of its imports fails
+        raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, not even in {here}") from None
     factory = getattr(module, attribute, None)
     if not callable(factory):
         file = getattr(module, "__file__", "built in")
@@ -79,16 +81,17 @@ def _factory(name: str) -> Any:
     return factory
 
 
-def _needed(factory: Any) -> list[str]:
-    """Arguments without a default."""
+def _required_arguments(factory: Any) -> list[str]:
+    """The arguments without a default."""
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # built in C: it will say so itself
+    except (TypeError, ValueError):  # some functions in C have no signature
         return []
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
-def _own_classes(made: Any) -> int | None:
+def _find_classes(made: Any) -> int | None:
+    """The number of classes from an attribute or from the last linear layer."""
     for attribute in ("classes", "num_classes"):
         if isinstance(value := getattr(made, attribute, None), int):
             return value

@@ -1,4 +1,4 @@
-"""Image classifiers of Hugging Face, by name or in a folder: `hf:microsoft/resnet-50`."""
+"""Image classifiers of Hugging Face, by name or from a folder: `hf:microsoft/resnet-50`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smoothcert.errors import InvalidInput, MissingExtra
 
 
 class _Logits(nn.Module):
-    """A transformers model that answers with its logits alone."""
+    """A transformers model that returns only its logits."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class _Logits(nn.Module):
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
-    """A model; normalisation and input size are those of the image processor saved beside it."""
+    """A model with the normalisation and the input size of its image processor; see `Source.load`."""
     spec = f"hf:{name}"
     try:
         from transformers import AutoConfig, AutoModelForImageClassification
@@ -49,7 +49,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     except OSError as error:
         raise not_loaded(spec, error) from None
     except ValueError as error:
-        raise InvalidInput(f"{spec} is no image classifier: {' '.join(str(error).split())[:200]}") from None
+        raise InvalidInput(f"{spec} is not an image classifier: {' '.join(str(error).split())[:200]}") from None
     if isinstance(weights, Checkpoint):
         weights.load_into(model, name=spec)
     processor = _processor(name)
@@ -66,6 +66,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
 
 
 def _processor(name: str) -> dict[str, Any]:
+    """The settings of the image processor."""
     from transformers.image_processing_base import ImageProcessingMixin
 
     try:
@@ -73,13 +74,13 @@ def _processor(name: str) -> dict[str, Any]:
     except OSError:
         raise InvalidInput(
             f"hf:{name} has no preprocessor_config.json, so its normalisation is unknown: save its image processor "
-            'beside it, or the text {"do_normalize": false} if it takes pixels in [0, 1]'
+            'in the same folder, or the text {"do_normalize": false} if it takes pixels in [0, 1]'
         ) from None
     return settings
 
 
 def _normalize(processor: dict[str, Any]) -> Normalize:
-    """What the processor does to bytes b, for inputs x = b / 255: (x * scale - offset - mean) / deviation."""
+    """What the processor does to bytes b, written for inputs x = b / 255: (x * scale - offset - mean) / deviation."""
     scale = 255 * processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 255.0
     offset = 1.0 if processor.get("rescale_offset", False) else 0.0
     mean, deviation = [0.0], [1.0]
@@ -94,7 +95,7 @@ def _normalize(processor: dict[str, Any]) -> Normalize:
 
 
 def _edges(processor: dict[str, Any]) -> tuple[int, int] | None:
-    """Height and width of what the processor hands to the model."""
+    """The height and width of the images that the processor makes."""
     size = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
     if isinstance(size, int):
         return size, size

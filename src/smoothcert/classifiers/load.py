@@ -1,4 +1,4 @@
-"""From what a user types to a classifier."""
+"""Find the classifier for a model name."""
 
 from __future__ import annotations
 
@@ -26,11 +26,20 @@ def load_classifier(
     classes: int | None = None,
     sigma: float | None = None,
 ) -> Classifier:
-    """The classifier that `spec` names.
+    """Load a classifier by name.
 
-    Without `weights`, the ones that come with it: bundled, or published by its source. `weights` is a file, or "none"
-    for an untrained network, which certifies nothing but takes the same time. A file that tells its architecture needs
-    no `spec`. Of bundled weights, those trained nearest to `sigma` are taken.
+    Args:
+        spec: A bundled architecture, `torchvision:NAME`, `timm:NAME`, `hf:NAME_OR_FOLDER`, `onnx:FILE` or
+            `package.module:factory`. None is allowed if the weights file states its architecture.
+        weights: A weights file, or "none" for an untrained network, which certifies nothing but takes the same time. By
+            default, the weights that come with the model: bundled, or published by its source.
+        classes: The number of classes, if the model does not determine it.
+        sigma: The standard deviation of the noise of the certificates. Among bundled weights, those whose training
+            noise is closest to it are taken.
+
+    Raises:
+        InvalidInput: The name is unknown, or the weights do not fit.
+        MissingExtra: The source needs a package that is not installed.
 
     >>> load_classifier("cifar-resnet20", weights="none").classes
     10
@@ -44,22 +53,23 @@ def load_classifier(
     else:
         chosen = read_checkpoint(weights)
         classes = chosen.classes if classes is None else classes
-        spec = _known(chosen.architecture) if spec is None else spec
+        spec = _spec_of(chosen.architecture) if spec is None else spec
     if spec is None:
-        missing = "the weights do not tell their architecture" if weights else "no model was named"
+        missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
     source, name = _find(spec)
     return source.load(name, weights=chosen, classes=classes, sigma=sigma)
 
 
-def _known(architecture: str | None) -> str | None:
-    """What to type for the `architecture` of a file; names that are not bundled are torchvision's."""
+def _spec_of(architecture: str | None) -> str | None:
+    """The model name for the architecture of a file. A name that is not bundled is one of torchvision."""
     if architecture is None or ":" in architecture or architecture.replace("_", "-") in ARCHITECTURES:
         return architecture
     return f"torchvision:{architecture}"
 
 
 def _find(spec: str) -> tuple[Source, str]:
+    """The source of a model, and the model's name there."""
     if spec.replace("_", "-").lower() in ARCHITECTURES:
         return _module("bundled"), spec
     prefix, colon, name = spec.partition(":")

@@ -1,12 +1,11 @@
-"""ONNX files, run by onnxruntime: `onnx:model.onnx`. They take inputs in [0, 1]: normalisation is in the graph."""
+"""ONNX files, run by onnxruntime: `onnx:model.onnx`. The graph takes inputs in [0, 1], so it has to normalise them."""
 
 from __future__ import annotations
 
 import hashlib
-import mmap
-import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,17 +13,22 @@ from torch import Tensor, nn
 
 from smoothcert.classifiers.base import Classifier, Weights
 from smoothcert.classifiers.checkpoint import sigma_in_name
-from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.errors import InvalidInput, MissingExtra, first_line
 
-# An entry of a tensor's external data as it is written: the key `location`, then the length of the value in base 128.
-_LOCATION = re.compile(rb"\n\x08location\x12([\x80-\xff]{0,4}[\x00-\x7f])")
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto, TensorProto
+
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
 
 
 class OnnxModule(nn.Module):
-    """A graph with one input as a module: tensors in, tensors out, on the device where the batch lies.
+    """An ONNX graph with one input as a torch module. It runs on the device of the batch.
 
-    A graph of a fixed batch size is run as often as it takes; the last batch is filled up, and cut off again.
+    If the graph has a fixed batch size, the module splits each batch into parts of this size. It pads the last part and
+    removes the padding from the result.
+
+    Args:
+        path: The ONNX file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,14 +51,15 @@ class OnnxModule(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor) -> Tensor:
+        """The logits or labels for a batch."""
         expected = tuple(own or given for own, given in zip(self.input_shape, x.shape[1:], strict=False))
         if x.shape[1:] != expected or len(expected) != len(self.input_shape):
             raise InvalidInput(f"{self.path} takes inputs of shape {self.input_shape}, got {tuple(x.shape[1:])}")
         if self.batch is None:
             return self._run(x)
         parts = list(torch.split(x, self.batch))
-        gap = self.batch - len(parts[-1])
-        parts[-1] = torch.cat([parts[-1], parts[-1][:1].expand(gap, *x.shape[1:])])
+        padding = self.batch - len(parts[-1])
+        parts[-1] = torch.cat([parts[-1], parts[-1][:1].expand(padding, *x.shape[1:])])
         return torch.cat([self._run(part) for part in parts])[: len(x)]
 
     def _run(self, x: Tensor) -> Tensor:
@@ -64,7 +69,7 @@ class OnnxModule(nn.Module):
             values = session.run([self.output_name], {self.input_name: batch.numpy(force=True)})[0]
         else:
             binding, index = session.io_binding(), x.device.index
-            torch.cuda.current_stream(x.device).synchronize()  # onnxruntime works on a stream of its own
+            torch.cuda.current_stream(x.device).synchronize()  # onnxruntime uses its own stream
             kind = np.float16 if self.input_type == torch.float16 else np.float32
             binding.bind_input(self.input_name, "cuda", index, kind, tuple(batch.shape), batch.data_ptr())
             binding.bind_output(self.output_name, "cuda", index)
@@ -78,14 +83,14 @@ class OnnxModule(nn.Module):
         return self._sessions[device]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sessions": {}}  # sessions stay in their process; a copy opens its own
+        return {**self.__dict__, "_sessions": {}}  # sessions cannot be copied; each copy opens its own
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
-    """A graph that answers with logits or labels in its first output."""
+    """An ONNX graph whose first output is logits or labels; see `Source.load`."""
     path = Path(name)
     if weights != "default":
-        raise InvalidInput(f"onnx:{name} has its weights inside: leave out --weights")
+        raise InvalidInput(f"onnx:{name} contains its weights: leave out weights=")
     if not path.is_file():
         raise InvalidInput(f"no ONNX file at {path}")
     module = OnnxModule(path)
@@ -94,7 +99,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         raise InvalidInput(f"onnx:{name} has {own} classes, not {classes}")
     if not (own or classes):
         raise InvalidInput(
-            f"onnx:{name} does not tell its number of classes (output {module.output_name}): give --classes"
+            f"onnx:{name} does not state its number of classes (output {module.output_name}): give classes=N"
         )
     known = all(module.input_shape)
     return Classifier(
@@ -114,24 +119,24 @@ def _open(path: Path, device: torch.device) -> Any:
         raise MissingExtra(f"onnx:{path}", "onnx") from None
 
     cuda = ("CUDAExecutionProvider", {"device_id": device.index})
-    here = onnxruntime.get_available_providers()
-    providers = [cuda] if device.type == "cuda" and cuda[0] in here else []
+    available = onnxruntime.get_available_providers()
+    providers = [cuda] if device.type == "cuda" and cuda[0] in available else []
     try:
         session = onnxruntime.InferenceSession(path, providers=[*providers, "CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no other base
+    except Exception as error:  # the errors of onnxruntime have no other common base class
         raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {str(error).strip()[:200]}") from None
-    if device.type == "cuda" and cuda[0] not in session.get_providers():  # it falls back to the CPU without a word
-        raise InvalidInput("this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give --device cpu")
+    if device.type == "cuda" and cuda[0] not in session.get_providers():  # it silently falls back to the CPU
+        raise InvalidInput('this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give device="cpu"')
     return session
 
 
 def _fixed(size: int | str | None) -> int | None:
-    """A length that the graph fixes; names, 0 and -1 stand for any length."""
+    """A size that the graph fixes. Names, 0 and -1 mean any size."""
     return size if isinstance(size, int) and size > 0 else None
 
 
 def _hash(path: Path) -> str:
-    """Over the file and the files beside it that hold its large weights."""
+    """The SHA-256 hash of the file and of the files that hold its external data."""
     digest = hashlib.sha256()
     for part in (path, *(path.parent / location for location in _locations(path))):
         with part.open("rb") as file:
@@ -140,13 +145,37 @@ def _hash(path: Path) -> str:
 
 
 def _locations(path: Path) -> list[str]:
-    """Where the graph says that its external data lies."""
-    found = set()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        for entry in _LOCATION.finditer(content):
-            size = sum((byte & 127) << 7 * i for i, byte in enumerate(entry[1]))
-            found.add(content[entry.end() : entry.end() + size].decode(errors="surrogateescape"))
-    for location in found:
+    """The files with the external data of a graph, relative to its folder."""
+    try:
+        import onnx
+    except ImportError:
+        raise MissingExtra(f"onnx:{path}", "onnx") from None
+
+    try:
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except Exception as error:  # the protobuf library has several error types
+        raise InvalidInput(f"{path} cannot be read as an ONNX file: {first_line(error)}") from None
+    tensors = [*_tensors(model.graph), *(t for function in model.functions for t in _node_tensors(function.node))]
+    locations = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    for location in locations:
         if Path(location).is_absolute() or ".." in Path(location).parts:
-            raise InvalidInput(f"{path} has weights outside its folder, in {location}: move them beside it")
-    return sorted(location for location in found if (path.parent / location).is_file())
+            raise InvalidInput(f"{path} has weights outside its folder, in {location}: move them into the folder")
+    return sorted(location for location in locations if (path.parent / location).is_file())
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """All tensors that a graph and its subgraphs store."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    """All tensors in the attributes of nodes. The branches of an `If` and the body of a `Loop` are attributes, too."""
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from _tensors(graph)

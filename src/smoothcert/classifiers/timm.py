@@ -1,4 +1,4 @@
-"""Models of timm: `timm:resnet50.a1_in1k`."""
+"""Models from timm: `timm:resnet50.a1_in1k`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from smoothcert.errors import InvalidInput, MissingExtra
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
-    """A model; normalisation and input size are those of its data configuration."""
+    """A model with the normalisation and the input size of its data configuration; see `Source.load`."""
     spec = f"timm:{name}"
     try:
         import timm
@@ -27,9 +27,9 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     except ImportError:
         raise MissingExtra(spec, "vision") from None
 
-    if ":" not in name and not timm.is_model(name):  # hf-hub:... and local-dir:... are looked up later
+    if ":" not in name and not timm.is_model(name):  # timm itself resolves hf-hub:... and local-dir:... later
         raise unknown_name("timm", name, timm.list_models())
-    # A head of another width would be left untrained in published weights, so only the published width is built.
+    # With published weights, a head for another number of classes would stay untrained, so we never ask for one.
     head: dict[str, Any] = {"num_classes": classes} if classes and weights != "default" else {}
     try:
         with fresh_weights():

@@ -1,4 +1,4 @@
-"""Models of torchvision: `torchvision:resnet50`."""
+"""Models from torchvision: `torchvision:resnet50`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from smoothcert.errors import MissingExtra
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
-    """A classification model; normalisation and input size are those of its published weights."""
+    """A classification model with the normalisation and the input size of its published weights; see `Source.load`."""
     spec = f"torchvision:{name}"
     try:
         from torchvision import models
@@ -32,7 +32,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     if weights == "default":
         classes = published_classes(spec, classes, categories)
         try:
-            # The builder below reads this file without the restriction, so it has to pass it here.
+            # The builder below loads this file without `weights_only`, so a file that is not safe must fail here.
             published.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except OSError as error:
             raise not_loaded(spec, error) from None

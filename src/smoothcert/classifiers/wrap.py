@@ -1,4 +1,4 @@
-"""A module or function of the caller's as a classifier."""
+"""Make a classifier from a module or a function of the caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from smoothcert.errors import InvalidInput
 def as_classifier(
     model: Classifier | Callable[[Tensor], Tensor], *, classes: int | None, example: Tensor
 ) -> Classifier:
-    """`model` itself if it is a classifier already; the number of classes is read off its logits for `example`."""
+    """Make a classifier from a module or a function.
+
+    Args:
+        model: A module or a function from batches to logits or labels. A `Classifier` is returned unchanged.
+        classes: The number of classes. By default, the number of logits for `example`.
+        example: One input.
+    """
     if isinstance(model, Classifier):
         return checked_classes(model, classes)
     if not callable(model):
@@ -33,15 +39,17 @@ def as_classifier(
 
 
 def _count_classes(model: Callable[[Tensor], Tensor], example: Tensor) -> int:
+    """The number of logits for one input."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     parameter = next((p for p in parameters if p.is_floating_point()), None)
     with torch.inference_mode():
         output = answer(model, example[None] if parameter is None else example[None].to(parameter))
     if output.ndim != 2:
-        raise InvalidInput("the model returns labels, so it cannot tell how many classes there are: give classes=")
+        raise InvalidInput("the model returns labels, so the number of classes is unknown: give classes=N")
     return int(output.shape[1])
 
 
 def _name(model: Any) -> str:
+    """The import path of a function or of the class of a module."""
     source = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
     return f"{source.__module__}:{source.__qualname__}"

@@ -38,7 +38,15 @@ _INTERRUPTED = 130  # what typer makes of Ctrl-C
 @app.callback(invoke_without_command=True)
 def _version(
     version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    modules: list[str] = typer.Option(
+        [], "--import", help="A file or module of your own that defines plans or noises.", metavar="FILE"
+    ),
 ) -> None:
+    if modules:
+        from smoothcert._registry import import_module_or_file
+
+        for place in modules:
+            import_module_or_file(place)
     if version:
         from smoothcert._version import __version__
 

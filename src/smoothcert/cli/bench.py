@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from smoothcert.cli.groups import NoiseOptions, expand
 from smoothcert.cli.options import (
     Batch,
     Classes,
@@ -15,15 +16,15 @@ from smoothcert.cli.options import (
     Dtype,
     Json,
     Model,
-    Sigma,
     Weights,
     print_json,
     print_table,
 )
 
 
+@expand
 def command(
-    sigma: Sigma,
+    noise: NoiseOptions,
     model: Model = None,
     weights: Weights = None,
     classes: Classes = None,
@@ -39,13 +40,14 @@ def command(
     from dataclasses import asdict
 
     from smoothcert.bench import bench
-    from smoothcert.certifying import check_shape
+    from smoothcert.certification import check_shape
     from smoothcert.classifiers import load_classifier
     from smoothcert.datasets import load_dataset
     from smoothcert.errors import InvalidInput
-    from smoothcert.noise import Gaussian
-    from smoothcert.sampler.runtime import Runtime, settle_dtype
+    from smoothcert.device.runtime import Runtime, settle_dtype
 
+    smoothing = noise.build()
+    sigma = smoothing.deviation
     try:
         classifier = load_classifier(model, weights=weights, classes=classes, sigma=sigma)
     except InvalidInput as error:
@@ -61,7 +63,7 @@ def command(
         check_shape(classifier, dataset)
     found = bench(
         classifier,
-        noise=Gaussian(sigma),
+        noise=smoothing,
         runtime=Runtime.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
         dataset=dataset,
         seconds=seconds,

@@ -7,35 +7,28 @@ from typing import Annotated, Literal
 
 import typer
 
+from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
 from smoothcert.cli.options import (
-    Alpha,
     Batch,
     Classes,
     Compile,
     Data,
-    Decline,
     Device,
     Dtype,
-    Grid,
-    Kind,
-    Method,
     Model,
-    Pilot,
-    PilotUse,
-    Samples,
     Seed,
-    Sigma,
     Weights,
-    build_plan,
     folder,
 )
 
 _WHERE = "Many devices"
 
 
+@expand
 def command(
     data: Data,
-    sigma: Sigma,
+    noise: NoiseOptions,
+    plan: PlanOptions,
     out: Annotated[
         Path,
         typer.Option(
@@ -48,14 +41,6 @@ def command(
     model: Model = None,
     weights: Weights = None,
     classes: Classes = None,
-    samples: Samples = 100_000,
-    method: Method = "input-specific",
-    decline: Decline = 0.05,
-    kind: Kind = "absolute",
-    pilot: Pilot = None,
-    pilot_use: PilotUse = "fresh",
-    alpha: Alpha = 0.001,
-    grid: Grid = None,
     skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most so many inputs.")] = None,
     ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
@@ -86,18 +71,15 @@ def command(
     ] = None,
 ) -> None:
     """Certify inputs and keep the certificates in a folder. Run it again to resume."""
-    plan = build_plan(
-        method, samples=samples, decline=decline, kind=kind, pilot=pilot, pilot_use=pilot_use, alpha=alpha, grid=grid
-    )
-    from smoothcert.certifying import certify
+    chosen, smoothing = plan.build(), noise.build()
+    from smoothcert.certification import certify
     from smoothcert.executors import choose_executor
-    from smoothcert.noise import Gaussian
 
-    certify(
+    run = certify(
         model,
         data,
-        noise=Gaussian(sigma),
-        plan=plan,
+        noise=smoothing,
+        plan=chosen,
         out=out,
         ids=ids,
         skip=skip,
@@ -113,3 +95,6 @@ def command(
             executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
         ),
     )
+    if radii := plan.shown_radii():
+        shares = zip(radii, run.certified_accuracy(radii), strict=True)
+        print("certified accuracy: " + ", ".join(f"{100 * share:.1f}% at {radius:g}" for radius, share in shares))

@@ -20,11 +20,11 @@ def command(
     json: Json = False,
 ) -> None:
     """Certify 500 bundled images with a bundled model: input-specific beside fixed sampling."""
-    from smoothcert.certifying import certify
-    from smoothcert.noise import Gaussian
+    from smoothcert.certification import certify
+    from smoothcert.noises import Gaussian
     from smoothcert.plans import Fixed, InputSpecific
     from smoothcert.report import write_report
-    from smoothcert.table import compare
+    from smoothcert.runs.table import compare
 
     runs = [
         certify(

@@ -6,48 +6,39 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli.options import (
-    Alpha,
-    Decline,
-    Json,
-    Kind,
-    Samples,
-    Sigma,
-    numbers,
-    print_json,
-    print_table,
-)
+from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
+from smoothcert.cli.options import Json, numbers, print_json, print_table
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
 
 
+@expand
 def command(
-    sigma: Sigma,
-    samples: Samples = 100_000,
-    decline: Decline = 0.05,
-    kind: Kind = "absolute",
-    alpha: Alpha = 0.001,
-    at: Annotated[str, typer.Option("--at", help="Probabilities of the top class, separated by commas.")] = _DEFAULT_AT,
+    noise: NoiseOptions,
+    plan: PlanOptions,
+    at: Annotated[str, typer.Option("--at", help="Probabilities of the class, separated by commas.")] = _DEFAULT_AT,
     json: Json = False,
 ) -> None:
-    """Show how many samples an input needs, given the probability p of its top class."""
-    from smoothcert.metrics import round_down
-    from smoothcert.noise import Gaussian
-    from smoothcert.sample_map import SampleMap
+    """Show how many samples an input needs, given the probability p of its class, and what they prove."""
+    from smoothcert.plans.coverage import outlook
+    from smoothcert.statistics.metrics import round_down
 
-    psi = SampleMap(Gaussian(sigma), samples, decline, kind, alpha)
-    p = numbers("--at", at)
-    needed = psi(p).tolist()
+    chosen, drawn, p = plan.build(), noise.build(), numbers("--at", at)
+    found = outlook(chosen, drawn, p)
+    samples, titles = found.samples.tolist(), list(found.proved)
+    columns = [found.proved[title].tolist() for title in titles]
     if json:
-        print_json({"map": [{"p": q, "samples": n} for q, n in zip(p, needed, strict=True)]})
+        rows = [
+            {"p": q, "samples": n, "share": n / chosen.samples} | dict(zip(titles, values, strict=True))
+            for q, n, *values in zip(p, samples, *columns, strict=True)
+        ]
+        print_json({"map": rows})
         return
-    rows = []
-    for q, n in zip(p, needed, strict=True):
-        kept, full = (round_down(max(float(psi.radius(k, q)), 0), 4) if k else "0" for k in (n, samples))
-        rows.append([f"{q:g}", f"{n:,}", f"{n / samples:.1%}", kept, full])
     print_table(
-        f"Samples that keep the radius within {decline:g} ({kind}) of the one at {samples:,} samples\n"
-        f"sigma {sigma:g}, alpha {alpha:g}",
-        ["p", "samples", "share", "radius", "radius at ceiling"],
-        rows,
+        f"{'Expected samples' if found.expected else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
+        ["p", "samples", "share", *titles],
+        [
+            [f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *(round_down(value, 4) for value in values)]
+            for q, n, *values in zip(p, samples, *columns, strict=True)
+        ],
     )

@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-if TYPE_CHECKING:
-    from smoothcert.plans import PilotPlan
-
 
 def folder(text: str) -> Path:
-    """What `--out` names; a variable of the shell that is not set does not name the current folder."""
+    """The folder that `--out` names. An empty text, as from an unset shell variable, is not the current folder."""
     if not str(text):
-        raise typer.BadParameter("it is empty (a variable that is not set?): name a folder")
+        raise typer.BadParameter("it is empty (is a shell variable not set?): name a folder")
     return Path(text)
 
 
-Sigma = Annotated[float, typer.Option("--sigma", help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")]
-Samples = Annotated[int, typer.Option("--samples", help="The ceiling: the sample size whose radius is the reference.")]
-Decline = Annotated[float, typer.Option("--decline", help="How much of the ceiling's radius may be given up.")]
-Kind = Annotated[Literal["absolute", "relative"], typer.Option("--kind", help="What the decline is measured in.")]
-Alpha = Annotated[float, typer.Option("--alpha", help="Probability that one certificate is wrong, at most.")]
-Pilot = Annotated[
-    int | None,
-    typer.Option("--pilot", help="Samples of the first look. Default: 1% of the ceiling, at least 100."),
-]
-PilotUse = Annotated[
-    Literal["fresh", "reuse"],
-    typer.Option("--pilot-use", help="fresh: the pilot only plans. reuse: count it again, as published (not sound)."),
-]
-Grid = Annotated[
-    Literal["exact", "paper"] | None,
-    typer.Option(
-        "--grid",
-        help="exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.",
-    ),
-]
-Method = Annotated[
-    Literal["input-specific", "fixed"],
-    typer.Option("--method", help="Input-specific sampling, or the same for all."),
-]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -79,36 +52,8 @@ Compile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def build_plan(
-    method: str,
-    *,
-    samples: int,
-    decline: float,
-    kind: Kind,
-    pilot: int | None,
-    pilot_use: PilotUse,
-    alpha: float,
-    grid: Grid,
-) -> PilotPlan:
-    """The plan that the options describe."""
-    from smoothcert import _check
-    from smoothcert.errors import InvalidInput
-    from smoothcert.plans import Fixed, InputSpecific
-
-    common: dict[str, Any] = {"alpha": alpha, "pilot_use": pilot_use}
-    settings: dict[str, Any] = {"decline": decline, "kind": kind, "grid": grid}
-    if pilot is not None:
-        common["pilot"] = _check.whole("pilot", pilot, least=1)
-    if method == "fixed":
-        for name, value in settings.items():
-            if value != getattr(InputSpecific, name):
-                raise InvalidInput(f"--{name} is for input-specific sampling: leave it out with --method fixed")
-        return Fixed(samples, **common)
-    return InputSpecific(samples, **settings, **common)
-
-
 def numbers(name: str, text: str) -> list[float]:
-    """A comma-separated list of numbers."""
+    """Parse a comma-separated list of numbers."""
     from smoothcert.errors import InvalidInput
 
     try:

@@ -38,7 +38,7 @@ def command(
     )
     print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
     if figures is not None:
-        from smoothcert.figures import save_figures
+        from smoothcert.report.figures import save_figures
 
         for path in save_figures(results, figures):
             print(path)

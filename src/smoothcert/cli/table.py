@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, the best values marked."""
     from smoothcert.runs.formats import read_results
-    from smoothcert.table import compare
+    from smoothcert.runs.table import compare
 
     table = compare(
         [read_results(run) for run in runs],

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from smoothcert.cli.options import Device, Json, Sigma, folder, print_json
+from smoothcert.cli.options import Device, Json, folder, print_json
 
 
 def command(
     arch: Annotated[str, typer.Option(help="fashion-cnn, cifar-resnet20 or cifar-resnet110.")],
     data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
-    sigma: Sigma,
+    sigma: Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")],
     epochs: Annotated[int, typer.Option(help="How often to go through the data.")],
     out: Annotated[
         Path,

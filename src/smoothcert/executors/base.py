@@ -7,12 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from smoothcert.certificate import Certificate
 from smoothcert.classifiers.base import Classifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.noise import Gaussian
-from smoothcert.plans.base import Plan
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.noises import Noise
+from smoothcert.plans import Certificate, Plan
+from smoothcert.device.runtime import Runtime
 
 Say = Callable[[str], None]
 
@@ -23,7 +22,7 @@ class Job:
 
     classifier: Classifier
     dataset: Dataset
-    noise: Gaussian
+    noise: Noise
     plan: Plan
     runtime: Runtime
     seed: int

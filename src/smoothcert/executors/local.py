@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from smoothcert.certificate import Certificate
-from smoothcert.engine import Engine
+from smoothcert.plans import Certificate
+from smoothcert.sampler.engine import Engine
 from smoothcert.executors.base import Executor, Job, Say, Status
 from smoothcert.executors.worker import engine_for, read_input, status_of
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.device.runtime import Runtime
 
 
 class LocalExecutor(Executor):

@@ -19,7 +19,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.executors.base import Job, Say
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.device.runtime import Runtime
 
 
 class ProcessExecutor(PoolExecutor[Connection]):

@@ -13,7 +13,7 @@ from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.executors.base import Job, Say
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.device.runtime import Runtime
 
 try:
     import ray

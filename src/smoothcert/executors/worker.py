@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from smoothcert.certificate import Certificate
-from smoothcert.engine import Engine, Input, build_engine
+from smoothcert.plans import Certificate
+from smoothcert.sampler.engine import Engine, Input, build_engine
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors.base import Job, Say, Status
-from smoothcert.sampler.runtime import Runtime
+from smoothcert.device.runtime import Runtime
 
 # Seconds that a call lasts while there is enough to do: often enough for progress, rare enough for a driver of many.
 _PERIOD = 1.0

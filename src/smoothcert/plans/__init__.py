@@ -1,8 +1,26 @@
-"""How many samples an input gets: one file per rule, the common ground in `base`."""
+"""Plans: how many samples an input gets, and what its votes prove. One file per plan, the common ground in `base`.
 
-from smoothcert.plans.base import Look, PilotPlan, Plan, Tally
+To add one, copy `fixed.py` (or see `examples/own_plan.py` for a plan outside of this package).
+"""
+
+from smoothcert.plans.base import Case, Look, Outlook, Plan, Proof, State
+from smoothcert.plans.certificate import Certificate
+from smoothcert.plans.combined import Combined
 from smoothcert.plans.fixed import Fixed
-from smoothcert.plans.input_specific import InputSpecific
-from smoothcert.plans.together import Together
+from smoothcert.plans.input_specific import InputSpecific, plan_or_default
+from smoothcert.plans.pilot import PilotPlan
 
-__all__ = ["Fixed", "InputSpecific", "Look", "PilotPlan", "Plan", "Tally", "Together"]
+__all__ = [
+    "Case",
+    "Certificate",
+    "Combined",
+    "Fixed",
+    "InputSpecific",
+    "Look",
+    "Outlook",
+    "PilotPlan",
+    "Plan",
+    "Proof",
+    "State",
+    "plan_or_default",
+]

@@ -1,26 +1,37 @@
-"""What a plan is: a pure, immutable rule for how many samples an input gets and which of them count."""
+"""What a plan is: how many samples an input gets, and what its votes prove.
+
+A plan is defined once, on arrays of states: `request` says how many more samples each state gets, `lower_bound` which
+bound on the probability of the class it proves. One input, a replay of 10,000 inputs, and the exact failure probability
+(a forward pass over all states) use the same two functions.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
+from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Noise
-from smoothcert.sample_map import check_ceiling
+from smoothcert.noises import Noise
 
-PilotUse = Literal["fresh", "reuse"]
+RIVALS = 3
+"""Classes beside the predicted one that get an upper bound of their own; all others share one."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """The votes of one request: class -> count. Samples without a vote gave no finite output."""
+    """The votes of one request.
+
+    Args:
+        samples: Forward passes of this request.
+        votes: Votes by class. A sample without a vote had an output that was not finite.
+    """
 
     samples: int
     votes: Mapping[int, int]
@@ -32,110 +43,329 @@ class Look:
 
     @property
     def top(self) -> int | None:
-        """The class with most votes, the smallest one in a tie; None if nothing was voted for."""
+        """The class with most votes, the smallest one in a tie; None if there are no votes."""
         return min(self.votes, key=lambda c: (-self.votes[c], c), default=None) if any(self.votes.values()) else None
 
     @property
     def missing(self) -> int:
-        """Samples whose output was not finite: a vote for no class."""
+        """Samples whose output was not finite: they count for no class."""
         return self.samples - sum(self.votes.values())
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What goes into the bound: `count` of `samples` votes for the class `prediction`."""
+class State:
+    """Where inputs stand: arrays of one shape, or plain numbers for one input.
+
+    Args:
+        look: How many looks were taken so far.
+        count: Votes for the class among the `drawn` samples.
+        drawn: Samples that count. Right after a pilot that does not count, these are the pilot's samples: a plan may
+            use them to decide what to draw, and they are dropped with the next look.
+        lower: The largest lower bound that an earlier look proved, 0 for none.
+        rivals: Votes for groups of other classes, shape (..., RIVALS + 1); None unless the plan asks for them.
+    """
+
+    look: Any
+    count: Any
+    drawn: Any
+    lower: Any = 0.0
+    rivals: Any = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What votes prove about one input.
+
+    Args:
+        prediction: The class that the proof is about; None if no class was chosen.
+        lower: The probability of the class is at least this. 0 proves nothing.
+        upper: The probability of every other class is at most this; None where only `lower` is known.
+        count: Votes for the class among the `counted` samples that the bound rests on.
+        counted: Samples that the bound rests on.
+    """
 
     prediction: int | None
-    count: int
-    samples: int
+    lower: float
+    upper: float | None = None
+    count: int = 0
+    counted: int = 0
 
 
-class Plan(ABC):
-    """Told the votes so far, a plan answers "n more" or "enough" (0), and at the end which votes count.
+class Outlook(NamedTuple):
+    """What a plan does with inputs whose class has a known probability; one entry per probability."""
 
-    A plan may look as often as it wants; it knows nothing of devices, batches or files.
+    samples: Any
+    """Samples, every forward pass counted: as planned, or expected where `expected` is true."""
+    proved: dict[str, Any]
+    """What is proved, by column title: radii, or probabilities to prove a radius."""
+    expected: bool
+
+
+class Plan(Recorded, ABC):
+    """Base of all plans. A subclass is a frozen dataclass with `request` and `lower_bound`.
+
+    The first look is the pilot. It chooses the class, unless the label is known. Its votes count for the proof only if
+    `pilot_counts`; a plan without a pilot needs known labels.
     """
 
     name: ClassVar[str]
+    """What it is called on the command line and in tables."""
+    adaptive: ClassVar[bool] = True
+    """Whether inputs get different numbers of samples."""
+    remembers: ClassVar[bool] = False
+    """Whether `request` reads `State.lower`, so that what was proved at an earlier look matters for the next."""
+
     samples: int
+    """The ceiling: the most samples that a bound rests on."""
     alpha: float
+    """The probability that a certificate is wrong, at most."""
+    pilot: int
+    """Samples of the first look, which chooses the class; 0 for no pilot."""
+    known_labels: bool = False
+    """Whether the class is the input's label instead of the pilot's choice."""
+
+    @abstractmethod
+    def request(self, state: State, noise: Noise) -> Any:
+        """How many more samples each state gets; 0 when it has enough.
+
+        Args:
+            state: Where the inputs stand; `state.look` is at least 1.
+            noise: The smoothing noise.
+        """
+
+    @abstractmethod
+    def lower_bound(self, state: State, noise: Noise) -> Any:
+        """The lower bound on the probability of the class that this look proves, 0 for none.
+
+        With probability 1 - alpha, none of the bounds of all looks together may exceed the true probability.
+
+        Args:
+            state: Where the inputs stand.
+            noise: The smoothing noise.
+        """
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The plan in a few words, as in "input-specific 100,000, decline 0.05"."""
 
     @property
-    def certifying(self) -> Plan:
-        """The plan whose certificates these are: itself, unless it serves several."""
+    def most_looks(self) -> int | None:
+        """The largest number of looks, pilot included; None if there is no limit."""
+        return None
+
+    @property
+    def pilot_counts(self) -> bool:
+        """Whether the votes of the pilot count for the bound."""
+        return False
+
+    @property
+    def uses_rivals(self) -> bool:
+        """Whether the plan also bounds other classes (`upper_bound`)."""
+        return False
+
+    @property
+    def radii(self) -> tuple[float, ...] | None:
+        """The radii that the plan decides; None for a plan that measures the radius."""
+        return None
+
+    @property
+    def primary(self) -> Plan:
+        """The plan whose certificates these are: itself, unless it combines several."""
         return self
 
-    @abstractmethod
-    def more(self, looks: Sequence[Look], noise: Noise) -> int:
-        """How many more samples this input gets; 0 when it has enough."""
-
-    @abstractmethod
-    def tally(self, looks: Sequence[Look], noise: Noise) -> Tally:
-        """The class, and which votes for it count."""
-
-    def check(self, noise: Noise) -> None:  # noqa: B027 -- a hook: most plans can certify under any noise
-        """Raise if this plan can never certify anything under this noise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PilotPlan(Plan):
-    """A plan of two looks: the pilot picks the class, then one more draw.
-
-    With `pilot_use="fresh"` only the second draw counts. Class and size are then fixed before it is drawn, so
-    Clopper-Pearson holds exactly. `"reuse"` counts the pilot again, as published; `coverage` says what that costs.
-    """
-
-    samples: int = field(default=100_000, kw_only=False)
-    pilot: int = 0
-    """0 stands for the default: 1% of the ceiling, at least 100."""
-    alpha: float = 0.001
-    pilot_use: PilotUse = "fresh"
-
-    def __post_init__(self) -> None:
-        samples = check_ceiling(self.samples, self.alpha)
-        _check.one_of("pilot_use", self.pilot_use, ("fresh", "reuse"))
-        pilot = _check.whole("pilot", self.pilot) or min(max(samples // 100, 100), samples)
-        if pilot > samples:
-            raise InvalidInput(f"pilot must not exceed samples ({samples}), got {pilot}")
-        object.__setattr__(self, "samples", samples)
-        object.__setattr__(self, "pilot", pilot)
-        object.__setattr__(self, "alpha", float(self.alpha))
-
-    def __str__(self) -> str:
-        """The plan in words, for titles."""
-        return f"{self.name}, ceiling {self.samples:,}, pilot {self.pilot:,} ({self.pilot_use}), alpha {self.alpha:g}"
-
-    @abstractmethod
-    def after_pilot(self, count: ArrayLike, noise: Noise) -> NDArray[np.int64]:
-        """How many samples are drawn once the pilot's top class has `count` votes (`a0`)."""
-
-    def more(self, looks: Sequence[Look], noise: Noise) -> int:
-        if not looks:
-            return self.pilot
-        if len(looks) > 1 or (top := looks[0].top) is None:
-            return 0
-        return int(self.after_pilot(looks[0].votes[top], noise))
-
-    def tally(self, looks: Sequence[Look], noise: Noise) -> Tally:
-        top = looks[0].top
-        counted = looks if self.pilot_use == "reuse" else looks[1:]
-        votes = sum(look.votes.get(top, 0) for look in counted) if top is not None else 0
-        return Tally(top, votes, sum(look.samples for look in counted))
-
-    def counted_before(self) -> int:
-        """How many samples of the pilot count for the bound."""
-        return self.pilot if self.pilot_use == "reuse" else 0
+    @property
+    def most_samples(self) -> int:
+        """What one input costs at most, every forward pass counted."""
+        return self.samples + (0 if self.pilot_counts else self.pilot)
 
     @property
-    def ceiling_cost(self) -> int:
-        """What one input costs at the ceiling, pilot included."""
-        return self.samples + self.pilot - self.counted_before()
+    def basis(self) -> tuple[Any, ...] | None:
+        """Radii of two plans with equal bases count from the same sample on, so they can be compared one by one.
+
+        None for a plan whose radii cannot be compared like that.
+        """
+        return None
+
+    @property
+    def caveat(self) -> str | None:
+        """A sentence about what the plan does not guarantee, None if it keeps its promise."""
+        return None
+
+    def check(self, noise: Noise) -> None:  # noqa: B027 -- a hook: most plans can certify under any noise
+        """Raise if this plan can never certify anything under this noise.
+
+        Args:
+            noise: The smoothing noise.
+        """
+
+    def upper_bound(self, state: State, noise: Noise) -> Any:
+        """An upper bound on the probability of every other class, for plans with `uses_rivals`.
+
+        Args:
+            state: Where the inputs stand, with `rivals`.
+            noise: The smoothing noise.
+        """
+        raise NotImplementedError
+
+    def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
+        """The radii that proved bounds give; NaN where they give no certificate. A radius of 0 is a certificate.
+
+        Args:
+            lower: Lower bounds on the probability of the class.
+            upper: Upper bounds on the probability of every other class, where the plan has them.
+            noise: The smoothing noise.
+        """
+        radius = np.asarray(noise.radius(lower), float)
+        if upper is not None:
+            radius = np.fmax(radius, noise.radius_between(lower, upper))
+        return np.where(radius > 0, radius, np.nan)[()]
+
+    def outlook(self, p: ArrayLike, noise: Noise) -> Outlook | None:
+        """What the plan does with inputs whose class has probability p; None lets `map` compute it from the states.
+
+        Args:
+            p: Probabilities of the class.
+            noise: The smoothing noise.
+        """
+        return None
+
+    def worst_failure(self, noise: Noise) -> tuple[float, float] | None:
+        """The largest probability of a wrong certificate for a class fixed in advance, and the p where it occurs.
+
+        None lets `coverage` compute it from the states.
+
+        Args:
+            noise: The smoothing noise.
+        """
+        return None
+
+    def tie_failure(self, noise: Noise) -> float | None:
+        """The probability of a wrong certificate for two tied classes; None lets `coverage` compute it.
+
+        Args:
+            noise: The smoothing noise.
+        """
+        return None
+
+    def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
+        """The probability of votes at least as convincing as these if the class has probability p.
+
+        A proof of `lower` holds if this is at most alpha at p = lower. It is computed by another route than `lower_bound`, so
+        that `audit` checks one against the other. None if a plan has no second route.
+
+        Args:
+            looks: All votes of one input.
+            p: The probability of the class.
+            noise: The smoothing noise.
+            label: The label of the input, where it is known.
+        """
+        return None
+
+    def more(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> int:
+        """How many more samples one input gets; 0 when it has enough.
+
+        Args:
+            looks: All votes so far.
+            noise: The smoothing noise.
+            label: The label of the input, where it is known.
+        """
+        return self.follow(looks, noise, label).more
+
+    def prove(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Proof:
+        """What these votes prove.
+
+        Args:
+            looks: All votes of one input.
+            noise: The smoothing noise.
+            label: The label of the input, where it is known.
+        """
+        return self.follow(looks, noise, label).proof()
+
+    def follow(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Case:
+        """One input's way through the plan so far; `Case.add` continues it.
+
+        Args:
+            looks: All votes so far.
+            noise: The smoothing noise.
+            label: The label of the input, where it is known.
+        """
+        case = Case(self, noise, label)
+        for look in looks:
+            case.add(look)
+        return case
+
+    def proof(self, prediction: int | None, state: State, noise: Noise) -> Proof:
+        """The proof for one input in its last state.
+
+        Args:
+            prediction: Its class.
+            state: Plain numbers; `lower` includes the last look.
+            noise: The smoothing noise.
+        """
+        upper = float(self.upper_bound(state, noise)) if self.uses_rivals and state.drawn else None
+        return Proof(prediction, float(state.lower), upper, int(state.count), int(state.drawn))
 
 
-def describe(config: Any) -> dict[str, Any]:
-    """A plan or noise as a plain dictionary with its name, for manifests and JSON."""
-    settings = {field.name: getattr(config, field.name) for field in fields(config)}
-    for name, value in settings.items():
-        if isinstance(value, tuple):
-            settings[name] = [describe(part) for part in value]
-    return {"name": type(config).__name__} | settings
+class Case:
+    """One input on its way through a plan: told look after look, it knows how many more samples are wanted.
+
+    Args:
+        plan: The plan.
+        noise: The smoothing noise.
+        label: The label of the input, where it is known.
+    """
+
+    def __init__(self, plan: Plan, noise: Noise, label: int | None) -> None:
+        self.plan = plan
+        self.noise = noise
+        self.prediction = None
+        if plan.known_labels:
+            if label is None:
+                raise InvalidInput("known_labels needs the label of every input, and this one has none")
+            self.prediction = label
+        self.state = State(0, 0, 0)
+        self.more: int = plan.pilot or int(plan.request(self.state, noise))
+        """Samples that are wanted next."""
+        self._rivals: list[int] = []
+
+    def add(self, look: Look) -> int:
+        """Take the votes of the next look; returns how many more samples are wanted.
+
+        Args:
+            look: The votes of the samples that were wanted.
+        """
+        plan, before = self.plan, self.state
+        if self.prediction is None and before.look == 0:
+            self.prediction = look.top
+        if before.look == 0 and plan.uses_rivals:
+            others = [c for c, count in look.votes.items() if count and c != self.prediction]
+            self._rivals = sorted(others, key=lambda c: (-look.votes[c], c))[:RIVALS]
+        if before.look == 1 and plan.pilot and not plan.pilot_counts:
+            before = replace(before, count=0, drawn=0, rivals=None)
+        votes = 0 if self.prediction is None else look.votes.get(self.prediction, 0)
+        rivals = None
+        if plan.uses_rivals:
+            alone = [look.votes.get(c, 0) for c in self._rivals] + [0] * (RIVALS - len(self._rivals))
+            pooled = sum(look.votes.values()) - votes - sum(alone)
+            rivals = np.array([*alone, pooled]) + (0 if before.rivals is None else before.rivals)
+        state = State(before.look + 1, before.count + votes, before.drawn + look.samples, before.lower, rivals)
+        if self._counts(state):
+            state = replace(state, lower=max(before.lower, float(plan.lower_bound(state, self.noise))))
+        self.state = state
+        self.more = 0 if self.prediction is None else int(plan.request(state, self.noise))
+        return self.more
+
+    def proof(self) -> Proof:
+        """What the votes so far prove."""
+        state = self.state
+        if not self._counts(state):
+            state = replace(state, count=0, drawn=0, rivals=None)
+        return self.plan.proof(self.prediction, state, self.noise)
+
+    def _counts(self, state: State) -> bool:
+        only_pilot = state.look <= 1 and self.plan.pilot > 0
+        return self.prediction is not None and not (only_pilot and not self.plan.pilot_counts)
+
+
+Counts = NDArray[np.int64]
+Array = NDArray[np.float64]

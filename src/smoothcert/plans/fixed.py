@@ -8,19 +8,28 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.noise import Noise
-from smoothcert.plans.base import PilotPlan
+from smoothcert.noises import Noise
+from smoothcert.plans.base import Outlook
+from smoothcert.plans.pilot import PilotPlan
+from smoothcert.statistics.bounds import lower_bound
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed(PilotPlan):
-    """`pilot` samples (n0) pick the class, then `samples` (n) give the bound.
+    """`pilot` samples (n0) pick the class, then `samples` (n) give the bound. The arguments are those of `PilotPlan`.
 
-    >>> Fixed(10_000)
-    Fixed(samples=10000, pilot=100, alpha=0.001, pilot_use='fresh')
+    >>> print(Fixed(10_000))
+    fixed 10,000
     """
 
     name: ClassVar[str] = "fixed"
+    adaptive: ClassVar[bool] = False
+    plans_ahead: ClassVar[bool] = False
 
-    def after_pilot(self, count: ArrayLike, noise: Noise) -> NDArray[np.int64]:
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         return np.full(np.shape(count), self.samples - self.counted_before(), np.int64)
+
+    def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
+        p = np.asarray(p, float)
+        radius = noise.radius(lower_bound(p * self.samples, self.samples, alpha=self.level))
+        return Outlook(np.full(p.shape, self.samples), {"radius": np.maximum(radius, 0)}, expected=False)

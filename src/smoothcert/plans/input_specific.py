@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.bounds import interval
 from smoothcert.errors import InvalidInput
-from smoothcert.noise import Noise
-from smoothcert.plans.base import PilotPlan, Plan
-from smoothcert.sample_map import Kind, SampleMap, check_decline, paper_grid
+from smoothcert.noises import Noise
+from smoothcert.plans.base import RIVALS, Outlook, Plan
+from smoothcert.plans.pilot import PilotPlan
+from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, upper_bound
+from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, check_decline, paper_grid
 
 Grid = Literal["exact", "paper"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpecific(PilotPlan):
-    """Spend what keeps the radius within `decline` of the one that `samples` would prove.
+    """Spend what keeps the radius within `decline` of a reference radius.
 
-    The pilot gives an interval for p; the input gets the larger value of the sample map at its two ends.
-    `grid="exact"` evaluates the map there, `"paper"` looks it up on a grid of step 0.001 as published, which costs
-    some percent more. Left empty, it goes with `pilot_use`: exact with "fresh", paper with "reuse".
+    The pilot gives an interval for p; the input gets the larger value of the sample map at its two ends. With the
+    runner-up bound, the pilot also gives an interval for the strongest other class, and the map is evaluated where both
+    intervals are at their most and at their least favourable ends.
+
+    Args:
+        decline: How much of the reference radius may be lost.
+        kind: Whether the decline is a radius ("absolute") or a share of the reference ("relative").
+        reference: The radius that `samples` would prove ("ceiling"), or the radius of p itself ("ideal").
+        grid: "exact" evaluates the map itself, "paper" looks it up on a grid of step 0.001 as published, which costs
+            some percent more. None goes with `pilot_use`: exact with "fresh", paper with "reuse".
+
+    The other arguments are those of `PilotPlan`.
 
     >>> from smoothcert import Gaussian
     >>> plan = InputSpecific(100_000, decline=0.05)
@@ -36,26 +46,45 @@ class InputSpecific(PilotPlan):
     decline: float = 0.05
     kind: Kind = "absolute"
     grid: Grid | None = None
+    reference: Reference = "ceiling"
     name: ClassVar[str] = "input-specific"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "decline", check_decline(self.decline, self.kind))
+        _check.one_of("reference", self.reference, ("ceiling", "ideal"))
         if self.grid is None:
             object.__setattr__(self, "grid", "paper" if self.pilot_use == "reuse" else "exact")
         _check.one_of("grid", self.grid, ("exact", "paper"))
+        if self.uses_rivals and self.grid == "paper":
+            raise InvalidInput('the paper\'s grid has no runner-up: grid must be "exact" with bound "runner-up"')
 
-    def __str__(self) -> str:
-        grid = " on the paper's grid" if self.grid == "paper" else ""
-        return f"{super().__str__()}, {self.kind} decline {self.decline:g}{grid}"
+    def _words(self) -> list[str]:
+        decline = f"{self.decline:g}" if self.kind == "absolute" else f"{100 * self.decline:g}%"
+        return [f"decline {decline}" + (" of the ideal radius" if self.reference == "ideal" else "")]
 
-    def after_pilot(self, count: ArrayLike, noise: Noise) -> NDArray[np.int64]:
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        if self.uses_rivals and rivals is not None:
+            return _planned_with_rivals(self, noise, np.asarray(count), np.asarray(rivals).max(axis=-1))
         planned = _planned_samples(self, noise)[np.asarray(count)]
         # The pilot was spent already: a plan below it does not shrink what was drawn.
         return np.asarray(np.maximum(planned - self.counted_before(), 0))
 
     def sample_map(self, noise: Noise) -> SampleMap:
-        return SampleMap(noise, self.samples, self.decline, self.kind, self.alpha)
+        """The sample map that this plan follows.
+
+        Args:
+            noise: The smoothing noise.
+        """
+        return SampleMap(noise, self.samples, self.decline, self.kind, self.alpha, self.reference)
+
+    def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
+        p, psi = np.asarray(p, float), self.sample_map(noise)
+        needed = psi(p)
+        kept = np.where(needed > 0, psi.radius(np.maximum(needed, 1), p), 0)
+        full = noise.radius(p) if self.reference == "ideal" else psi.radius(self.samples, p)
+        title = "ideal radius" if self.reference == "ideal" else "radius at ceiling"
+        return Outlook(needed, {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)}, expected=False)
 
     def check(self, noise: Noise) -> None:
         self.sample_map(noise)
@@ -70,8 +99,39 @@ def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
     return np.maximum(needed(low), needed(high))
 
 
+def _planned_with_rivals(plan: InputSpecific, noise: Noise, count: Any, rival: Any) -> NDArray[np.int64]:
+    """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both ends."""
+    p_low, p_high = interval(count, plan.pilot, alpha=plan.alpha)
+    q_low, q_high = interval(rival, plan.pilot, alpha=plan.alpha)
+    ends = ((p_low, q_high), (p_high, np.minimum(q_low, one_minus_up(p_high))))
+    return np.maximum(*(_needed_with_rivals(plan, noise, p, np.minimum(q, one_minus_up(p))) for p, q in ends))
+
+
+def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> NDArray[np.int64]:
+    """The sample map of two probabilities: the class has p, its strongest rival q."""
+
+    def radius(k: Any) -> Any:
+        low = lower_bound(p * k, k, alpha=plan.level)
+        high = upper_bound(np.minimum(q * k, k), k, alpha=plan.alpha / (2 * (RIVALS + 1)))
+        return noise.radius_between(low, np.minimum(high, one_minus_up(low)))
+
+    p, q = np.broadcast_arrays(p, q)
+    full = noise.radius_between(p, q) if plan.reference == "ideal" else radius(np.full(p.shape, float(plan.samples)))
+    required = full - plan.decline if plan.kind == "absolute" else (1 - plan.decline) * full
+    low, high = np.zeros(p.shape, np.int64), np.full(p.shape, plan.samples, np.int64)
+    while np.any(high - low > 1):
+        middle = (low + high) // 2
+        enough = radius(middle.astype(float)) >= required
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(required > 0, high, 0)
+
+
 def plan_or_default(plan: Plan | None) -> Plan:
-    """What the caller gave, or input-specific sampling with its defaults; anything else is refused."""
+    """What the caller gave, or input-specific sampling with its defaults; anything else is refused.
+
+    Args:
+        plan: A plan, or None.
+    """
     if not isinstance(plan, Plan | None):
         raise InvalidInput(f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}")
     return plan or InputSpecific()

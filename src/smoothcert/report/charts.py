@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.metrics import distribution, round_down
+from smoothcert.statistics.metrics import distribution, round_down
 from smoothcert.plans import InputSpecific
 from smoothcert.runs.results import Results
-from smoothcert.table import method
 
 Spec = dict[str, Any]
 
@@ -122,7 +121,7 @@ def _accuracy_curves(results: Sequence[Results], labelled: Sequence[Results]) ->
 
 def _trade_off(results: Sequence[Results], labelled: Sequence[Results]) -> Chart | None:
     rows = [
-        _row(run=r.name, method=method(r.plan), samples=r.average_samples, acr=r.acr, low=r.acr_band.low)
+        _row(run=r.name, method=str(r.plan), samples=r.average_samples, acr=r.acr, low=r.acr_band.low)
         | _row(high=r.acr_band.high)
         for r in labelled
         if r.average_samples is not None and r.acr_band is not None
@@ -263,7 +262,7 @@ def _sample_maps(results: Sequence[Results]) -> Chart | None:
         results,
         rows,
         "Sample map: samples needed against p for "
-        + "; ".join(f"{r.name} ({method(r.plan)}, {r.noise})" for r in used)
+        + "; ".join(f"{r.name} ({str(r.plan)}, {r.noise})" for r in used)
         + ". It is steepest towards p = 1.",
         [
             {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y}},

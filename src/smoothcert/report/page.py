@@ -20,15 +20,16 @@ import numpy as np
 
 from smoothcert._files import write_whole
 from smoothcert._version import __version__
-from smoothcert.coverage import Coverage, exact_coverage
+from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.metrics import round_down
-from smoothcert.noise import Noise
-from smoothcert.plans.base import PilotPlan, describe
+from smoothcert.statistics.metrics import round_down
+from smoothcert.noises import Noise
+from smoothcert._registry import describe
+from smoothcert.plans import Plan
 from smoothcert.report.charts import CONFIG, SERIES, charts
 from smoothcert.report.thumbnails import thumbnails
 from smoothcert.runs.results import Results
-from smoothcert.table import compare, duration, method
+from smoothcert.runs.table import compare, duration
 
 if TYPE_CHECKING:
     from smoothcert.datasets import Dataset
@@ -41,7 +42,7 @@ ROWS = 50_000
 class Guarantee:
     """A plan, the runs that used it, and how often its certificates really fail."""
 
-    plan: PilotPlan
+    plan: Plan
     noise: Noise
     runs: list[str]
     found: Coverage
@@ -83,7 +84,6 @@ def render(
     return environment.from_string(_text("page.html")).render(
         results=results,
         table=table,
-        method=method,
         charts=shown,
         guarantees=_guarantees(results),
         settings={r.name: dict(_settings(r)) for r in results},
@@ -134,9 +134,9 @@ def _certificates(results: Results, most: int) -> dict[str, Any]:
 
 def _guarantees(results: Sequence[Results]) -> list[Guarantee]:
     """The exact failure probability of each plan in use."""
-    used: dict[tuple[PilotPlan, Noise], list[str]] = {}
+    used: dict[tuple[Plan, Noise], list[str]] = {}
     for r in results:
-        if isinstance(plan := r.certified_by, PilotPlan) and r.noise is not None:
+        if (plan := r.certified_by) is not None and r.noise is not None:
             used.setdefault((plan, r.noise), []).append(r.name)
     return [Guarantee(plan, noise, runs, exact_coverage(plan, noise)) for (plan, noise), runs in used.items()]
 
@@ -146,8 +146,9 @@ def _settings(results: Results) -> Iterator[tuple[str, Any]]:
     for title, part in (("noise", results.noise), ("plan", results.plan)):
         if part is not None:
             yield from _flat(title, describe(part))
-    known = {"answers"} | ({"noise", "plan"} if results.plan is not None else set())
-    yield from _flat("", {k: v for k, v in results.manifest.items() if k not in known})
+    if results.manifest is not None:
+        hidden = {"answers", "noise", "plan"}
+        yield from _flat("", {k: v for k, v in results.manifest.plain().items() if k not in hidden})
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -161,7 +162,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _dataset_of(results: Sequence[Results]) -> Dataset | None:
     """The data set that all runs (logs do not tell) were made on, if they agree and its name is enough to load it."""
-    named = {(r.manifest["data"], r.manifest.get("data_hash")) for r in results if "data" in r.manifest}
+    named = {(r.manifest.data, r.manifest.data_hash) for r in results if r.manifest is not None}
     if len(named) != 1:
         return None
     [(name, fingerprint)] = named
@@ -176,7 +177,7 @@ def _dataset_of(results: Sequence[Results]) -> Dataset | None:
 
 def _checked(dataset: Dataset, results: Sequence[Results]) -> Dataset:
     """Refuse pictures that no run was made on; a published log does not tell."""
-    made_on = {r.manifest.get("data_hash") for r in results}
+    made_on = {r.manifest.data_hash if r.manifest else None for r in results}
     if not made_on & {dataset.fingerprint, None}:
         raise InvalidInput(
             f"{dataset.name} is not the data that the runs were made on; leave out --data or give theirs"

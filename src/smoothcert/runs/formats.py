@@ -19,25 +19,26 @@ import numpy as np
 
 from smoothcert import _check
 from smoothcert._files import write_whole
+from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput
-from smoothcert.logs import COLUMNS as LOG_COLUMNS
-from smoothcert.logs import read_log
-from smoothcert.metrics import round_down
-from smoothcert.noise import Gaussian
-from smoothcert.plans import Fixed, InputSpecific, Together
-from smoothcert.plans.base import describe
-from smoothcert.runs.results import COLUMNS, Results
+from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
+from smoothcert.runs.logs import read_log
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.results import COLUMNS, OPTIONAL, Results
+from smoothcert.runs.run import open_run
+from smoothcert.statistics.metrics import round_down
 
 _META = "smoothcert"
-_CONFIGURATIONS = {cls.__name__: cls for cls in (Gaussian, Fixed, InputSpecific, Together)}
 
 
 def read_results(path: str | Path) -> Results:
-    """A run's folder, a file that `write_results` wrote, or a published log."""
+    """Read a run's folder, a file that `write_results` wrote, or a published log.
+
+    Args:
+        path: The folder or file.
+    """
     path = Path(path)
     if path.is_dir():
-        from smoothcert.runs.run import open_run
-
         return open_run(path)
     if not path.exists():
         raise InvalidInput(f"{path} does not exist: expected a run's folder, an export or a certification log")
@@ -46,12 +47,16 @@ def read_results(path: str | Path) -> Results:
         return Results.from_log(read_log(path))
     try:
         values, meta = reader(path.read_bytes())
-        columns: dict[str, Any] = {name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()}
+        columns: dict[str, Any] = {
+            name: np.array(values[name], dtype)
+            for name, dtype in COLUMNS.items()
+            if name in values or name not in OPTIONAL
+        }
         return Results(
             name=meta["name"],
             noise=restore(meta["noise"]),
             plan=restore(meta["plan"]),
-            manifest=meta["manifest"],
+            manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
             **columns,
         )
     except OSError as error:
@@ -63,32 +68,17 @@ def read_results(path: str | Path) -> Results:
 
 
 def write_results(results: Results, path: str | Path | None = None, format: str = "cohen") -> bytes:
-    """Write `results` to `path` (nowhere if None) as cohen, csv, parquet or json; returns what was written."""
+    """Write results to a file; returns what was written.
+
+    Args:
+        results: A run, or results read from a file.
+        path: The file; None writes nothing.
+        format: cohen (the published form), csv, parquet or json.
+    """
     content = _WRITERS[_check.one_of("format", format, tuple(_WRITERS))](results)
     if path is not None:
         write_whole(path, content)
     return content
-
-
-def restore(description: Mapping[str, Any] | None) -> Any:
-    """The noise or plan that `describe` described; None stays None.
-
-    >>> restore({"name": "Gaussian", "sigma": 0.5})
-    Gaussian(sigma=0.5)
-    """
-    if description is None:
-        return None
-    settings = dict(description)
-    name = settings.pop("name", None)
-    if name not in _CONFIGURATIONS:
-        raise InvalidInput(
-            f"unknown noise or plan {name!r}, written by another version; this one knows {', '.join(_CONFIGURATIONS)}"
-        )
-    parts = {key: tuple(restore(part) for part in value) for key, value in settings.items() if isinstance(value, list)}
-    try:
-        return _CONFIGURATIONS[name](**settings | parts)
-    except TypeError as error:
-        raise InvalidInput(f"the settings of {name} were written by another version: {error}") from None
 
 
 def _meta(results: Results) -> dict[str, Any]:
@@ -96,7 +86,7 @@ def _meta(results: Results) -> dict[str, Any]:
         "name": results.name,
         "noise": None if results.noise is None else describe(results.noise),
         "plan": None if results.plan is None else describe(results.plan),
-        "manifest": dict(results.manifest),
+        "manifest": None if results.manifest is None else results.manifest.plain(),
     }
 
 
@@ -128,7 +118,8 @@ def _read_csv(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
     if not first.startswith("# "):
         raise ValueError("its first line must be # and the settings")
     rows = list(csv.DictReader(table.splitlines(), restval="", strict=True))
-    return {name: [dtype(row[name]) for row in rows] for name, dtype in COLUMNS.items()}, json.loads(first[2:])
+    present = [name for name in COLUMNS if name not in OPTIONAL or (rows and name in rows[0])]
+    return {name: [COLUMNS[name](row[name]) for row in rows] for name in present}, json.loads(first[2:])
 
 
 def _to_parquet(results: Results) -> bytes:
@@ -147,11 +138,15 @@ def _read_parquet(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
 
     table = pq.read_table(pa.BufferReader(content))
     meta = (table.schema.metadata or {})[_META.encode()]
-    return {name: table.column(name).to_numpy() for name in COLUMNS}, json.loads(meta)
+    present = [name for name in COLUMNS if name not in OPTIONAL or name in table.column_names]
+    return {name: table.column(name).to_numpy() for name in present}, json.loads(meta)
 
 
 def _to_json(results: Results) -> bytes:
-    columns = {name: column.tolist() for name, column in results.columns.items()}
+    columns = {
+        name: [None if value != value else value for value in column.tolist()]  # JSON has no NaN
+        for name, column in results.columns.items()
+    }
     certificates = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return json.dumps(_meta(results) | {"certificates": certificates}, indent=1, allow_nan=False).encode()
 
@@ -159,7 +154,9 @@ def _to_json(results: Results) -> bytes:
 def _read_json(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
     meta = json.loads(content)
     rows = meta["certificates"]
-    return {name: [row[name] for row in rows] for name in COLUMNS}, meta
+    present = [name for name in COLUMNS if name not in OPTIONAL or (rows and name in rows[0])]
+    none = {name: np.nan for name in OPTIONAL}
+    return {name: [none.get(name) if row[name] is None else row[name] for row in rows] for name in present}, meta
 
 
 _WRITERS: dict[str, Callable[[Results], bytes]] = {

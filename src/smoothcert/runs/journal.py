@@ -1,7 +1,8 @@
 """The file that keeps a run: certificates and manifest in one SQLite database.
 
-Every certificate is a transaction, flushed to the disk before the next (of many workers, those that came in together):
-whatever ends the process, what was committed stays. Readers may look while a run is going on.
+Every certificate is a transaction that is flushed to disk before the next one begins. (With many workers, certificates
+that arrive together share a transaction.) Whatever ends the process, what was committed stays. Others may read while a
+run is going on.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smoothcert.certificate import Certificate
 from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.noise import Noise
-from smoothcert.plans.base import Look, Plan
+from smoothcert.noises import Noise
+from smoothcert.plans import Certificate, Look, Plan, Proof
+from smoothcert.runs.manifest import Manifest
 
 FILE = "journal.sqlite"
 
-_COLUMNS = "id, label, prediction, radius, count, counted, looks, seconds"  # a later version may add others
+_COLUMNS = "id, label, prediction, radius, count, counted, looks, seconds, proof"  # a later version may add others
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
-# WAL lets readers in; FULL flushes every commit, so that even a power cut loses none.
+# WAL allows readers during a run. FULL flushes every commit, so that even a power cut loses none.
 _SETUP = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
@@ -37,13 +39,19 @@ CREATE TABLE IF NOT EXISTS certificates (
     count INTEGER NOT NULL,
     counted INTEGER NOT NULL,
     looks TEXT NOT NULL,
-    seconds REAL NOT NULL
+    seconds REAL NOT NULL,
+    proof TEXT
 );
 """
 
 
 class Journal:
-    """The journal in a run's folder; use as a context manager."""
+    """The journal in a run's folder; use it as a context manager.
+
+    Args:
+        folder: The run's folder.
+        write: Whether to write; the file is created if there is none.
+    """
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         self.path = folder / FILE
@@ -52,20 +60,22 @@ class Journal:
         with self._errors("open"):
             if write:
                 self._connect("mode=rwc", _SETUP)
+                if "proof" not in self._columns():  # a run of version 0.1.0
+                    self._db.execute("ALTER TABLE certificates ADD COLUMN proof TEXT")
                 return
             try:
                 self._connect("mode=ro", _PROBE)
             except sqlite3.OperationalError:
-                # Readers of WAL write a little, too. Where they may not, a file that nobody writes can still be read.
+                # Readers of a WAL file also write a little. Without permission, an idle file can still be read.
                 if Path(f"{self.path}-wal").exists():
                     raise
                 self._connect("mode=ro&immutable=1", _PROBE)
 
     def _connect(self, mode: str, script: str) -> None:
-        """A connection on which this script works.
+        """Open a connection on which this script works.
 
-        One on which it does not is closed at once: while any is open, SQLite takes a dead writer's word for how far it
-        came, and readers miss a certificate that it had written but not yet said so.
+        A connection on which it fails is closed at once. While one is open, SQLite believes what a dead writer said
+        about its progress, and readers would miss a certificate that was written but not yet announced.
         """
         db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
         try:
@@ -82,12 +92,20 @@ class Journal:
         self._db.close()
 
     def add(self, certificate: Certificate, entries: dict[str, Any]) -> None:
-        """Add a certificate and, with it or not at all, these entries of the manifest."""
+        """Add a certificate together with entries of the manifest, in one transaction.
+
+        Args:
+            certificate: The certificate.
+            entries: Entries to add or replace.
+        """
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
-        row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, json.dumps(looks), c.seconds)
+        proof = {"prediction": c.proof.prediction, "lower": c.proof.lower}
+        proof |= {} if c.proof.upper is None else {"upper": c.proof.upper}
+        recorded = json.dumps(looks), c.seconds, json.dumps(proof)
+        row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, *recorded)
         with self.transaction():
-            self._db.execute(f"INSERT INTO certificates ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._db.execute(f"INSERT INTO certificates ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._set(entries)
 
     def ids(self) -> set[int]:
@@ -95,27 +113,47 @@ class Journal:
             return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
 
     def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
-        """All certificates in the order of their ids."""
+        """All certificates in the order of their ids.
+
+        Args:
+            plan: The plan of the run.
+            noise: Its noise.
+        """
         with self._errors("read"):
-            rows = self._db.execute(f"SELECT {_COLUMNS} FROM certificates ORDER BY id").fetchall()
+            rows = self._db.execute(f"SELECT {self._selected()} FROM certificates ORDER BY id").fetchall()
         for row in rows:
             yield self._certificate(row, plan, noise)
 
     def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
+        """One certificate.
+
+        Args:
+            id: The number of its input.
+            plan: The plan of the run.
+            noise: Its noise.
+        """
         with self._errors("read"):
-            row = self._db.execute(f"SELECT {_COLUMNS} FROM certificates WHERE id = ?", (id,)).fetchone()
+            row = self._db.execute(f"SELECT {self._selected()} FROM certificates WHERE id = ?", (id,)).fetchone()
         return self._certificate(row, plan, noise)
 
-    def read_manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
+        """The manifest of the run."""
         with self._errors("read"):
             rows = self._db.execute("SELECT key, value FROM manifest").fetchall()
+        if not rows:
+            raise InvalidInput(f"{self.path} is empty: its run stopped before it began; certify into it again")
         try:
-            return {key: json.loads(value) for key, value in rows}
-        except (ValueError, RecursionError) as error:
+            values = {key: json.loads(value) for key, value in rows}
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"{self.path}: its manifest cannot be read: {error}") from None
+        return Manifest.parse(values, self.path)
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
-        """Add or replace entries, all or none."""
+        """Add or replace entries of the manifest, all or none.
+
+        Args:
+            entries: Entries as `Manifest.plain` gives them.
+        """
         with self.transaction():
             self._set(entries)
 
@@ -123,19 +161,29 @@ class Journal:
         rows = [(key, json.dumps(value)) for key, value in entries.items()]
         self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
 
+    def _columns(self) -> set[str]:
+        return {row[1] for row in self._db.execute("PRAGMA table_info(certificates)")}
+
+    def _selected(self) -> str:
+        return _COLUMNS if "proof" in self._columns() else _COLUMNS.replace("proof", "NULL")
+
     def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
-        id, label, prediction, radius, count, counted, looks, seconds = row
+        id, label, prediction, radius, count, counted, looks, seconds, proof = row
         try:
             label, prediction = (None if value is None else int(value) for value in (label, prediction))
             radius, count, counted, seconds = float(radius), int(count), int(counted), float(seconds)
             votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
+            if proof is None:  # version 0.1.0 recorded the counts alone
+                proved = replace(plan.prove(votes, noise, label), count=count, counted=counted)
+            else:
+                proved = Proof(**json.loads(proof), count=count, counted=counted)
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"{self.path}: the certificate of input {id} cannot be read: {error}") from None
-        return Certificate(id, label, prediction, radius, count, counted, votes, plan, noise, seconds)
+        return Certificate(id, label, prediction, radius, proved, votes, plan, noise, seconds)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written within is flushed at once at its end, or not at all."""
+        """Everything written inside is flushed together at the end, or not at all."""
         if self._db.in_transaction:
             yield
             return
@@ -145,7 +193,7 @@ class Journal:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # SQLite itself takes back what a full disk stopped
+                if self._db.in_transaction:  # SQLite itself rolls back when the disk is full
                     self._db.execute("ROLLBACK")
                 raise
 
@@ -154,7 +202,7 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)  # others: a damaged file
+            stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)  # else the file is damaged
             way_out = (
                 "what was committed is safe, and the same command resumes"
                 if stopped

@@ -4,17 +4,152 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
+from smoothcert._differences import check_settings, differences
+from smoothcert._registry import describe, restore
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan
 
-Answer: TypeAlias = tuple[int, float]  # a label, and by how much it leads
-_HASHES = {"model": "weights_hash", "data": "data_hash"}
-_ROUNDING = 0.02  # of the largest margin: another GPU, other threads
-_TIES = 0.05  # of the answers of a model that gives no margin: rounding may have turned them
+Answer: TypeAlias = tuple[int, float]
+"""A label, and by how much it leads."""
+
+_ROUNDING = 0.02  # relative to the largest margin; another GPU or another number of threads rounds differently
+_TIES = 0.05  # the share of answers that may differ: rounding decides ties
+_NEEDED = ("plan", "noise", "seed", "ids")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was certified and how, as the journal records it.
+
+    Args:
+        model: The name of the classifier, as the user gave it.
+        classes: Its number of classes.
+        data: The name of the data set.
+        data_hash: The fingerprint of the data set.
+        ids: The inputs to certify.
+        noise: The smoothing noise.
+        plan: The plan.
+        seed: The key of the noise.
+        device: The kind of device.
+        dtype: The number format of the classifier.
+        compile: How the classifier is compiled, as asked for.
+        weights_hash: The hash of its weights, None where there are none.
+        answers: What the classifier says about a few fixed noisy inputs.
+        weights: The file with the weights, where one was named.
+        batch: Rows per forward pass; 0 until it is chosen.
+        fallback: Why the classifier runs uncompiled although `compile` asks for more; None if it does not.
+        forwarded: Rows that went through the classifier, padding included.
+        started: When the run began.
+        finished: When it was complete; None until then.
+        circumstances: Versions and machine.
+    """
+
+    model: str
+    classes: int
+    data: str
+    data_hash: str
+    ids: tuple[int, ...]
+    noise: Noise
+    plan: Plan
+    seed: int
+    device: str
+    dtype: str
+    compile: str
+    weights_hash: str | None = None
+    answers: list[Answer] | None = None
+    weights: str | None = None
+    batch: int = 0
+    fallback: str | None = None
+    forwarded: int = 0
+    started: str | None = None
+    finished: str | None = None
+    circumstances: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def compiled(self) -> str:
+        """How the classifier was really run."""
+        return "none" if self.fallback else self.compile
+
+    def plain(self) -> dict[str, Any]:
+        """As a dictionary that JSON can hold; `parse` is the inverse."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return values | {
+            "ids": compact_ids(self.ids),
+            "noise": describe(self.noise),
+            "plan": describe(self.plan),
+            "circumstances": dict(self.circumstances),
+        }
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], where: object) -> Self:
+        """The manifest that a journal or an export holds, also one of version 0.1.0.
+
+        Args:
+            values: What was read.
+            where: Named in error messages.
+        """
+        if missing := [key for key in _NEEDED if values.get(key) is None]:
+            raise InvalidInput(f"{where} is damaged: its manifest has no {', '.join(missing)}")
+        known = {f.name for f in fields(cls)}
+        kept = {key: value for key, value in values.items() if key in known}
+        if values.get("compiled", values.get("compile")) != values.get("compile"):  # written by version 0.1.0
+            kept["fallback"] = "compilation failed"
+        unknown = {"model": "", "classes": 0, "data": "", "data_hash": "", "device": "", "dtype": "", "compile": ""}
+        try:
+            kept |= {
+                "ids": tuple(expand_ids(kept["ids"])),
+                "noise": restore(kept["noise"]),
+                "plan": restore(kept["plan"]),
+                "batch": kept.get("batch") or 0,
+            }
+            if not isinstance(kept["noise"], Noise) or not isinstance(kept["plan"], Plan):
+                raise TypeError("noise and plan are something else")
+            return cls(**unknown | kept)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidInput(f"{where}: its manifest cannot be read: {error}") from None
+
+    def check_continues(self, recorded: Manifest, folder: object) -> None:
+        """Refuse to mix two configurations in one folder; the error names every setting that differs.
+
+        A model or data set with the same content may have another name, because files are moved. More inputs may be
+        wanted than before, or fewer.
+
+        Args:
+            recorded: The manifest in the folder.
+            folder: Named in the error message.
+        """
+        now, there = self.plain(), recorded.plain()
+        ignored = {"answers", "weights", "batch", "fallback", "forwarded", "started", "finished", "circumstances"}
+        for name, content in (("model", "weights_hash"), ("data", "data_hash")):
+            if now[content] and now[content] == there[content]:
+                ignored.add(name)
+        before, wanted = set(recorded.ids), set(self.ids)
+        if before <= wanted or wanted <= before:
+            ignored.add("ids")
+        now, there = ({k: v for k, v in values.items() if k not in ignored} for values in (now, there))
+        if not differences(there, now) and not same_answers(recorded.answers, self.answers):
+            now |= {"what the model answers to the same inputs": "something else (has its code changed?)"}
+        check_settings(folder, there, now, what="run")
+
+    def draws(self) -> tuple[Any, ...]:
+        """Runs with equal values rest on the same draws."""
+        same = (self.model, self.weights_hash, self.data_hash, self.seed, self.device, self.dtype)
+        return (*same, describe(self.noise))
+
+    def with_ids(self, ids: Sequence[int]) -> Self:
+        """The same manifest for other inputs.
+
+        Args:
+            ids: The inputs to certify.
+        """
+        return replace(self, ids=tuple(ids))
 
 
 def circumstances() -> dict[str, Any]:
@@ -23,26 +158,12 @@ def circumstances() -> dict[str, Any]:
     return {"smoothcert": __version__, "python": platform.python_version(), "platform": platform.platform()} | versions
 
 
-def check_same(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: object) -> None:
-    """Refuse to mix two configurations in one folder, naming every field that differs.
-
-    A model or data set of the same content may go by another name: files are moved. And more inputs may be wanted than
-    before, or fewer.
-    """
-    same = {name for name, hash in _HASHES.items() if wanted.get(hash) and wanted[hash] == recorded.get(hash)}
-    if "ids" in wanted:
-        before, now = set(expand_ids(recorded["ids"])), set(expand_ids(wanted["ids"]))
-        same |= {"ids"} if before <= now or now <= before else set()
-    fields = [field for field in wanted if field not in {*same, "answers"}]
-    differing = [text for field in fields for text in _differences(field, recorded.get(field), wanted[field])]
-    if not differing and not same_answers(recorded.get("answers"), wanted.get("answers")):
-        differing = ["what the model answers to the same inputs (has its code changed?)"]
-    if differing:
-        raise InvalidInput(f"{folder} holds another run: it differs in {'; '.join(differing)}; choose another --out")
-
-
 def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
-    """Whether a model's labels and margins are the same up to rounding; without any, nothing speaks against it.
+    """Whether a model's labels and margins are the same up to rounding; without answers, nothing speaks against it.
+
+    Args:
+        there: The recorded answers.
+        now: The answers of the model at hand.
 
     >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 1.001), (4, 0.001)])
     True
@@ -61,7 +182,11 @@ def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:
-    """Evenly spaced ids as first, last and step; a manifest of 50,000 inputs stays readable."""
+    """Evenly spaced ids as first, last and step, so that a manifest of 50,000 inputs stays readable.
+
+    Args:
+        ids: The inputs.
+    """
     if len(ids) > 2 and len({b - a for a, b in pairwise(ids)}) == 1:
         return {"first": ids[0], "last": ids[-1], "step": ids[1] - ids[0]}
     return list(ids)
@@ -70,32 +195,13 @@ def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:
 def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
     """The inverse of `compact_ids`.
 
+    Args:
+        ids: What `compact_ids` returned.
+
     >>> expand_ids(compact_ids([0, 20, 40, 60]))
     [0, 20, 40, 60]
     """
     if isinstance(ids, Mapping):
         step = ids["step"]
         return list(range(ids["first"], ids["last"] + (1 if step > 0 else -1), step))
-    return list(ids)
-
-
-def _differences(name: str, there: Any, now: Any) -> list[str]:
-    """What differs, down to the setting: of two plans `plan.decline` rather than the whole plan.
-
-    >>> _differences("noise", {"name": "Gaussian", "sigma": 0.25}, {"name": "Gaussian", "sigma": 0.5})
-    ['noise.sigma (there 0.25, now 0.5)']
-    """
-    if there == now:
-        return []
-    if isinstance(there, Mapping) and isinstance(now, Mapping):
-        shared = [text for key in there if key in now for text in _differences(f"{name}.{key}", there[key], now[key])]
-        if shared:
-            return shared
-    return [f"{name} (there {_shown(there)}, now {_shown(now)})"]
-
-
-def _shown(value: Any) -> str:
-    text = str(value)
-    if len(text) == 64 and " " not in text:  # a hash
-        return f"{text[:8]}..."
-    return text if len(text) <= 120 else f"{text[:117]}..."
+    return [int(id) for id in ids]

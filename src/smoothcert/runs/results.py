@@ -9,17 +9,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert import metrics
-from smoothcert.bounds import Interval
-from smoothcert.certificate import Certificate
+from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput
-from smoothcert.logs import Log, printed_slack
-from smoothcert.noise import Noise
-from smoothcert.plans import PilotPlan, Plan
-from smoothcert.runs.manifest import same_answers
-
-NONE = -1
-"""Stands for "abstained" among predictions and for "unknown" among labels."""
+from smoothcert.noises import Noise
+from smoothcert.plans import Certificate, Plan
+from smoothcert.runs.logs import Log, printed_slack
+from smoothcert.runs.manifest import Manifest, same_answers
+from smoothcert.statistics import metrics
+from smoothcert.statistics.bounds import Interval
 
 COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
     "id": np.int64,
@@ -31,15 +28,36 @@ COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
     "counted": np.int64,
     "missing": np.int64,
     "seconds": np.float64,
+    "lower": np.float64,
+    "upper": np.float64,
 }
+OPTIONAL = ("lower", "upper")
+"""Columns that exports of version 0.1.0 do not have; NaN stands for unknown."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results:
     """One value per input in every column, sorted by id.
 
-    What a published log does not tell is 0 (samples, count, counted, missing), None (noise, plan) or empty
-    (manifest).
+    What a published log does not tell is 0 (samples, count, counted, missing), NaN (lower, upper) or None (noise, plan,
+    manifest).
+
+    Args:
+        name: Shown in tables and charts.
+        id: The number of each input.
+        label: Its label; -1 where it is unknown.
+        prediction: The certified class; -1 for an abstention.
+        radius: The certified radius.
+        samples: Every forward pass spent, pilots and abstentions included.
+        count: Votes for the class among the `counted` samples that the bound rests on.
+        counted: Samples that the bound rests on.
+        missing: Samples whose output was not finite.
+        seconds: How long each input took.
+        lower: The proved lower bound on the probability of the class.
+        upper: The proved upper bound on every other class, NaN where the plan has none.
+        noise: The smoothing noise.
+        plan: The plan.
+        manifest: What was certified and how.
     """
 
     name: str
@@ -48,18 +66,20 @@ class Results:
     prediction: NDArray[np.int64]
     radius: NDArray[np.float64]
     samples: NDArray[np.int64]
-    """Every forward pass spent, pilots and abstentions included."""
     count: NDArray[np.int64]
-    """Votes for the class among the `counted` samples that the bound rests on."""
     counted: NDArray[np.int64]
     missing: NDArray[np.int64]
-    """Samples whose output was not finite."""
     seconds: NDArray[np.float64]
+    lower: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    upper: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     noise: Noise | None = None
     plan: Plan | None = None
-    manifest: Mapping[str, Any] = field(default_factory=dict)
+    manifest: Manifest | None = None
 
     def __post_init__(self) -> None:
+        for name in OPTIONAL:
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(np.shape(self.id), np.nan))
         columns = {name: np.asarray(getattr(self, name), dtype) for name, dtype in COLUMNS.items()}
         if any(column.shape != columns["id"].shape for column in columns.values()):
             raise InvalidInput(f"{self.name}: its columns must be of one length, got " + _lengths(columns))
@@ -79,26 +99,36 @@ class Results:
 
     @classmethod
     def from_certificates(
-        cls, name: str, certificates: Iterable[Certificate], *, manifest: Mapping[str, Any] | None = None
+        cls, name: str, certificates: Iterable[Certificate], *, manifest: Manifest | None = None
     ) -> Self:
-        """The columns of these certificates; noise and plan are those of the first one."""
+        """The columns of these certificates; noise and plan are those of the first one.
+
+        Args:
+            name: Shown in tables and charts.
+            certificates: The certificates.
+            manifest: What was certified and how.
+        """
         rows = list(certificates)
-        values = {column: [getattr(c, column) for c in rows] for column in COLUMNS}
-        columns: dict[str, Any] = {
-            column: np.array([NONE if v is None else v for v in values[column]], dtype)
-            for column, dtype in COLUMNS.items()
-        }
+        columns: dict[str, Any] = {}
+        for column, dtype in COLUMNS.items():
+            values = [getattr(c.proof if column in OPTIONAL else c, column) for c in rows]
+            none = np.nan if column in OPTIONAL else NO_CLASS
+            columns[column] = np.array([none if v is None else v for v in values], dtype)
         return cls(
             name=name,
             **columns,
             noise=rows[0].noise if rows else None,
             plan=rows[0].plan if rows else None,
-            manifest=manifest or {},
+            manifest=manifest,
         )
 
     @classmethod
     def from_log(cls, log: Log) -> Self:
-        """What a published log tells; it is silent about samples and votes."""
+        """What a published log tells, which is nothing about samples and votes.
+
+        Args:
+            log: The log.
+        """
         unknown = np.zeros(len(log), np.int64)
         return cls(
             name=log.name,
@@ -114,7 +144,7 @@ class Results:
         )
 
     def to_log(self) -> Log:
-        """The inverse of `from_log`: the radii are taken to be all that was printed."""
+        """The inverse of `from_log`; each radius counts as printed with all of its digits."""
         slack = np.array([printed_slack(repr(radius)) for radius in self.radius.tolist()], np.float64)
         return Log(self.name, self.id, self.label, self.prediction, self.radius, slack, self.seconds)
 
@@ -129,8 +159,8 @@ class Results:
 
     @property
     def certified_by(self) -> Plan | None:
-        """The plan behind the certificates: `plan`, or the first one of plans `Together`."""
-        return None if self.plan is None else self.plan.certifying
+        """The plan behind the certificates: `plan`, or the first one of a combined plan."""
+        return None if self.plan is None else self.plan.primary
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -138,7 +168,7 @@ class Results:
 
     @property
     def abstained(self) -> NDArray[np.bool_]:
-        return np.asarray(self.prediction == NONE)
+        return np.asarray(self.prediction == NO_CLASS)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -147,7 +177,7 @@ class Results:
     @property
     def wrong(self) -> NDArray[np.bool_]:
         """Certified for a class that is not the label; an input without a label is neither correct nor wrong."""
-        return np.asarray(~self.correct & ~self.abstained & (self.label != NONE))
+        return np.asarray(~self.correct & ~self.abstained & (self.label != NO_CLASS))
 
     @property
     def labelled(self) -> bool:
@@ -157,7 +187,7 @@ class Results:
     @property
     def unlabelled(self) -> int:
         """Inputs without a label: beside others that have one, they count as not correct in ACR and CA."""
-        return int(np.sum(self.label == NONE))
+        return int(np.sum(self.label == NO_CLASS))
 
     @property
     def p(self) -> NDArray[np.float64]:
@@ -174,13 +204,28 @@ class Results:
         """95% band of the ACR over inputs; None for fewer than two of them."""
         return metrics.acr_band(self.radius, self.correct) if len(self) > 1 else None
 
+    @property
+    def decided_radii(self) -> tuple[float, ...] | None:
+        """The radii that were decided, where the plan decides radii instead of measuring them."""
+        return None if self.certified_by is None else self.certified_by.radii
+
     def certified_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
-        """CA(r) for each of `radii`."""
-        return metrics.certified_accuracy(self.radius, self.correct, radii)
+        """CA(r): the share of inputs that are correct and whose radius is proved to be above r.
+
+        Args:
+            radii: The radii r.
+        """
+        closed = self.decided_radii is not None
+        return metrics.certified_accuracy(self.radius, self.correct, radii, closed=closed)
 
     def certified_accuracy_band(self, radii: ArrayLike) -> Interval:
-        """95% band of each CA(r) over inputs."""
-        return metrics.certified_accuracy_band(self.radius, self.correct, radii)
+        """95% band of each CA(r) over inputs.
+
+        Args:
+            radii: The radii r.
+        """
+        closed = self.decided_radii is not None
+        return metrics.certified_accuracy_band(self.radius, self.correct, radii, closed=closed)
 
     @property
     def average_samples(self) -> float | None:
@@ -190,40 +235,37 @@ class Results:
     @property
     def samples_saved(self) -> float | None:
         """The share of forward passes saved against spending the plan's ceiling on every input."""
-        if not isinstance(self.plan, PilotPlan) or self.average_samples is None:
+        if self.plan is None or self.average_samples is None:
             return None
-        return metrics.samples_saved(self.samples, self.plan.ceiling_cost)
+        return metrics.samples_saved(self.samples, self.plan.most_samples)
 
     @property
     def total_seconds(self) -> float:
         return float(np.sum(self.seconds))
 
     def shares_noise_with(self, other: Results) -> bool:
-        """Whether both rest on the same draws: the same classifier, data, seed and noise, by their manifests."""
-        alike = bool(self.noise) and self.noise == other.noise and _drawn_on(self) == _drawn_on(other) is not None
-        return alike and same_answers(self.manifest.get("answers"), other.manifest.get("answers"))
+        """Whether both rest on the same draws: the same classifier, data, seed and noise, by their manifests.
+
+        Args:
+            other: Other results.
+        """
+        mine, theirs = self.manifest, other.manifest
+        if mine is None or theirs is None or mine.draws() != theirs.draws():
+            return False
+        return same_answers(mine.answers, theirs.answers)
 
     def decline(self, reference: Results) -> float | None:
         """MAD against `reference`; None unless it rests on the same noise and holds every input of this one.
 
-        Pilot, its use and alpha must be the same, too: only then do both bounds count from the same sample on.
+        The plans must have the same basis as well: only then do both bounds count from the same sample on.
+
+        Args:
+            reference: Results at the full ceiling.
         """
-        alike = self.shares_noise_with(reference) and _counted_from(self) == _counted_from(reference) is not None
-        if not alike or not np.all(np.isin(self.id, reference.id)):
+        basis, other = (None if r.certified_by is None else r.certified_by.basis for r in (self, reference))
+        if basis is None or basis != other or not self.shares_noise_with(reference) or not np.all(np.isin(self.id, reference.id)):
             return None
         return metrics.largest_decline(self.radius, reference.radius[np.searchsorted(reference.id, self.id)])
-
-
-def _drawn_on(results: Results) -> tuple[Any, ...] | None:
-    if "seed" not in results.manifest:
-        return None
-    keys = ("model", "weights_hash", "data_hash", "seed", "device", "dtype")
-    return tuple(results.manifest.get(key) for key in keys)
-
-
-def _counted_from(results: Results) -> tuple[Any, ...] | None:
-    plan = results.certified_by
-    return (plan.pilot, plan.pilot_use, plan.alpha) if isinstance(plan, PilotPlan) else None
 
 
 def _lengths(columns: Mapping[str, NDArray[Any]]) -> str:

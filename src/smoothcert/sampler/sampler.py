@@ -7,26 +7,29 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from smoothcert.plans.base import Look
+from smoothcert.plans import Look
 from smoothcert.sampler.packing import Packer, Segment
-from smoothcert.sampler.voting import Reading, Voter
+from smoothcert.sampler.voting import Reading, VoteCounter
 
 
 class Sampler:
     """A window of open inputs whose requests share batches.
 
-    Call `open` while there are `free` slots, `request` samples, and `advance` until the votes come back. The device
-    is never waited for while there is a full batch to give it.
+    Call `open` while there are `free` slots, `request` samples, and `advance` until the votes come back. The host does
+    not wait for the device while it has a full batch to give it.
+
+    Args:
+        counter: Counts the votes on the device.
     """
 
-    def __init__(self, voter: Voter) -> None:
-        self.voter = voter
+    def __init__(self, counter: VoteCounter) -> None:
+        self.counter = counter
         self.forwarded = 0
         """Rows that went through the classifier, padding included."""
         self.counted = 0
         """Rows among them that were somebody's sample."""
-        self._packer = Packer(len(voter.noisy))
-        self._free = list(reversed(range(len(voter.inputs) - 1)))
+        self._packer = Packer(len(counter.noisy))
+        self._free = list(reversed(range(len(counter.inputs) - 1)))
         self._open: dict[int, _Open] = {}
         self._readings: deque[Reading] = deque()
 
@@ -42,7 +45,7 @@ class Sampler:
     def open(self, id: int, x: Tensor) -> int:
         slot = self._free.pop()
         self._open[slot] = _Open(id)
-        self.voter.load(slot, x)
+        self.counter.load(slot, x)
         return slot
 
     def request(self, slot: int, samples: int) -> None:
@@ -66,7 +69,7 @@ class Sampler:
             batch = self._packer.take()
             self.forwarded += self._packer.size
             self.counted += batch.rows
-            if reading := self.voter.run(batch):
+            if reading := self.counter.run(batch):
                 self._readings.append(reading)
         elif self._readings:
             return self._collect(self._readings.popleft())

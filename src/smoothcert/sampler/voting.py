@@ -1,4 +1,4 @@
-"""The device's part: noisy batch, forward pass, argmax and counting, without waiting for the device once."""
+"""The device's part: noisy batch, forward pass, argmax and counting, without ever waiting for the device."""
 
 from __future__ import annotations
 
@@ -11,27 +11,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothcert.noise import Gaussian
+from smoothcert.noises import Noise
 from smoothcert.sampler.packing import Batch
 from smoothcert.sampler.streams import stream_for
 
-# Batches that the host may be ahead of the device.
-_AHEAD = 4
+# How many batches the host may queue ahead of the device.
+_BATCHES_AHEAD = 4
 
 
-class Voter:
+class VoteCounter:
     """Counts votes of noisy inputs that lie in slots on the device.
 
-    `classify` takes a batch of exactly `batch` noisy inputs and returns a class per row, `classes` standing for "no
-    vote". One slot more than asked for takes the rows that only fill up a batch.
+    One more slot than asked for takes the rows that only fill up a batch.
+
+    Args:
+        classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row; `classes` means "no vote".
+        noise: The smoothing noise.
+        shape: The shape of one input.
+        classes: The number of classes.
+        slots: How many inputs can be open at a time.
+        batch: Rows per forward pass.
+        seed: The key of the noise.
+        device: Where to compute.
+        dtype: The number format of the noisy batch.
+        memory_format: The memory format of the noisy batch.
     """
 
-    @torch.inference_mode(False)  # as `blank` is made: for tensors of another kind `classify` would be compiled anew
+    # Like `blank`, this makes ordinary tensors. For inference tensors, `classify` would be compiled a second time.
+    @torch.inference_mode(False)
     def __init__(
         self,
         classify: Callable[[Tensor], Tensor],
         *,
-        noise: Gaussian,
+        noise: Noise,
         shape: tuple[int, ...],
         classes: int,
         slots: int,
@@ -42,24 +54,33 @@ class Voter:
         memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         self.classify = classify
-        self.sigma = noise.sigma
-        self.stream = stream_for(device, seed)
+        self.stream = stream_for(device, seed, noise.draw)
         self.device = device
         self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
         self.noisy = torch.zeros((batch, *shape), device=device, dtype=dtype).to(memory_format=memory_format)
         self.counts = torch.zeros((slots + 1, classes + 1), device=device, dtype=torch.int64)
         self.ones = torch.ones(batch, device=device, dtype=torch.int64)
-        self._stages = cycle([_Stage(batch, device) for _ in range(_AHEAD)])
+        self._buffers = cycle([_HostBuffer(batch, device) for _ in range(_BATCHES_AHEAD)])
 
     def load(self, slot: int, x: Tensor) -> None:
+        """Copy an input into a slot.
+
+        Args:
+            slot: Where to put it.
+            x: The input.
+        """
         pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
         self.inputs[slot].copy_(pinned, non_blocking=pinned is not x)
 
     def run(self, batch: Batch) -> Reading | None:
-        """Queue a batch on the device; a reading if requests end in it."""
-        stage = next(self._stages)
-        rows = stage.send(batch, padding=len(self.inputs) - 1)
-        self.stream.write(self.noisy, self.inputs, self.sigma, batch.segments, rows)
+        """Queue a batch on the device; returns a reading if requests end in it.
+
+        Args:
+            batch: Which samples of which inputs to draw.
+        """
+        buffer = next(self._buffers)
+        rows = buffer.send(batch, padding=len(self.inputs) - 1)
+        self.stream.write(self.noisy, self.inputs, batch.segments, rows)
         votes = rows[0] * self.counts.shape[1] + self.classify(self.noisy)
         self.counts.view(-1).scatter_add_(0, votes, self.ones)
         counts = None
@@ -67,7 +88,7 @@ class Voter:
             slots = rows[3, : len(batch.completed)]
             counts = self.counts[slots].to("cpu", non_blocking=self.device.type == "cuda")
             self.counts.index_fill_(0, slots.long(), 0)  # the next request starts at zero
-        done = stage.finish()
+        done = buffer.finish()
         return None if counts is None else Reading(batch.completed, counts, done)
 
 
@@ -88,8 +109,8 @@ class Reading:
         return list(zip(self.slots, self.counts.numpy(), strict=True))
 
 
-class _Stage:
-    """Host memory from which one batch's bookkeeping goes to the device; free again when that batch is done."""
+class _HostBuffer:
+    """Pinned host memory for the bookkeeping of one batch. It can be reused as soon as that batch is done."""
 
     def __init__(self, batch: int, device: torch.device) -> None:
         self.device = device
@@ -98,7 +119,7 @@ class _Stage:
 
     def send(self, batch: Batch, *, padding: int) -> Tensor:
         """Slot, id and sample of every row, then the slots whose requests end."""
-        if self.done is not None:
+        if self.done is not None:  # only CUDA copies are asynchronous, so only they need an event
             self.done.synchronize()
         rows = self.rows.numpy()
         segments, filled = batch.segments, batch.rows
@@ -109,10 +130,10 @@ class _Stage:
         rows[2, :filled] = np.arange(filled) + np.repeat([s.first for s in segments] - starts, counts)
         rows[:, filled:] = padding
         rows[3, : len(batch.completed)] = batch.completed
-        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")  # only there it is waited for
+        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")
 
     def finish(self) -> torch.cuda.Event | None:
         if self.device.type == "cuda":
             self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.done.record(torch.cuda.current_stream(self.device))  # which need not be the current device
+            self.done.record(torch.cuda.current_stream(self.device))  # the device may not be the current one
         return self.done

@@ -1,7 +1,10 @@
-"""Training base classifiers for smoothing.
+"""Train base classifiers for smoothing.
 
+>>> from smoothcert.datasets import load_dataset
 >>> from smoothcert.training import Gaussian, Recipe, train
 >>> recipe = Recipe("fashion-cnn", Gaussian(0.25), epochs=20)
+>>> training = load_dataset("fashion-mnist:DIR", train=True)  # doctest: +SKIP
+>>> validation = load_dataset("fashion-mnist:DIR")  # doctest: +SKIP
 >>> trained = train(recipe, training, validation, out="runs/mine")  # doctest: +SKIP
 """
 

@@ -1,4 +1,4 @@
-"""A data set held on the device, and what is done to a batch of it."""
+"""A data set in the memory of the device, and the augmentation of its batches."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ _PADDING = 4
 
 
 @dataclass(frozen=True)
-class HeldData:
-    """Inputs as bytes where they were bytes, else as floats; labels."""
+class DeviceData:
+    """A whole data set in the memory of a device.
+
+    Args:
+        inputs: Inputs of shape (n, ...): bytes if the data consisted of bytes, otherwise floats.
+        labels: The class of each input.
+    """
 
     inputs: Tensor
     labels: Tensor
 
     @classmethod
-    def hold(cls, dataset: Dataset, device: torch.device) -> HeldData:
-        """Read a labelled data set once."""
+    def from_dataset(cls, dataset: Dataset, device: torch.device) -> DeviceData:
+        """Read a labelled data set once and copy it to a device.
+
+        Args:
+            dataset: Inputs of one shape, each with a label.
+            device: Where the data goes.
+        """
         pairs = [dataset[index] for index in range(len(dataset))]
         shapes = {tuple(x.shape) for x, _ in pairs}
         if len(shapes) != 1:
-            raise InvalidInput(
-                f"{dataset.name} has inputs of {len(shapes)} shapes: training needs them all of one shape"
-            )
+            raise InvalidInput(f"{dataset.name} has inputs of {len(shapes)} shapes: training needs inputs of one shape")
         labels = torch.tensor([label for _, label in pairs])
         if (labels < 0).any():
-            raise InvalidInput(f"{dataset.name} has inputs without a label: training needs one for each")
+            raise InvalidInput(f"{dataset.name} has inputs without a label: training needs a label for each input")
         inputs = torch.stack([x for x, _ in pairs])
         if bad := (~inputs.flatten(1).isfinite().all(1)).nonzero().flatten().tolist():
             raise InvalidInput(f"input {bad[0]} of {dataset.name} has NaN or infinite values")
@@ -46,16 +54,25 @@ class HeldData:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
         return tuple(self.inputs.shape[1:])
 
     def batch(self, index: Tensor) -> Tensor:
-        """The inputs at `index`, as floats in [0, 1]."""
+        """Some of the inputs as floats in [0, 1].
+
+        Args:
+            index: The numbers of the inputs, on the same device as the data.
+        """
         inputs = self.inputs[index]
         return inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
 
 
 def augment(x: Tensor) -> Tensor:
-    """A random shift by up to 4 pixels and a random mirror image for each colour image; other inputs as they are."""
+    """Shift each colour image by up to 4 pixels and mirror half of them, at random.
+
+    Args:
+        x: A batch. Inputs that are not colour images are returned unchanged.
+    """
     if x.ndim != 4 or x.shape[1] != 3:
         return x
     batch, _, height, width = x.shape
@@ -66,5 +83,5 @@ def augment(x: Tensor) -> Tensor:
     columns = torch.where(mirrored, columns.flip(1), columns)
     padded = functional.pad(x, [_PADDING] * 4)
     image = torch.arange(batch, device=x.device)[:, None, None]
-    # Indexing around the channels puts them last: (batch, height, width, channels).
+    # This kind of indexing moves the channels to the end: (batch, height, width, channels).
     return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

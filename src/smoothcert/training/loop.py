@@ -1,4 +1,4 @@
-"""Training from the first epoch, or the last checkpoint, to the weights."""
+"""The training loop: from the first epoch, or from the last checkpoint, to the weights."""
 
 from __future__ import annotations
 
@@ -19,41 +19,51 @@ from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert.classifiers.architectures import ARCHITECTURES, build
 from smoothcert.datasets.base import Dataset
+from smoothcert.device.cuda_graph import cudnn_benchmark
+from smoothcert.device.memory import keep_freed_memory
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.recording import kernels_by_timing
-from smoothcert.sampler.runtime import Runtime, keep_freed_memory
-from smoothcert.training.checkpoint import Folder
-from smoothcert.training.data import HeldData
+from smoothcert.training.data import DeviceData
+from smoothcert.training.folder import Folder
 from smoothcert.training.recipe import Recipe
-from smoothcert.training.step import Step, compile_blocks, momenta, sgd
+from smoothcert.training.step import Step, compile_blocks, momentum_buffers, sgd
 
-_ROWS_ON_CUDA = 4_096  # of a validation batch
-_MOST_BLOCKS = 64  # kinds of residual block, in training and in evaluation, that are compiled
+_CUDA_VALIDATION_BATCH = 4_096
+_MAX_COMPILED_BLOCKS = 64  # residual blocks of different shapes, counted separately for training and evaluation
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """How an epoch went."""
+    """The result of one epoch.
+
+    Args:
+        number: The number of the epoch, from 1 on.
+        loss: The mean training loss.
+        train_accuracy: The accuracy on the noisy training inputs, each measured when the epoch reached it.
+        accuracy: The accuracy on the validation inputs at the end of the epoch, with one noise sample per input.
+        images_per_second: The speed of the training.
+    """
 
     number: int
-    """From 1 on."""
     loss: float
     train_accuracy: float
-    """On the noisy inputs trained on, as the weights were at each step."""
     accuracy: float
-    """On validation inputs, one draw of noise each, at the epoch's end."""
     images_per_second: float
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training run."""
+    """A finished training run.
+
+    Args:
+        weights: The file with the weights.
+        accuracy: The accuracy on noisy validation inputs.
+        epochs_now: How many epochs this call has trained; 0 if the run was already complete.
+    """
 
     weights: Path
     accuracy: float
-    """On noisy validation inputs."""
     epochs_now: int
-    """How many epochs this call has trained: 0 where the run was complete already."""
 
 
 def train(
@@ -68,75 +78,94 @@ def train(
     on_step: Callable[[int], None] = lambda images: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Trained:
-    """Train a bundled architecture for smoothing; the weights and their description go to `out/weights.safetensors`.
+    """Train a bundled architecture for smoothing and save its weights in `out/weights.safetensors`.
 
-    Interrupted, the same call goes on after the last whole epoch, on a CPU to the same weights. Randomness depends on
-    the recipe's seed and the epoch alone. On CUDA the network runs in bfloat16, compiled, in a recorded step.
+    After an interruption, the same call continues after the last complete epoch. On a CPU, it ends with the same
+    weights as an uninterrupted run, because all randomness depends only on the seed and the number of the epoch. On
+    CUDA, training uses bfloat16, the compiler and a CUDA graph by default.
+
+    Args:
+        recipe: How to train.
+        training: The data to train on. Every input needs a label.
+        validation: The data to measure the accuracy on after each epoch.
+        out: The folder for checkpoints and weights.
+        device: "cpu", "cuda", "cuda:N" or "mps". "auto" takes the fastest device.
+        dtype: "float32" or "bfloat16". "auto" takes bfloat16 on CUDA.
+        compile: "none" or "default". "auto" compiles on CUDA.
+        on_step: Called after each step with the number of inputs of the step.
+        on_epoch: Called after each epoch with its result.
+
+    Raises:
+        InvalidInput: A setting is invalid, the data does not fit the architecture, or `out` holds a training run with
+            other settings.
     """
     runtime = Runtime.resolve(device, dtype, compile)
-    if dtype == "auto" and runtime.torch_device.type != "cuda":  # weights are the same on every CPU
+    if dtype == "auto" and runtime.torch_device.type != "cuda":  # all CPUs should train the same weights
         runtime = replace(runtime, dtype="float32")
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
     _check.one_of("compile", runtime.compile, ("none", "default"))
     settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}
-    named, judged_by = training.class_names, validation.class_names
-    if named and judged_by and named != judged_by:
-        odd = sorted(set(named) ^ set(judged_by))[:5] or ["another order"]
-        raise InvalidInput(f"training and validation inputs must be of the same classes: one has {', '.join(odd)}")
+    _check_classes(training, validation)
     with exclusive(out) as path:
         folder = Folder(path)
-        done = folder.open(settings)
-        if done == recipe.epochs and (about := folder.about_weights()):
-            return Trained(folder.weights, float(about["accuracy"]), 0)
+        epochs_done = folder.open(settings)
+        if epochs_done == recipe.epochs and (metadata := folder.weights_metadata()):
+            return Trained(folder.weights, float(metadata["accuracy"]), 0)
         folder.check_writable()
 
         keep_freed_memory(runtime.torch_device)
-        held = HeldData.hold(training, runtime.torch_device)
-        judged = HeldData.hold(validation, runtime.torch_device)
-        _check_data(recipe, held, judged)
-        classes = max(len(training.class_names or ()), int(held.labels.max()) + 1, 2)
-        with _surroundings(runtime):
+        training_data = DeviceData.from_dataset(training, runtime.torch_device)
+        validation_data = DeviceData.from_dataset(validation, runtime.torch_device)
+        _check_data(recipe, training_data, validation_data)
+        classes = max(len(training.class_names or ()), int(training_data.labels.max()) + 1, 2)
+        with _training_context(runtime):
             _seed(recipe, 0)
-            run = _Run(recipe, runtime, held, judged, classes)
-            if done:
+            run = _Run(recipe, runtime, training_data, validation_data, classes)
+            if epochs_done:
                 folder.load_checkpoint(run.tensors)
             run.prepare(runtime)
-            accuracy = run.accuracy() if done == recipe.epochs else math.nan
-            for number in range(done, recipe.epochs):
+            accuracy = run.accuracy() if epochs_done == recipe.epochs else math.nan
+            for number in range(epochs_done, recipe.epochs):
                 _seed(recipe, number + 1)
                 epoch = run.epoch(number, on_step)
                 accuracy = epoch.accuracy
                 folder.save_checkpoint(run.tensors, settings, number + 1)
                 on_epoch(epoch)
-        about = settings | {"classes": classes, "accuracy": f"{accuracy:.4f}"}
-        folder.save_weights(run.module.network.state_dict(), about)
-        return Trained(folder.weights, accuracy, recipe.epochs - done)
+        metadata = settings | {"classes": classes, "accuracy": f"{accuracy:.4f}"}
+        folder.save_weights(run.module.network.state_dict(), metadata)
+        return Trained(folder.weights, accuracy, recipe.epochs - epochs_done)
 
 
 class _Run:
-    """What is alive while training."""
+    """The network, the optimizer and the data while they train."""
 
-    def __init__(self, recipe: Recipe, runtime: Runtime, held: HeldData, judged: HeldData, classes: int) -> None:
+    def __init__(
+        self, recipe: Recipe, runtime: Runtime, training: DeviceData, validation: DeviceData, classes: int
+    ) -> None:
         self.recipe = recipe
-        self.held = held
-        self.judged = judged
+        self.training = training
+        self.validation = validation
         self.module = build(recipe.architecture, classes=classes)
-        self.module.to(runtime.torch_device, memory_format=runtime.memory_format(held.shape))  # type: ignore[call-overload]
-        self.judge = copy.deepcopy(self.module).eval()  # stays uncompiled: it sees other shapes and modes
+        self.module.to(runtime.torch_device, memory_format=runtime.memory_format(training.shape))  # type: ignore[call-overload]
+        # Validation uses other batch sizes and the evaluation mode, so it has an uncompiled copy of the network.
+        self.validator = copy.deepcopy(self.module).eval()
         self.optimizer = sgd(self.module, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
         self.autocast: Callable[[], AbstractContextManager[object]] = partial(
             torch.autocast, runtime.torch_device.type, dtype=torch.bfloat16, enabled=runtime.dtype == "bfloat16"
         )
-        self.step = Step(self.module, self.optimizer, recipe.method, held, batch=recipe.batch, autocast=self.autocast)
+        self.step = Step(
+            self.module, self.optimizer, recipe.method, training, batch=recipe.batch, autocast=self.autocast
+        )
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All that changes in training, by name. The schedule and the randomness follow from the epoch's number."""
+        """Everything that training changes, by name. The schedule and the randomness depend only on the epoch."""
         names = [name for name, _ in self.module.named_parameters()]
-        momentum = zip(names, momenta(self.optimizer), strict=True)
+        momentum = zip(names, momentum_buffers(self.optimizer), strict=True)
         return self.module.state_dict() | {f"momentum.{name}": buffer for name, buffer in momentum}
 
     def prepare(self, runtime: Runtime) -> None:
+        """Compile the network and capture the step where the runtime asks for it."""
         try:
             if runtime.compile == "default":
                 compile_blocks(self.module)
@@ -144,15 +173,16 @@ class _Run:
                 self.step.capture()
         except torch.OutOfMemoryError:
             raise InvalidInput(
-                f"a batch of {self.recipe.batch} does not fit into the memory of {runtime.device}; give a smaller one, "
-                f"such as {max(self.recipe.batch // 2, 1)}"
+                f"a batch of {self.recipe.batch} does not fit into the memory of {runtime.device}: give a smaller "
+                f"batch, such as batch={max(self.recipe.batch // 2, 1)}"
             ) from None
 
     def epoch(self, number: int, on_step: Callable[[int], None]) -> Epoch:
+        """Train one epoch; `number` counts from 0."""
         start = time.perf_counter()
         recipe, batch = self.recipe, self.recipe.batch
-        order = torch.randperm(len(self.held), device=self.held.labels.device)
-        batches = len(order) // batch  # what does not fill a batch has its chance in the next epoch
+        order = torch.randperm(len(self.training), device=self.training.labels.device)
+        batches = len(order) // batch  # the inputs of the last, incomplete batch are left out in this epoch
         self.step.epoch.fill_(number)
         self.step.totals.zero_()
         for index in range(batches):
@@ -163,55 +193,64 @@ class _Run:
         seconds = time.perf_counter() - start
         if not math.isfinite(loss):
             raise InvalidInput(
-                f"the loss is no longer a finite number in epoch {number + 1}: a learning rate of "
-                f"{recipe.learning_rate:g} is too high; give a lower --lr and another --out"
+                f"the loss is not a finite number in epoch {number + 1}: the learning rate {recipe.learning_rate:g} is "
+                "too high; give a lower learning_rate= and another out=DIR"
             )
         return Epoch(number + 1, loss, train_accuracy, self.accuracy(), batches * batch / seconds)
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """The share of validation inputs that the network gets right, under one draw of noise each, always the same."""
+        """The accuracy on the validation inputs, with one noise sample per input that is the same in every epoch."""
         _seed(self.recipe, self.recipe.epochs + 1)
-        self.judge.load_state_dict(self.module.state_dict())
-        device = self.judged.labels.device
+        self.validator.load_state_dict(self.module.state_dict())
+        device = self.validation.labels.device
         correct = torch.zeros((), dtype=torch.long, device=device)
-        rows = _ROWS_ON_CUDA if device.type == "cuda" else self.recipe.batch  # there, launches cost more than rows
-        for index in torch.split(torch.arange(len(self.judged), device=device), rows):
-            x = self.judged.batch(index)
+        # On CUDA, large batches are faster because launching a kernel takes longer than computing a row.
+        batch = _CUDA_VALIDATION_BATCH if device.type == "cuda" else self.recipe.batch
+        for index in torch.split(torch.arange(len(self.validation), device=device), batch):
+            x = self.validation.batch(index)
             with self.autocast():
-                logits = self.judge(x + self.recipe.method.sigma * torch.randn_like(x))
-            correct += (logits.argmax(1) == self.judged.labels[index]).sum()
-        return correct.item() / len(self.judged)
+                logits = self.validator(x + self.recipe.method.sigma * torch.randn_like(x))
+            correct += (logits.argmax(1) == self.validation.labels[index]).sum()
+        return correct.item() / len(self.validation)
 
 
-def _check_data(recipe: Recipe, held: HeldData, judged: HeldData) -> None:
+def _check_classes(training: Dataset, validation: Dataset) -> None:
+    ours, theirs = training.class_names, validation.class_names
+    if ours and theirs and ours != theirs:
+        different = sorted(set(ours) ^ set(theirs))[:5]
+        reason = f"only one of them has {', '.join(different)}" if different else "their order differs"
+        raise InvalidInput(f"training and validation inputs must have the same classes: {reason}")
+
+
+def _check_data(recipe: Recipe, training: DeviceData, validation: DeviceData) -> None:
     expected = ARCHITECTURES[recipe.architecture].input_shape
-    for shape in (held.shape, judged.shape):
+    for shape in (training.shape, validation.shape):
         if shape != expected:
             raise InvalidInput(f"{recipe.architecture} takes inputs of shape {expected}, the data has {shape}")
-    if len(held) < recipe.batch:
+    if len(training) < recipe.batch:
         raise InvalidInput(
-            f"a batch of {recipe.batch} needs as many inputs, the data has {len(held)}: give a smaller one"
+            f"a batch of {recipe.batch} needs as many inputs, the data has {len(training)}: give a smaller batch="
         )
 
 
 def _seed(recipe: Recipe, stream: int) -> None:
-    """Stream 0 is for the first weights, e for epoch e, the last for validation: no epoch depends on those before."""
+    """Seed torch: stream 0 is for the first weights, stream e for epoch e, and the last one for validation."""
     state = np.random.SeedSequence([recipe.seed, stream]).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0] >> 1))
 
 
 @contextmanager
-def _surroundings(runtime: Runtime) -> Iterator[None]:
-    """The caller's random state and settings are the same afterwards."""
+def _training_context(runtime: Runtime) -> Iterator[None]:
+    """Set torch up for training; afterwards, restore the random state and the settings of the caller."""
     device = runtime.torch_device
     with ExitStack() as stack:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
-            stack.enter_context(kernels_by_timing())
+            stack.enter_context(cudnn_benchmark())
         stack.enter_context(torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else []))
         if runtime.compile != "none":
-            from torch._dynamo import config as tracer  # takes a second
+            from torch._dynamo import config as dynamo_config  # this import takes a second
 
-            stack.enter_context(tracer.patch(recompile_limit=_MOST_BLOCKS))
+            stack.enter_context(dynamo_config.patch(recompile_limit=_MAX_COMPILED_BLOCKS))
         yield

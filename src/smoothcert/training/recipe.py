@@ -1,4 +1,4 @@
-"""What determines the weights that a training run ends with."""
+"""The settings that determine the weights of a training run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from smoothcert.training.schedule import SCHEDULES
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train; the data and the machine aside.
+    """How to train a network, apart from the data and the machine.
+
+    Args:
+        architecture: A bundled architecture, such as "cifar-resnet110".
+        method: The training method, with its constants and the noise.
+        epochs: How often training goes through the data.
+        batch: Inputs per step.
+        learning_rate: The highest learning rate. By default, the one of the method's paper.
+        schedule: How the learning rate changes: "cosine", "step" or "onecycle".
+        momentum: The momentum of SGD.
+        weight_decay: The factor of the L2 penalty.
+        seed: Determines the first weights, the order of the inputs, the augmentation and the noise.
 
     >>> from smoothcert.training import Consistency, Recipe
     >>> Recipe("cifar_resnet110", Consistency.published(0.5), epochs=60).architecture
@@ -25,7 +36,6 @@ class Recipe:
     epochs: int
     batch: int = 256
     learning_rate: float | None = None
-    """The highest. Default: the method's own."""
     schedule: str = "cosine"
     momentum: float = 0.9
     weight_decay: float = 1e-4
@@ -44,9 +54,13 @@ class Recipe:
         _check.whole("seed", self.seed)
 
     def settings(self) -> dict[str, Any]:
-        """All of it, flat: a method is its name and its constants."""
+        """All settings in one flat dictionary, which holds the name and the constants of the method."""
         return asdict(self) | {"method": self.method.name} | asdict(self.method)
 
     def rate(self, done: float) -> float:
-        """The learning rate when a share `done` of the steps is done."""
+        """The learning rate at some point of the training.
+
+        Args:
+            done: The share of all steps that are done, from 0 to 1.
+        """
         return cast(float, self.learning_rate) * SCHEDULES[self.schedule](done)

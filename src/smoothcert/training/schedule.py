@@ -1,30 +1,51 @@
-"""Learning-rate schedules as functions of how much of the training is done."""
+"""Learning-rate schedules: the factor on the learning rate as a function of the progress of the training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-_RISE = 0.3  # the share of a one-cycle run in which the rate goes up
-_START = 1 / 25  # and from where it does
+_ONECYCLE_WARM_UP = 0.3  # the share of the steps in which the rate rises
+_ONECYCLE_START = 1 / 25  # the factor at the first step
 
 
 def cosine(done: float) -> float:
-    """From 1 to 0 along half a cosine."""
+    """Fall from 1 to 0 along half a cosine.
+
+    Args:
+        done: The share of all steps that are done.
+
+    >>> cosine(0.5)
+    0.5
+    """
     return (1 + math.cos(math.pi * done)) / 2
 
 
 def step(done: float) -> float:
-    """1, then a tenth after each third: the usual 30 of 90 epochs."""
+    """Divide by ten after each third of the training, as in the usual 30 of 90 epochs.
+
+    Args:
+        done: The share of all steps that are done.
+
+    >>> step(0.5)
+    0.1
+    """
     return 0.1 ** math.floor(3 * done)
 
 
 def onecycle(done: float) -> float:
-    """Up from 1/25 to 1 and down to 0, along half a cosine each (Smith & Topin 2018)."""
-    if done < _RISE:
-        return 1 - (1 - _START) * cosine(done / _RISE)
-    return cosine((done - _RISE) / (1 - _RISE))
+    """Rise from 1/25 to 1 and fall to 0, along half a cosine each (Smith & Topin 2018).
+
+    Args:
+        done: The share of all steps that are done.
+
+    >>> onecycle(0.3)
+    1.0
+    """
+    if done < _ONECYCLE_WARM_UP:
+        return 1 - (1 - _ONECYCLE_START) * cosine(done / _ONECYCLE_WARM_UP)
+    return cosine((done - _ONECYCLE_WARM_UP) / (1 - _ONECYCLE_WARM_UP))
 
 
 SCHEDULES: dict[str, Callable[[float], float]] = {"cosine": cosine, "step": step, "onecycle": onecycle}
-"""The factor on the learning rate, by the share of the steps that is done (0 up to, not including, 1)."""
+"""The schedules by name. Each takes the share of the steps that are done, in [0, 1)."""

@@ -1,4 +1,4 @@
-"""One step of training, run plainly or recorded and replayed: the same function on the same buffers."""
+"""One training step. It runs as it is or as a CUDA graph, with the same function and the same buffers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from smoothcert.classifiers.architectures import BasicBlock
-from smoothcert.recording import record
-from smoothcert.training.data import HeldData, augment
+from smoothcert.device.cuda_graph import capture
+from smoothcert.training.data import DeviceData, augment
 from smoothcert.training.methods import Method
 
 log = logging.getLogger(__name__)
 
 
 def sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> SGD:
-    """Nesterov's SGD whose learning rate is a tensor on the device and whose momentum exists from the start.
+    """SGD with Nesterov momentum, in a form that a CUDA graph can use.
 
-    Both so that a recorded step reads them where they will be.
+    A CUDA graph reads tensors at fixed addresses. So the learning rate is a tensor on the device, and the momentum
+    buffers exist before the first step.
+
+    Args:
+        module: The network to train.
+        momentum: The momentum.
+        weight_decay: The factor of the L2 penalty.
     """
     parameters = list(module.parameters())
     device = parameters[0].device
@@ -33,27 +39,50 @@ def sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> SGD:
     return optimizer
 
 
-def momenta(optimizer: SGD) -> list[Tensor]:
-    """In the order of the parameters."""
+def momentum_buffers(optimizer: SGD) -> list[Tensor]:
+    """The momentum buffers in the order of the parameters.
+
+    Args:
+        optimizer: What `sgd` returned.
+    """
     return [optimizer.state[parameter]["momentum_buffer"] for parameter in optimizer.param_groups[0]["params"]]
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile in place: a residual network block by block, as blocks of one shape share their code."""
+    """Compile a network in place.
+
+    A residual network is compiled block by block, because blocks of the same shape share their compiled code.
+
+    Args:
+        module: The network.
+    """
     blocks: list[nn.Module] = [block for block in module.modules() if isinstance(block, BasicBlock)]
     for block in blocks or [module]:
         block.compile(dynamic=False)
 
 
 class Step:
-    """Draws a batch by its indices, augments it and descends; loss and accuracy add up in `totals` on the device."""
+    """One training step: reads a batch from the device's memory, augments it and updates the weights.
+
+    Args:
+        module: The network.
+        optimizer: What `sgd` returned for this network.
+        method: The training method.
+        data: The training data.
+        batch: Inputs per step.
+        autocast: Makes the context in which the network computes.
+
+    Attributes:
+        epoch: The number of the current epoch from 0 on, a scalar tensor on the device.
+        totals: The sums of loss and accuracy over the steps so far, on the device.
+    """
 
     def __init__(
         self,
         module: nn.Module,
         optimizer: SGD,
         method: Method,
-        data: HeldData,
+        data: DeviceData,
         *,
         batch: int,
         autocast: Callable[[], AbstractContextManager[object]],
@@ -70,7 +99,12 @@ class Step:
         self._run: Callable[[], None] = self._compute
 
     def __call__(self, index: Tensor, rate: float) -> None:
-        """Train on the inputs at `index` with learning rate `rate`."""
+        """Train on one batch.
+
+        Args:
+            index: The numbers of the inputs.
+            rate: The learning rate.
+        """
         self._index.copy_(index)
         self.optimizer.param_groups[0]["lr"].fill_(rate)
         self._run()
@@ -87,21 +121,24 @@ class Step:
         self.totals += torch.stack((objective.loss.detach(), correct))
 
     def capture(self) -> bool:
-        """Record the step as a CUDA graph; where that fails, say so and go on with the plain step.
+        """Capture the step as a CUDA graph. If that fails, log a warning and keep the normal step.
 
-        The steps that warm up leave no trace in weights, statistics, momentum and totals.
+        The capture runs some steps to warm up. Afterwards, it restores weights, batch statistics, momentum and totals.
+
+        Returns:
+            Whether the step is now a CUDA graph.
         """
-        kept = [*self.module.state_dict().values(), *momenta(self.optimizer), self.totals]
-        before = [tensor.clone() for tensor in kept]
+        tensors = [*self.module.state_dict().values(), *momentum_buffers(self.optimizer), self.totals]
+        saved = [tensor.clone() for tensor in tensors]
         try:
-            self._run = record(self._compute).replay
+            self._run = capture(self._compute).replay
             return True
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            log.warning("the training step cannot be recorded as a CUDA graph, so it runs more slowly: %s", error)
+            log.warning("the training step cannot be captured as a CUDA graph, so it runs more slowly: %s", error)
             return False
         finally:
             with torch.no_grad():
-                for tensor, old in zip(kept, before, strict=True):
-                    tensor.copy_(old)
+                for tensor, value in zip(tensors, saved, strict=True):
+                    tensor.copy_(value)

@@ -1,4 +1,4 @@
-"""Training methods, one file each. To add one, write a frozen dataclass with an `objective` and name it here."""
+"""Training methods, one file each. To add one, write a frozen dataclass with an `objective` and list it in METHODS."""
 
 from __future__ import annotations
 
@@ -15,13 +15,23 @@ from smoothcert.training.methods.smoothadv import SmoothAdv
 __all__ = ["METHODS", "Consistency", "Gaussian", "Macer", "Method", "Objective", "SmoothAdv", "method_named"]
 
 METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Gaussian, Consistency, Macer, SmoothAdv)}
+"""The training methods by name."""
 
 
 def method_named(name: str, *, sigma: float, **constants: float | None) -> Method:
-    """A method by name, with its paper's constants where none (None) is given."""
+    """A training method by its name.
+
+    Args:
+        name: "gaussian", "consistency", "macer" or "smoothadv".
+        sigma: The standard deviation of the noise.
+        constants: Constants of the method. Those that are missing or None have the values of the method's paper.
+
+    >>> method_named("consistency", sigma=0.5, copies=4)
+    Consistency(sigma=0.5, weight=10.0, copies=4, entropy_weight=0.5)
+    """
     kind = METHODS[_check.one_of("method", name, tuple(METHODS))]
     given = {key: value for key, value in constants.items() if value is not None}
     known = [field.name for field in fields(kind) if field.name != "sigma"]
-    if foreign := [key for key in given if key not in known]:
-        raise InvalidInput(f"method {name} has no {', '.join(foreign)}; it has {', '.join(known) or 'no constants'}")
+    if unknown := [key for key in given if key not in known]:
+        raise InvalidInput(f"method {name} has no {', '.join(unknown)}; it has {', '.join(known) or 'no constants'}")
     return kind.published(_check.between("sigma", sigma, 0), **given)

@@ -1,4 +1,4 @@
-"""What a training method is: from a batch to the loss whose gradient trains the network."""
+"""The interface of a training method: it turns a batch into the loss that training minimises."""
 
 from __future__ import annotations
 
@@ -10,48 +10,77 @@ from torch import Tensor, nn
 
 
 class Objective(NamedTuple):
-    """What a method makes of a batch."""
+    """What a method computes for a batch."""
 
     loss: Tensor
-    """A scalar."""
+    """The loss, a scalar."""
     logits: Tensor
-    """(copies, batch, classes): the answers to the noisy inputs."""
+    """The logits for the noisy inputs, of shape (copies, batch, classes)."""
 
 
 class Method(Protocol):
-    """A frozen dataclass with the method's constants; all of it enters the record of a training run.
+    """A training method: a frozen dataclass with the constants of the method.
 
-    `objective` may be replayed from a recording, so it reads nothing back from the device and its shapes depend on
-    the batch's shape alone.
+    The record of a training run contains all of its fields. A CUDA graph may replay `objective`. So `objective` must
+    not read values back from the device, and all shapes in it must depend on the shape of the batch alone.
     """
 
     name: ClassVar[str]
+    """The name on the command line and in records."""
     learning_rate: ClassVar[float]
-    """The highest that its paper trains with."""
+    """The highest learning rate in the method's paper."""
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def sigma(self) -> float: ...
+    def sigma(self) -> float:
+        """The standard deviation of the noise."""
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
-        """The method with its paper's constants for this noise, save those that are given."""
+        """The method with the constants of its paper.
+
+        Args:
+            sigma: The standard deviation of the noise.
+            constants: Constants that replace those of the paper.
+        """
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
-        """`x` in [0, 1]; `epoch` counts from 0 and is a scalar tensor."""
+        """The loss for a batch.
+
+        Args:
+            module: The network.
+            x: Inputs in [0, 1] without noise.
+            labels: The class of each input.
+            epoch: The number of the epoch from 0 on, as a scalar tensor.
+        """
 
 
 def draw_noise(x: Tensor, copies: int, sigma: float) -> Tensor:
-    """(copies, *x.shape) independent draws of N(0, sigma^2 I)."""
+    """Independent samples of N(0, sigma^2 I), of shape (copies, *x.shape).
+
+    Args:
+        x: A batch of inputs.
+        copies: Noise samples per input.
+        sigma: The standard deviation.
+    """
     return sigma * torch.randn((copies, *x.shape), device=x.device)
 
 
 def logits_of(module: nn.Module, inputs: Tensor) -> Tensor:
-    """(copies, batch, ...) -> (copies, batch, classes), all copies in one pass."""
+    """The logits for all copies, of shape (copies, batch, classes), in one forward pass.
+
+    Args:
+        module: The network.
+        inputs: Noisy inputs of shape (copies, batch, ...).
+    """
     logits: Tensor = module(inputs.flatten(0, 1))
     return logits.float().view(*inputs.shape[:2], -1)
 
 
 def log_mean_probability(logits: Tensor) -> Tensor:
-    """log of the mean over copies of softmax(logits): (copies, batch, classes) -> (batch, classes), never -inf."""
+    """The logarithm of the mean of softmax(logits) over the copies, of shape (batch, classes). It is never -inf.
+
+    Args:
+        logits: Logits of shape (copies, batch, classes).
+    """
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))

@@ -13,13 +13,18 @@ from smoothcert.training.methods.gaussian import natural_loss
 
 
 def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) -> Tensor:
-    """Noisy copies of an input are to be answered alike, and surely.
+    """A loss that is small if the network gives the same, confident answer for all noisy copies of an input.
 
     With F_i = softmax(logits of copy i) and F the mean of the F_i over the copies,
 
         lambda * mean_i KL(F || F_i) + eta * H(F),
 
     averaged over the batch.
+
+    Args:
+        logits: Logits of shape (copies, batch, classes).
+        weight: lambda.
+        entropy_weight: eta.
     """
     log_each = logits.log_softmax(-1)
     log_mean = log_mean_probability(logits)
@@ -31,17 +36,21 @@ def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) ->
 
 @dataclass(frozen=True)
 class Consistency:
-    """Gaussian augmentation of m copies, plus the consistency loss."""
+    """Gaussian augmentation with m noisy copies of each input, plus the consistency loss.
+
+    Args:
+        sigma: The standard deviation of the noise.
+        weight: The weight lambda of the divergence.
+        copies: The number m of noisy copies of each input.
+        entropy_weight: The weight eta of the entropy.
+    """
 
     name: ClassVar[str] = "consistency"
     learning_rate: ClassVar[float] = 0.1
     sigma: float
     weight: float
-    """lambda"""
     copies: int = 2
-    """m"""
     entropy_weight: float = 0.5
-    """eta"""
 
     def __post_init__(self) -> None:
         _check.between("sigma", self.sigma, 0)
@@ -51,10 +60,16 @@ class Consistency:
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
-        """As in the paper's CIFAR-10 experiments: m = 2, eta = 0.5, lambda = 20 at sigma 0.25 and 10 above."""
+        """The constants of the CIFAR-10 experiments: m = 2, eta = 0.5, lambda = 20 at sigma 0.25 and 10 above.
+
+        Args:
+            sigma: The standard deviation of the noise.
+            constants: Constants that replace those of the paper.
+        """
         return cls(sigma, **{"weight": 20.0 if sigma <= 0.25 else 10.0} | constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
+        """The loss for a batch; see `Method.objective`."""
         logits = logits_of(module, x + draw_noise(x, self.copies, self.sigma))
-        regular = consistency_loss(logits, weight=self.weight, entropy_weight=self.entropy_weight)
-        return Objective(natural_loss(logits, labels) + regular, logits)
+        regularization = consistency_loss(logits, weight=self.weight, entropy_weight=self.entropy_weight)
+        return Objective(natural_loss(logits, labels) + regularization, logits)

@@ -15,10 +15,18 @@ from smoothcert.training.methods.gaussian import natural_loss
 
 
 def attack(module: nn.Module, x: Tensor, labels: Tensor, noise: Tensor, *, epsilon: Tensor, steps: int) -> Tensor:
-    """An input x' in [0, 1] with ||x' - x||_2 <= epsilon that the smoothed soft classifier takes for another class.
+    """Search an input x' in [0, 1] with ||x' - x||_2 <= epsilon that the smoothed soft classifier misclassifies.
 
-    Ascends J(x') = -log mean_i F_y(x' + delta_i), for the same m draws delta_i in every step, by steps of length
-    2 epsilon / T along the normalised gradient, each followed by a projection.
+    The attack maximises J(x') = -log mean_i F_y(x' + delta_i) with the same m noise samples delta_i in every step. Each
+    step has the length 2 epsilon / T along the normalised gradient and is followed by a projection.
+
+    Args:
+        module: The network.
+        x: Inputs in [0, 1].
+        labels: The class y of each input.
+        noise: The noise samples delta_i, of shape (m, *x.shape).
+        epsilon: The largest l2 norm of the change, a scalar tensor.
+        steps: The number of steps T.
     """
     adversarial = x
     for _ in range(steps):
@@ -33,16 +41,21 @@ def attack(module: nn.Module, x: Tensor, labels: Tensor, noise: Tensor, *, epsil
 
 
 def _norm(x: Tensor) -> Tensor:
-    """Of each row, never zero, in a shape that divides `x`."""
+    """The l2 norm of each row, never zero, in a shape by which `x` can be divided."""
     norm: Tensor = torch.linalg.vector_norm(x, dim=tuple(range(1, x.ndim)), keepdim=True)
     return norm.clamp_min(1e-12)
 
 
 @dataclass(frozen=True)
 class SmoothAdv:
-    """Gaussian augmentation of m copies around the attacked input, with the noise that was attacked.
+    """Gaussian augmentation with m noisy copies of the adversarial input, with the noise that the attack used.
 
-    epsilon grows to its full size within the first `warmup` epochs.
+    Args:
+        sigma: The standard deviation of the noise.
+        epsilon: The largest l2 norm of the attack.
+        copies: The number m of noisy copies of each input.
+        steps: The number T of steps of the attack.
+        warmup: Epochs in which epsilon grows to its full size.
     """
 
     name: ClassVar[str] = "smoothadv"
@@ -50,9 +63,7 @@ class SmoothAdv:
     sigma: float
     epsilon: float
     copies: int
-    """m"""
     steps: int = 10
-    """T"""
     warmup: int = 10
 
     def __post_init__(self) -> None:
@@ -64,14 +75,20 @@ class SmoothAdv:
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
-        """Among the paper's settings for CIFAR-10: epsilon = 1 and m = 4 at sigma 0.25, epsilon = 2 and m = 2 above."""
-        usual = {"epsilon": 1.0, "copies": 4} if sigma <= 0.25 else {"epsilon": 2.0, "copies": 2}
-        return cls(sigma, **usual | constants)
+        """One of the paper's settings for CIFAR-10: epsilon = 1, m = 4 at sigma 0.25; epsilon = 2, m = 2 above.
+
+        Args:
+            sigma: The standard deviation of the noise.
+            constants: Constants that replace those of the paper.
+        """
+        defaults = {"epsilon": 1.0, "copies": 4} if sigma <= 0.25 else {"epsilon": 2.0, "copies": 2}
+        return cls(sigma, **defaults | constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
+        """The loss for a batch; see `Method.objective`."""
         noise = draw_noise(x, self.copies, self.sigma)
         epsilon = self.epsilon * ((epoch + 1) / self.warmup).clamp(max=1)
-        module.eval()  # the attack is on the classifier as it would be used, and leaves its statistics alone
+        module.eval()  # the attack is on the network in evaluation mode and must not change its batch statistics
         adversarial = attack(module, x, labels, noise, epsilon=epsilon, steps=self.steps)
         module.train()
         logits = logits_of(module, adversarial + noise)

@@ -1,0 +1,58 @@
+"""Naming what differs between two sets of settings: a run or a training is only continued with its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from smoothcert.errors import InvalidInput
+
+_LONGEST = 120
+
+
+def check_settings(folder: object, there: Mapping[str, Any], now: Mapping[str, Any], *, what: str) -> None:
+    """Refuse to mix two configurations in one folder; the error names every setting that differs.
+
+    Args:
+        folder: Where the recorded settings come from.
+        there: The recorded settings.
+        now: The settings wanted now.
+        what: What the folder holds, as in "run".
+    """
+    if found := differences(there, now):
+        raise InvalidInput(f"{folder} holds another {what}: it differs in {'; '.join(found)}; choose another out=DIR")
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What differs, down to the setting: `plan.decline` rather than the whole plan.
+
+    Args:
+        there: The recorded settings.
+        now: The settings wanted now.
+        prefix: Put before every name.
+
+    >>> differences({"noise": {"name": "Gaussian", "sigma": 0.25}}, {"noise": {"name": "Gaussian", "sigma": 0.5}})
+    ['noise.sigma (there 0.25, now 0.5)']
+    """
+    found: list[str] = []
+    for key in {**now, **there}:
+        a, b = there.get(key), now.get(key)
+        if a == b:
+            continue
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            shared = {name for name in a if name in b}
+            inner = differences(
+                {k: v for k, v in a.items() if k in shared}, {k: v for k, v in b.items() if k in shared}, f"{prefix}{key}."
+            )
+            if inner:
+                found += inner
+                continue
+        found.append(f"{prefix}{key} (there {_shown(a)}, now {_shown(b)})")
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    if len(text) == 64 and " " not in text:  # a hash
+        return f"{text[:8]}..."
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,160 @@
+"""Plans and noises as plain dictionaries, and back: what a manifest records about them.
+
+A built-in class is recorded by its name and its fields. A class from a user's own file also records the module that
+defines it. When a run is read, that module is imported the normal way, from `sys.path`. The file itself is recorded for
+the error message only: a run folder may come from a stranger, so a path in it is never executed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from smoothcert.errors import InvalidInput, first_line
+
+_PACKAGE = __name__.partition(".")[0]
+_SIMPLE = (bool, int, float, str, type(None))
+
+Configuration = TypeVar("Configuration", bound="Recorded")
+
+
+class Recorded:
+    """Base of everything that a manifest records: frozen dataclasses whose subclasses register themselves."""
+
+    former_names: ClassVar[tuple[str, ...]] = ()
+    """Names under which earlier versions recorded this class."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in (cls.__name__, *cls.__dict__.get("former_names", ())):
+            _REGISTERED[_home(cls), name] = cls
+
+
+_REGISTERED: dict[tuple[str | None, str], type[Recorded]] = {}
+
+
+def describe(config: Recorded) -> dict[str, Any]:
+    """A plan or noise as a dictionary that JSON can hold; `restore` is the inverse.
+
+    Args:
+        config: A frozen dataclass derived from `Plan` or `Noise`.
+
+    Raises:
+        InvalidInput: It is not a dataclass, or a field holds something that JSON cannot.
+    """
+    cls = type(config)
+    if not is_dataclass(config):
+        raise InvalidInput(f"{cls.__name__} cannot be recorded: make it a frozen dataclass (@dataclass(frozen=True))")
+    if "<locals>" in cls.__qualname__:
+        raise InvalidInput(f"{cls.__name__} is defined inside a function, so a run cannot name it: move it to module level")
+    home = _home(cls)
+    origin = {} if home is None else {"module": home, "file": getattr(sys.modules.get(cls.__module__), "__file__", None)}
+    settings = {field.name: _plain(cls, field.name, getattr(config, field.name)) for field in fields(config)}
+    return {"name": cls.__name__} | origin | settings
+
+
+def restore(description: Mapping[str, Any] | None) -> Any:
+    """The plan or noise that `describe` described; None stays None.
+
+    Args:
+        description: What a manifest or an export holds.
+
+    >>> import smoothcert.noises  # classes register when they are imported
+    >>> restore({"name": "Gaussian", "sigma": 0.5})
+    Gaussian(sigma=0.5)
+    """
+    if description is None:
+        return None
+    settings = dict(description)
+    name, module, file = (settings.pop(key, None) for key in ("name", "module", "file"))
+    cls = _find(str(name), module, file)
+    values = {key: _restored(value) for key, value in settings.items()}
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise InvalidInput(f"the settings of {name} were written by another version: {error}") from None
+
+
+def check_recordable(config: Recorded) -> None:
+    """Raise, before anything is written, if a run could not be read again because of this plan or noise.
+
+    Args:
+        config: The plan or noise to be recorded.
+    """
+    if restore(describe(config)) != config:
+        raise InvalidInput(f"{config!r} does not come back from its own record: its fields must determine it")
+
+
+def import_module_or_file(place: str) -> None:
+    """Import a user's module that defines plans or noises.
+
+    Args:
+        place: A file (`own_plan.py`) or the name of a module on `sys.path`.
+    """
+    path = Path(place)
+    try:
+        if path.suffix != ".py":
+            import_module(place)
+            return
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise InvalidInput(f"cannot import {place}: there is no such file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # dataclasses and pickle look their module up here
+        spec.loader.exec_module(module)
+    except InvalidInput:
+        raise
+    except Exception as error:  # a user's module may raise anything
+        raise InvalidInput(f"cannot import {place}: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _home(cls: type) -> str | None:
+    """The module that defines a user's class, under the name by which others can import it; None for our own."""
+    if cls.__module__.partition(".")[0] == _PACKAGE:
+        return None
+    if cls.__module__ != "__main__":
+        return cls.__module__
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return Path(file).stem if file else "__main__"
+
+
+def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
+    if module is not None and (module, name) not in _REGISTERED:
+        where = f"module {module!r}" + (f" ({file})" if file else "")
+        try:
+            import_module(module)
+        except Exception as error:  # also what the user's module raises
+            raise InvalidInput(
+                f"{name} is defined in {where}, which cannot be imported here ({first_line(error)}): put its folder on "
+                f"PYTHONPATH, or import it first"
+            ) from None
+    try:
+        return _REGISTERED[module, name]
+    except KeyError:
+        where = "this version of smoothcert" if module is None else f"module {module!r}"
+        known = sorted(other for home, other in _REGISTERED if home == module)
+        raise InvalidInput(f"there is no plan or noise {name!r} in {where}; it has {', '.join(known)}") from None
+
+
+def _plain(cls: type, field: str, value: Any) -> Any:
+    if isinstance(value, Recorded):
+        return describe(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(cls, field, part) for part in value]
+    if isinstance(value, _SIMPLE):
+        return value
+    raise InvalidInput(
+        f"{cls.__name__}.{field} cannot be recorded: fields may be numbers, strings, None, plans, noises and tuples of "
+        f"these, got {type(value).__name__}"
+    )
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return restore(value)
+    return tuple(_restored(part) for part in value) if isinstance(value, list) else value

@@ -1,0 +1,251 @@
+"""`certify`: the main job. A model and inputs in, a folder of certificates out; the same call again resumes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from smoothcert import _check
+from smoothcert._files import exclusive
+from smoothcert._registry import check_recordable
+from smoothcert.classifiers import Classifier, load_classifier
+from smoothcert.classifiers.identity import answers
+from smoothcert.classifiers.wrap import as_classifier
+from smoothcert.datasets import Dataset, load_dataset, select_ids
+from smoothcert.datasets.wrap import as_dataset
+from smoothcert.device.runtime import settle_dtype
+from smoothcert.errors import InvalidInput
+from smoothcert.executors import Executor, Job, LocalExecutor
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan, plan_or_default
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import Manifest, circumstances
+from smoothcert.runs.progress import Progress, progress_here
+from smoothcert.runs.run import Run, open_run
+from smoothcert.sampler.streams import check_seed
+
+
+def certify(
+    model: str | Classifier | Callable[[Tensor], Tensor] | None,
+    data: str | Path | Dataset | Sequence[Any],
+    *,
+    noise: Noise,
+    out: str | Path,
+    plan: Plan | None = None,
+    ids: str | Sequence[int] | None = None,
+    skip: int | None = None,
+    limit: int | None = None,
+    weights: str | Path | None = None,
+    classes: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch: int | str = "auto",
+    compile: str = "auto",
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Certify inputs and keep the certificates in a folder; the same call again resumes, also with more inputs.
+
+    Args:
+        model: A name as on the command line (None if `weights` names the architecture), a module, or a function from a
+            float batch to logits or labels.
+        data: A name as on the command line, or anything that gives (input, label) by number.
+        noise: The smoothing noise.
+        out: The run's folder.
+        plan: How many samples an input gets. Default: input-specific sampling with its defaults.
+        ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
+        skip: Certify every `skip`-th input.
+        limit: Certify at most so many inputs.
+        weights: A checkpoint for a model that is given by its name.
+        classes: The number of classes, where the model does not tell.
+        seed: The key of the noise: the same seed draws the same noise.
+        device: "cpu", "cuda", "cuda:N" or "mps". Default: the fastest there is.
+        dtype: The number format of the classifier. Default: bfloat16 where the device has it, else float32.
+        batch: Rows per forward pass. Default: chosen by measuring.
+        compile: "none", "default" or "max". Default: "default" on CUDA, else "none".
+        executor: Where to compute. Default: in this process.
+        progress: Told what happens. Default: a bar or lines on stderr; `Progress()` is silent.
+    """
+    if not isinstance(noise, Noise):
+        raise InvalidInput(f"noise must be a noise such as Gaussian(0.5), got {noise!r}")
+    plan = plan_or_default(plan)
+    check_recordable(noise)
+    check_recordable(plan)
+    seed = check_seed(_check.whole("seed", seed))
+    if weights is not None and not (model is None or isinstance(model, str)):
+        raise InvalidInput(f"weights={weights} is for a model given by its name: load them into the module before")
+    classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
+    with executor or LocalExecutor() as executor:
+        job = Job(
+            classifier=classifier,
+            dataset=dataset,
+            noise=noise,
+            plan=plan,
+            runtime=executor.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
+            seed=seed,
+        )
+        plan.check(noise)
+        _warn(classifier, noise, plan)
+        chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+        check_shape(classifier, dataset)
+        _check_labels(classifier, dataset, chosen, known=plan.known_labels)
+        progress = progress or progress_here()
+        with exclusive(out) as folder, Journal(folder, write=True) as journal:
+            wanted = replace(
+                _manifest(job, chosen),
+                data=str(data) if isinstance(data, (str, Path)) else dataset.name,
+                weights=None if weights is None else str(weights),
+            )
+            done = journal.ids()
+            recorded = journal.manifest() if done else None  # a run without certificates binds nobody
+            if recorded is None:
+                manifest = replace(wanted, circumstances=circumstances(), started=_now())
+            else:
+                wanted.check_continues(recorded, folder)
+                more = len(set(recorded.ids).union(chosen)) > len(chosen)
+                manifest = replace(recorded, data=wanted.data, weights=wanted.weights)
+                manifest = manifest if more else manifest.with_ids(chosen)
+            journal.write_manifest(manifest.plain())
+            todo = [id for id in chosen if id not in done]
+            progress.begin(open_run(folder), total=len(done.union(chosen)))
+            try:
+                if todo:
+                    _run(job, todo, journal, manifest, executor, progress)
+            finally:
+                progress.close()
+    run = open_run(folder)
+    progress.end(run)
+    return run
+
+
+def load(
+    model: str | Classifier | Callable[[Tensor], Tensor] | None,
+    data: str | Path | Dataset | Sequence[Any],
+    *,
+    weights: str | Path | None,
+    classes: int | None,
+    noise: Noise,
+) -> tuple[Classifier, Dataset]:
+    """Model and data as `certify` takes them, loaded or wrapped.
+
+    Args:
+        model: As for `certify`.
+        data: As for `certify`.
+        weights: As for `certify`.
+        classes: As for `certify`.
+        noise: The smoothing noise; bundled weights are chosen by its deviation.
+    """
+    dataset = load_dataset(str(data)) if isinstance(data, (str, Path)) else as_dataset(data)
+    if model is None or isinstance(model, str):
+        model = load_classifier(model, weights=weights, classes=classes, sigma=noise.deviation)
+    return as_classifier(model, classes=classes, example=dataset[0][0]), dataset
+
+
+def _run(
+    job: Job, ids: list[int], journal: Journal, manifest: Manifest, executor: Executor, progress: Progress
+) -> None:
+    if not job.runtime.batch:  # the batch size is part of the classifier as run, so it is measured once
+        job = replace(job, runtime=replace(job.runtime, batch=manifest.batch))
+    runtime = executor.start(job, progress.say)
+    fallback = None if runtime.compile == manifest.compile else f"compile={manifest.compile} failed"
+    settled = replace(manifest, batch=runtime.batch, fallback=fallback, finished=None)
+    if manifest.batch and (settled.batch, settled.compiled) != (manifest.batch, manifest.compiled):
+        raise InvalidInput(
+            f"the run was begun with batch {manifest.batch}, compiled: {manifest.compiled}, and would go on "
+            f"with batch {settled.batch}, compiled: {settled.compiled}; choose another out=DIR"
+        )
+    journal.write_manifest(settled.plain())
+    progress.start()
+    start = time.perf_counter()
+    for finished in executor.certify(ids):
+        now = time.perf_counter()
+        status = executor.status()
+        seconds = (now - start) / len(finished)
+        with journal.transaction():
+            for certificate in finished:
+                forwarded = manifest.forwarded + status.forwarded
+                journal.add(replace(certificate, seconds=seconds), {"forwarded": forwarded})
+        start = now
+        for certificate in finished:
+            progress.update(certificate, status)
+    if journal.ids().issuperset(manifest.ids):
+        journal.write_manifest({"finished": _now()})
+
+
+def _manifest(job: Job, ids: list[int]) -> Manifest:
+    classifier, dataset, runtime = job.classifier, job.dataset, job.runtime
+    return Manifest(
+        model=classifier.name,
+        classes=classifier.classes,
+        data=dataset.name,
+        data_hash=dataset.fingerprint,
+        ids=tuple(ids),
+        noise=job.noise,
+        plan=job.plan,
+        seed=job.seed,
+        device=runtime.torch_device.type,
+        dtype=runtime.dtype,
+        compile=runtime.compile,
+        weights_hash=classifier.weights_hash,
+        answers=answers(classifier.module, dataset[0][0], runtime.torch_device, runtime.torch_dtype),
+    )
+
+
+def _warn(classifier: Classifier, noise: Noise, plan: Plan) -> None:
+    trained = classifier.trained_sigma
+    if trained is not None and abs(trained - noise.deviation) > 1e-6:
+        warnings.warn(
+            f"{classifier.name} was trained with noise {trained:g} and is certified with sigma {noise.deviation:g}; "
+            "radii are true, but often small",
+            stacklevel=3,
+        )
+    if plan.caveat:
+        warnings.warn(plan.caveat, stacklevel=3)
+
+
+def check_shape(classifier: Classifier, dataset: Dataset) -> None:
+    """Refuse inputs with another number of channels; warn about another size, which most networks accept.
+
+    A grey image would pass through the normalisation of a colour model, with the same noise in all channels.
+
+    Args:
+        classifier: The base classifier.
+        dataset: The inputs.
+    """
+    expected, given = classifier.input_shape, tuple(dataset[0][0].shape)
+    if expected is not None and (len(expected), expected[0]) != (len(given), given[0]):
+        raise InvalidInput(
+            f"{classifier.name} takes inputs of shape {expected}, but those of {dataset.name} have shape {given}"
+        )
+    if expected not in (None, given):
+        warnings.warn(
+            f"{classifier.name} was made for inputs of shape {expected}, those of {dataset.name} have shape {given}",
+            stacklevel=3,
+        )
+
+
+def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int], *, known: bool) -> None:
+    """Where all labels are at hand, refuse a wrong one before the run instead of in the middle of it."""
+    labels = getattr(dataset, "labels", {})
+    if known and (without := [id for id in ids if len(labels) and labels[id] < 0]):
+        raise InvalidInput(
+            f"input {without[0]} of {dataset.name} has no label, and known_labels=True needs one for every input"
+        )
+    wrong = [id for id in ids if len(labels) and labels[id] >= classifier.classes]
+    if wrong:
+        raise InvalidInput(
+            f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but {classifier.name} knows only the "
+            f"classes 0 to {classifier.classes - 1}"
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,246 @@
+"""Groups of options that several commands share: the noise and the plan.
+
+A command takes one parameter per group, annotated with the group's class. `expand` shows the group's fields to typer as
+options of their own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from smoothcert.cli.options import numbers
+from smoothcert.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from smoothcert.noises import Noise
+    from smoothcert.plans import Plan
+
+_PLAN = "Plan"
+_OPTIONS = {
+    "samples": "--samples",
+    "alpha": "--alpha",
+    "decline": "--decline",
+    "kind": "--kind",
+    "reference": "--reference",
+    "bound": "--bound",
+    "pilot": "--pilot",
+    "pilot_use": "--pilot-use",
+    "grid": "--grid",
+    "known_labels": "--known-labels",
+    "radii": "--radii",
+}
+
+
+@dataclass(frozen=True)
+class NoiseOptions:
+    """The smoothing noise."""
+
+    sigma: Annotated[
+        float | None,
+        typer.Option("--sigma", help="Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S."),
+    ] = None
+    noise: Annotated[
+        str | None,
+        typer.Option("--noise", help="The noise and its strength, as in gaussian:0.5, or one of --import."),
+    ] = None
+
+    def build(self) -> Noise:
+        """The noise that the options describe."""
+        if found := self.given():
+            return found
+        raise InvalidInput("the noise is missing: give --sigma, or --noise as in gaussian:0.5")
+
+    def given(self) -> Noise | None:
+        """The noise that the options describe, None if there is none among them."""
+        from smoothcert.noises import Gaussian, Noise
+
+        if self.sigma is not None and self.noise is not None:
+            raise InvalidInput(f"--sigma {self.sigma:g} and --noise {self.noise} exclude one another: give one of them")
+        if self.noise is None:
+            return None if self.sigma is None else Gaussian(self.sigma)
+        known = {_dashed(cls.__name__): cls for cls in _subclasses(Noise)}
+        name, _, strength = self.noise.partition(":")
+        if name not in known:
+            raise InvalidInput(f"unknown noise {name!r}: there is {', '.join(sorted(known))}")
+        try:
+            values = [float(part) for part in strength.split(",")]
+        except ValueError:
+            raise InvalidInput(f"--noise {self.noise}: write the strength after a colon, as in {name}:0.5") from None
+        try:
+            return known[name](*values)
+        except TypeError:
+            raise InvalidInput(f"--noise {self.noise}: {name} takes other numbers than {strength}") from None
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The plan. An option that is not given is None, and the plan's own default holds."""
+
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            help="input-specific: what each input needs. radii: decide --radii. fixed: the same for all inputs. "
+            "Or a plan of --import, by its name.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = "input-specific"
+    samples: Annotated[
+        int | None,
+        typer.Option("--samples", help="The ceiling. Default: 100,000.", rich_help_panel=_PLAN),
+    ] = None
+    radii: Annotated[
+        str | None,
+        typer.Option(
+            "--radii",
+            help="Radii, separated by commas: to decide with --method radii, else to show certified accuracy at.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = None
+    decline: Annotated[
+        float | None,
+        typer.Option(
+            "--decline",
+            help="input-specific: how much of the reference radius may be given up. Default: 0.05.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = None
+    kind: Annotated[
+        Literal["absolute", "relative"] | None,
+        typer.Option("--kind", help="What the decline is measured in. Default: absolute.", rich_help_panel=_PLAN),
+    ] = None
+    reference: Annotated[
+        Literal["ceiling", "ideal"] | None,
+        typer.Option(
+            "--reference",
+            help="The decline is against the radius at the ceiling, or against the ideal radius. Default: ceiling.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = None
+    bound: Annotated[
+        Literal["binary", "runner-up"] | None,
+        typer.Option(
+            "--bound",
+            help="runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = None
+    known_labels: Annotated[
+        bool,
+        typer.Option(
+            "--known-labels", help="Certify the label itself instead of the predicted class.", rich_help_panel=_PLAN
+        ),
+    ] = False
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            "--alpha", help="Probability that one certificate is wrong, at most. Default: 0.001.", rich_help_panel=_PLAN
+        ),
+    ] = None
+    pilot: Annotated[
+        int | None,
+        typer.Option(
+            "--pilot",
+            help="Samples of the first look. Default: 1% of the ceiling, at least 100; 50 with --method radii.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = None
+    pilot_use: Annotated[
+        Literal["fresh", "reuse"] | None,
+        typer.Option(
+            "--pilot-use",
+            help="fresh: the pilot only plans. reuse: count it again, as published (not sound). Default: fresh.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = None
+    grid: Annotated[
+        Literal["exact", "paper"] | None,
+        typer.Option(
+            "--grid",
+            help="exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.",
+            rich_help_panel=_PLAN,
+        ),
+    ] = None
+
+    def build(self) -> Plan:
+        """The plan that the options describe; an option that the plan does not have is refused."""
+        from smoothcert import _check
+        from smoothcert.plans import Plan
+
+        known = {cls.name: cls for cls in _subclasses(Plan) if isinstance(getattr(cls, "name", None), str)}
+        known.pop("combined", None)  # needs other plans
+        if self.method not in known:
+            raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}")
+        cls = known[self.method]
+        own = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        given = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) not in (None, False)}
+        if "radii" in own:
+            if self.radii is None:
+                raise InvalidInput(f"--method {self.method} needs --radii, as in --radii 0,0.25,0.5")
+            given["radii"] = tuple(numbers("--radii", self.radii))
+        else:
+            given.pop("radii", None)  # to be shown
+        if self.pilot is not None:
+            given["pilot"] = _check.whole("pilot", self.pilot, least=1)
+        for name in given:
+            if name not in own:
+                owners = [other for other, c in known.items() if name in {f.name for f in fields(c)}]  # type: ignore[arg-type]
+                raise InvalidInput(
+                    f"{_OPTIONS[name]} is for --method {' or '.join(owners)}: leave it out with --method {self.method}"
+                )
+        needed = [n for n, f in own.items() if f.init and f.default is MISSING and f.default_factory is MISSING]
+        if missing := [name for name in needed if name not in given]:
+            raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: make it from Python")
+        return cls(**given)
+
+    def shown_radii(self) -> list[float] | None:
+        """The radii to show certified accuracy at, where they were given."""
+        return None if self.radii is None else numbers("--radii", self.radii)
+
+
+def expand(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters `noise: NoiseOptions` and `plan: PlanOptions` are replaced by their fields.
+
+    Args:
+        command: The command.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type] = {n: hint for n, hint in hints.items() if hint in (NoiseOptions, PlanOptions)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        inner = get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=inner[f.name])
+            for f in fields(groups[name])
+        ]
+
+    def expanded(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+        command(**values)
+
+    expanded.__name__, expanded.__doc__, expanded.__module__ = command.__name__, command.__doc__, command.__module__
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {p.name: p.annotation for p in parameters}
+    return expanded
+
+
+def _subclasses(cls: Any) -> list[Any]:
+    """All registered classes below this one that can be made."""
+    found = []
+    for sub in cls.__subclasses__():
+        found += [*_subclasses(sub), *([] if inspect.isabstract(sub) or sub.__name__.startswith("_") else [sub])]
+    return found
+
+
+def _dashed(name: str) -> str:
+    """GridGaussian as grid-gaussian."""
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")

@@ -1,0 +1,1 @@
+"""How a classifier is run: number format, compilation, CUDA graphs, batch size."""

@@ -1,0 +1,88 @@
+"""CUDA graphs: capture a fixed sequence of GPU kernels once and replay it with a single launch.
+
+A small network consists of hundreds of kernels, and most of them take hardly longer than their launch. A replay
+launches all of them at once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+# The first runs compile code, choose kernels and allocate memory. None of that may happen during a capture.
+_WARM_UP_RUNS = 3
+
+
+@dataclass(frozen=True)
+class CapturedGraph(Generic[T]):
+    """Work that was captured as a CUDA graph.
+
+    Args:
+        replay: Runs the work again.
+        result: What the work returned. Every replay overwrites these tensors.
+        work: The captured function. A replay reads the function's tensors, such as weights, at the addresses that they
+            had during the capture, so the graph must keep them alive.
+    """
+
+    replay: Callable[[], None]
+    result: T
+    work: Callable[[], T]
+
+
+def capture(work: Callable[[], T]) -> CapturedGraph[T]:
+    """Capture `work` as a CUDA graph on the current device.
+
+    Args:
+        work: A function without arguments that only launches kernels. It runs several times before the capture.
+
+    Raises:
+        RuntimeError: CUDA cannot capture the work, for example because the work waits for the device.
+    """
+    stream, side_stream = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side_stream.wait_stream(stream)
+    try:
+        with torch.cuda.stream(side_stream):
+            for _ in range(_WARM_UP_RUNS):
+                work()
+            with _synchronization_is_an_error():  # a synchronization during the capture would invalidate the graph
+                work()
+    finally:
+        stream.wait_stream(side_stream)
+    graph = torch.cuda.CUDAGraph()
+    with (
+        torch.cuda.stream(stream),  # restores the current stream if the capture fails
+        torch.cuda.graph(graph, stream=side_stream, capture_error_mode="thread_local"),
+    ):
+        result = work()
+    return CapturedGraph(graph.replay, result, work)
+
+
+@contextmanager
+def cudnn_benchmark() -> Iterator[None]:
+    """Let cuDNN time its convolution kernels on first use; restores the caller's setting at the end."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
+def _synchronization_is_an_error() -> Iterator[None]:
+    """Make torch raise a RuntimeError when code waits for the device."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that this mode does not detect every synchronization
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)

@@ -1,0 +1,209 @@
+"""Prepare a classifier for a run: check it, move it to its device, compile it, capture it as a CUDA graph."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.classifiers.check import check_classifier
+from smoothcert.device.batch_size import fastest_batch
+from smoothcert.device.cuda_graph import capture, cudnn_benchmark
+from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
+from smoothcert.device.runtime import Runtime, blank
+from smoothcert.errors import InvalidInput, first_line
+
+log = logging.getLogger(__name__)
+
+_MAX_COMPILED_CLASSIFIERS = 256  # in one process
+_CHECKED_ROWS = 8
+
+
+class LabelClassifier(nn.Module):
+    """Turns the output of a classifier into one class per row.
+
+    A row with an output that is not finite gets the number `classes`, which is not a class: it is no vote.
+
+    Args:
+        module: The classifier: a batch of inputs to logits of shape (batch, classes) or to labels of shape (batch,).
+        classes: The number of classes.
+    """
+
+    def __init__(self, module: Callable[[Tensor], Tensor], classes: int) -> None:
+        super().__init__()
+        self.module = module
+        self.classes = classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The class of each row, as integers of shape (batch,)."""
+        output = self.module(x)
+        if output.ndim == 1:
+            return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
+        return torch.where(output.isfinite().all(1), output.argmax(1), self.classes)
+
+
+def prepare(
+    module: Callable[[Tensor], Tensor],
+    classes: int,
+    shape: tuple[int, ...],
+    runtime: Runtime,
+    say: Callable[[str], None] = lambda message: None,
+) -> tuple[Callable[[Tensor], Tensor], Runtime]:
+    """Prepare a classifier for batches of one fixed shape.
+
+    Args:
+        module: The classifier, as for `LabelClassifier`. It is copied and stays unchanged.
+        classes: The number of classes.
+        shape: The shape of one input.
+        runtime: How to run the classifier. If its batch size is 0, the fastest one is measured.
+        say: Receives a short message before each step that takes long.
+
+    Returns:
+        A function from a batch to one class per row, and the runtime with the settings that are really used: the batch
+        size is a number, and `compile` is "none" if the compilation failed.
+
+    Raises:
+        InvalidInput: The classifier does not return logits or labels, or the batch does not fit into memory.
+    """
+    classifier = LabelClassifier(place(module, runtime, shape), classes)
+    keep_freed_memory(runtime.torch_device)
+    with torch.inference_mode():
+        sample = blank(shape, runtime, _CHECKED_ROWS)
+        sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
+        check_classifier(classifier.module, classes, sample)
+        if measured := not runtime.batch:
+            say("choosing the batch size")
+            runtime = replace(runtime, batch=fastest_batch(classifier, shape, runtime))
+        while True:
+            try:
+                return _compile_and_capture(classifier, shape, runtime, say)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                smaller = max(runtime.batch // 2, 1)
+                if not measured or runtime.batch == 1:
+                    raise InvalidInput(
+                        f"a batch of {runtime.batch} does not fit into the memory of {runtime.device}; use "
+                        f'batch="auto" or a smaller batch, such as batch={smaller}'
+                    ) from None
+                runtime = replace(runtime, batch=smaller)
+
+
+def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """A copy of a module on the device and in the number format of a run; a function is returned unchanged.
+
+    Args:
+        module: The classifier.
+        runtime: Device and number format.
+        shape: The shape of one input, which determines the memory format.
+    """
+    if not isinstance(module, nn.Module):
+        return module
+    module = copy.deepcopy(module).to(runtime.torch_device, runtime.torch_dtype)
+    placed: nn.Module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
+    return placed
+
+
+def _compile_and_capture(
+    classifier: LabelClassifier, shape: tuple[int, ...], runtime: Runtime, say: Callable[[str], None]
+) -> tuple[Callable[[Tensor], Tensor], Runtime]:
+    """Compile and capture the classifier where the runtime asks for it, and try the result on one batch."""
+    if runtime.compile != "none":
+        say(f"compiling ({runtime.compile}); the result is cached for the next run")
+        try:
+            compiled = _with_cudnn_benchmark(_compiled(classifier, runtime.compile), runtime)
+            compiled(blank(shape, runtime))
+            return _captured(compiled, classifier, blank(shape, runtime)), runtime
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            cause = getattr(error, "inner_exception", error)  # the compiler wraps the original error
+            warnings.warn(f"compilation failed, the classifier runs uncompiled: {first_line(cause)}", stacklevel=2)
+            runtime = replace(runtime, compile="none")
+    uncompiled = _with_cudnn_benchmark(classifier, runtime)
+    uncompiled(blank(shape, runtime))
+    return _captured(uncompiled, classifier, blank(shape, runtime)), runtime
+
+
+def _compiled(classifier: LabelClassifier, mode: str) -> Callable[[Tensor], Tensor]:
+    """The classifier, compiled at its first call with the weights as constants."""
+    from torch._dynamo import config as dynamo_config  # this import takes a second
+    from torch._inductor import config as inductor_config
+
+    from smoothcert.device.fusion import FuseConvolutions
+
+    # Autotuning does not cover the fused operation, so each mode uses one or the other.
+    options: dict[str, Any] = {
+        "default": {"post_grad_custom_post_pass": FuseConvolutions()},
+        "max": {"max_autotune": True},
+    }
+    compiled: Callable[[Tensor], Tensor] = torch.compile(classifier, dynamic=False, options=options[mode])
+
+    # `freezing` must also be set while the code is traced, so it cannot be an option of torch.compile. Every classifier
+    # counts as a recompilation of the same code. Beyond torch's limit, it would silently run uncompiled.
+    def call(x: Tensor) -> Tensor:
+        limit = dynamo_config.patch(recompile_limit=_MAX_COMPILED_CLASSIFIERS, fail_on_recompile_limit_hit=True)
+        with inductor_config.patch(freezing=True), limit:
+            return compiled(x)
+
+    return call
+
+
+def _with_cudnn_benchmark(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callable[[Tensor], Tensor]:
+    """On CUDA, let cuDNN choose kernels on the first batch. All later batches have the same shape."""
+    if runtime.torch_device.type != "cuda":
+        return classify
+
+    def call(x: Tensor) -> Tensor:
+        with cudnn_benchmark():
+            return classify(x)
+
+    return call
+
+
+def _captured(
+    classify: Callable[[Tensor], Tensor], classifier: LabelClassifier, x: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """`classify`, a form of `classifier`, as a CUDA graph for batches like `x`; unchanged where that is impossible."""
+    # A function may run Python code on every call, and a graph would skip that code.
+    if x.device.type != "cuda" or not isinstance(classifier.module, nn.Module):
+        return classify
+    try:
+        with torch.cuda.device(x.device):
+            graph = capture(lambda: classify(x))
+        expected = classify(test_batch := _random_batch_like(x))
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        log.info("the classifier cannot be captured as a CUDA graph: %s", error)
+        return classify
+    lock, finished = Lock(), torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def replay(batch: Tensor) -> Tensor:
+        with lock:  # all threads and streams share the tensors `x` and `graph.result`
+            stream = torch.cuda.current_stream(x.device)
+            stream.wait_event(finished)
+            x.copy_(batch)
+            graph.replay()
+            labels = graph.result.clone()
+            finished.record(stream)
+            return labels
+
+    graph.result.fill_(-1)  # a replay that writes nothing fails the comparison below
+    if not torch.equal(replay(test_batch), expected):
+        log.info("the classifier gives other answers when it is captured as a CUDA graph, so it runs without one")
+        return classify
+    return replay
+
+
+@torch.inference_mode(False)  # for the same reason as `blank`
+def _random_batch_like(x: Tensor) -> Tensor:
+    """Strong noise, which makes most classifiers answer with several classes."""
+    return torch.empty_like(x).normal_(std=4, generator=torch.Generator(x.device).manual_seed(0))

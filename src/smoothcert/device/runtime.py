@@ -1,0 +1,158 @@
+"""How a classifier is run: device, number format, compilation, batch size.
+
+A certificate is about the classifier as it was run, so these settings are part of what is certified. They are resolved
+once, recorded in the manifest, and the same for every batch of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+
+Compile = Literal["none", "default", "max"]
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How a classifier is run. `Runtime.resolve` fills in defaults.
+
+    Args:
+        device: "cpu", "cuda", "cuda:N" or "mps".
+        dtype: The number format of weights and inputs: "float32", "bfloat16" or "float16".
+        compile: "none"; "default", which compiles the classifier; or "max", which also tunes its kernels.
+        batch: Rows per batch; 0 means that the batch size is measured when the classifier is prepared.
+    """
+
+    device: str
+    dtype: str
+    compile: Compile
+    batch: int = 0
+
+    @classmethod
+    def resolve(
+        cls, device: str = "auto", dtype: str = "auto", compile: str = "auto", batch: int | str = "auto"
+    ) -> Runtime:
+        """Check the settings and replace every "auto" by a value for this machine.
+
+        Args:
+            device: "cpu", "cuda", "cuda:N" or "mps". "auto" takes the fastest device.
+            dtype: "float32", "bfloat16" or "float16". "auto" takes bfloat16 where the hardware supports it.
+            compile: "none", "default" or "max". "auto" compiles on CUDA only.
+            batch: Rows per batch. "auto" measures the fastest one when the classifier is prepared.
+
+        >>> Runtime.resolve("cpu", dtype="float32", batch=64)
+        Runtime(device='cpu', dtype='float32', compile='none', batch=64)
+        """
+        device = str(device)
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        _check_device(device)
+        if dtype == "auto":
+            dtype = "bfloat16" if _has_bfloat16(device) else "float32"
+        if compile == "auto":
+            compile = "default" if device.startswith("cuda") else "none"
+        _check.one_of("dtype", dtype, tuple(_DTYPES))
+        return cls(
+            device,
+            dtype,
+            _check.one_of("compile", compile, get_args(Compile)),
+            0 if batch == "auto" else _check.whole("batch", _parse_number(batch), least=1),
+        )
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device as torch has it."""
+        return torch.device(self.device)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The number format as torch has it."""
+        return _DTYPES[self.dtype]
+
+    def memory_format(self, shape: tuple[int, ...]) -> torch.memory_format:
+        """The memory format of a batch: channels last for images with several channels.
+
+        Images with one channel stay contiguous, because channels last makes networks slower for them on a CPU.
+
+        Args:
+            shape: The shape of one input.
+        """
+        several_channels = len(shape) == 3 and shape[0] > 1
+        if several_channels and self.torch_device.type != "mps":
+            return torch.channels_last
+        return torch.contiguous_format
+
+
+def settle_dtype(dtype: str, module: Callable[[Tensor], Tensor]) -> str:
+    """The number format for a classifier: "auto" becomes "float32" for a function and for a module without parameters.
+
+    Only parameters can be converted, so a model without parameters gets float32 unless the caller asks for something
+    else. A model that computes in a fixed format, such as an ONNX graph, has it in the attribute `own_dtype`.
+
+    Args:
+        dtype: The format that the caller asked for, or "auto".
+        module: The classifier.
+    """
+    if own := getattr(module, "own_dtype", None):
+        if dtype not in ("auto", own):
+            raise InvalidInput(f'the model always computes in {own}: leave out dtype="{dtype}"')
+        return str(own)
+    convertible = isinstance(module, nn.Module) and any(p.is_floating_point() for p in module.parameters())
+    return dtype if convertible or dtype != "auto" else "float32"
+
+
+# The batches of the sampler are not inference tensors. torch would compile the classifier again for the other kind.
+@torch.inference_mode(False)
+def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
+    """A batch of zeros on the device and in the formats of a run.
+
+    Args:
+        shape: The shape of one input.
+        runtime: How the classifier is run.
+        rows: Rows of the batch; by default the batch size of the runtime.
+    """
+    x = torch.zeros((rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype)
+    return x.to(memory_format=runtime.memory_format(shape))
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has finished all of its work.
+
+    Args:
+        device: The device. A CPU never has to be waited for.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Whether the hardware supports bfloat16; other CPUs emulate it, which is slow."""
+    native = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("avx512_bf16", "amx_tile"))
+    kind = torch.device(device).type
+    return kind == "cuda" or (kind == "cpu" and any(supported() for supported in native))
+
+
+def _parse_number(text: int | str) -> int | str:
+    return int(text) if isinstance(text, str) and text.isdecimal() else text
+
+
+def _check_device(device: str) -> None:
+    try:
+        kind = torch.device(device)
+    except RuntimeError:
+        raise InvalidInput(f"unknown device {device!r}: give auto, cpu, cuda, cuda:N or mps") from None
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (kind.index or 0) >= counts.get(kind.type, 0):
+        known = [f"{name}:{i}" if name == "cuda" else name for name, count in counts.items() for i in range(count)]
+        raise InvalidInput(f"device {device!r} is not available here; available: {', '.join(known)}")

@@ -1,0 +1,134 @@
+"""The record of one certified input: everything that a stranger needs to check it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from smoothcert.noises import Noise
+from smoothcert.plans.base import Look, Plan, Proof
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """No perturbation of norm below `radius` changes `prediction`, with confidence 1 - alpha.
+
+    Args:
+        id: The number of the input in its data set.
+        label: Its label, None where it is unknown.
+        prediction: The certified class. None alone means an abstention; a proved radius of 0 is possible.
+        radius: The certified radius, rounded down; 0 for an abstention.
+        proof: What the votes prove about the class that was chosen, also where that is not enough for a certificate.
+        looks: All votes in the order in which they were drawn.
+        plan: The plan that asked for them.
+        noise: The smoothing noise.
+        seconds: How long the input took.
+    """
+
+    id: int
+    label: int | None
+    prediction: int | None
+    radius: float
+    proof: Proof
+    looks: tuple[Look, ...]
+    plan: Plan
+    noise: Noise
+    seconds: float = 0.0
+
+    @classmethod
+    def from_votes(
+        cls,
+        looks: Sequence[Look],
+        *,
+        plan: Plan,
+        noise: Noise,
+        id: int = 0,
+        label: int | None = None,
+        seconds: float = 0.0,
+    ) -> Self:
+        """The certificate that these votes prove: plan -> proof -> noise -> radius, or an abstention.
+
+        Args:
+            looks: All votes of the input.
+            plan: The plan that asked for them.
+            noise: The smoothing noise.
+            id: The number of the input.
+            label: Its label, None where it is unknown.
+            seconds: How long it took.
+
+        >>> from smoothcert import Fixed, Gaussian
+        >>> votes = [Look(100, {3: 99}), Look(1000, {3: 990})]
+        >>> certificate = Certificate.from_votes(votes, plan=Fixed(1000), noise=Gaussian(0.5))
+        >>> certificate.prediction, round(certificate.radius, 3)
+        (3, 0.989)
+        """
+        return cls.from_proof(
+            plan.prove(looks, noise, label), looks, plan=plan, noise=noise, id=id, label=label, seconds=seconds
+        )
+
+    @classmethod
+    def from_proof(
+        cls,
+        proof: Proof,
+        looks: Sequence[Look],
+        *,
+        plan: Plan,
+        noise: Noise,
+        id: int = 0,
+        label: int | None = None,
+        seconds: float = 0.0,
+    ) -> Self:
+        """As `from_votes`, where the proof is known already.
+
+        Args:
+            proof: What `plan.prove` says about these votes.
+            looks: All votes of the input.
+            plan: The plan that asked for them.
+            noise: The smoothing noise.
+            id: The number of the input.
+            label: Its label, None where it is unknown.
+            seconds: How long it took.
+        """
+        radius = float(plan.primary.certified_radius(proof.lower, proof.upper, noise))
+        certified = proof.prediction is not None and not math.isnan(radius)
+        return cls(
+            id=id,
+            label=label,
+            prediction=proof.prediction if certified else None,
+            radius=radius if certified else 0.0,
+            proof=proof,
+            looks=tuple(looks),
+            plan=plan,
+            noise=noise,
+            seconds=seconds,
+        )
+
+    @property
+    def count(self) -> int:
+        """Votes for the class among the `counted` samples that the bound rests on."""
+        return self.proof.count
+
+    @property
+    def counted(self) -> int:
+        """Samples that the bound rests on."""
+        return self.proof.counted
+
+    @property
+    def samples(self) -> int:
+        """Every forward pass spent, pilot included."""
+        return sum(look.samples for look in self.looks)
+
+    @property
+    def missing(self) -> int:
+        """Samples whose output was not finite; they count for no class."""
+        return sum(look.missing for look in self.looks)
+
+    @property
+    def abstained(self) -> bool:
+        return self.prediction is None
+
+    @property
+    def correct(self) -> bool:
+        return self.prediction is not None and self.prediction == self.label

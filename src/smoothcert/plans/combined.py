@@ -1,0 +1,158 @@
+"""Several plans on the same draws, at the cost of the most expensive one.
+
+Samples are keyed, so what a short plan draws is the beginning of what a long one draws. The combined plan draws once
+and pauses wherever one of the plans would have looked. So each plan sees exactly the votes that it would have had alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.plans.base import Case, Look, Plan, Proof, State
+
+
+@dataclass(frozen=True)
+class Combined(Plan):
+    """Runs several plans on the same samples. Its own certificates are those of the first plan.
+
+    `Run.split` gives the results of every plan.
+
+    Args:
+        plans: The plans; the first one certifies.
+
+    >>> from smoothcert import Fixed, Gaussian, InputSpecific
+    >>> both = Combined((Fixed(10_000), InputSpecific(10_000, decline=0.05)))
+    >>> pilot = Look(100, {3: 90, 5: 10})
+    >>> both.more([pilot], Gaussian(0.5))  # what input-specific sampling wants, on the way to 10,000
+    1924
+    """
+
+    plans: tuple[Plan, ...]
+    name: ClassVar[str] = "combined"
+    former_names: ClassVar[tuple[str, ...]] = ("Together",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plans", tuple(self.plans))
+        if not self.plans:
+            raise InvalidInput("plans must hold at least one plan, got none")
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.samples:,}, certificates of {self.plans[0]}"
+
+    @property
+    def samples(self) -> int:  # type: ignore[override]
+        return max(plan.samples for plan in self.plans)
+
+    @property
+    def alpha(self) -> float:  # type: ignore[override]
+        return self.primary.alpha
+
+    @property
+    def pilot(self) -> int:  # type: ignore[override]
+        return min(plan.pilot for plan in self.plans)
+
+    @property
+    def known_labels(self) -> bool:  # type: ignore[override]
+        return any(plan.known_labels for plan in self.plans)
+
+    @property
+    def primary(self) -> Plan:
+        return self.plans[0].primary
+
+    @property
+    def most_samples(self) -> int:
+        return max(plan.most_samples for plan in self.plans)
+
+    @property
+    def caveat(self) -> str | None:
+        return self.primary.caveat
+
+    @property
+    def radii(self) -> tuple[float, ...] | None:
+        return self.primary.radii
+
+    def check(self, noise: Noise) -> None:
+        for plan in self.plans:
+            plan.check(noise)
+
+    def request(self, state: State, noise: Noise) -> Any:
+        return self.primary.request(state, noise)
+
+    def lower_bound(self, state: State, noise: Noise) -> Any:
+        return self.primary.lower_bound(state, noise)
+
+    def follow(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Case:
+        return _CombinedCase(self, looks, noise, label)
+
+    def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
+        first = self.plans[0]
+        return first.p_value(looks_seen_by(first, looks, noise, label), p, noise, label)
+
+
+def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | None) -> list[Look]:
+    """The looks that a plan would have had alone, out of the finer looks of a combined plan.
+
+    Args:
+        plan: One of the combined plans.
+        looks: All looks of the combined plan.
+        noise: The smoothing noise.
+        label: The label of the input, where it is known.
+    """
+    return _Draws(looks).seen_by(plan, noise, label)[0]
+
+
+class _CombinedCase(Case):
+    """One input's way through all of the plans at once."""
+
+    def __init__(self, plan: Combined, looks: Sequence[Look], noise: Noise, label: int | None) -> None:
+        self.plan: Combined = plan
+        self.noise = noise
+        self._label = label
+        self._looks = list(looks)
+        self.more = self._wanted()
+
+    def add(self, look: Look) -> int:
+        self._looks.append(look)
+        self.more = self._wanted()
+        return self.more
+
+    def proof(self) -> Proof:
+        first = self.plan.plans[0]
+        return first.prove(looks_seen_by(first, self._looks, self.noise, self._label), self.noise, self._label)
+
+    def _wanted(self) -> int:
+        draws = _Draws(self._looks)
+        ends = [end for plan in self.plan.plans if (end := draws.seen_by(plan, self.noise, self._label)[1])]
+        return min(ends) - draws.end if ends else 0
+
+
+class _Draws:
+    """Votes of an input from its first sample on, up to wherever there was a look."""
+
+    def __init__(self, looks: Sequence[Look]) -> None:
+        self.end = 0
+        votes = Counter[int]()
+        self._votes = {0: votes}
+        for look in looks:
+            self.end += look.samples
+            votes = votes + Counter(look.votes)
+            self._votes[self.end] = votes
+
+    def seen_by(self, plan: Plan, noise: Noise, label: int | None) -> tuple[list[Look], int | None]:
+        """The looks that `plan` would have had so far, and the sample at which it looks next (None: it has enough)."""
+        looks: list[Look] = []
+        start = 0
+        case = plan.follow((), noise, label)
+        while wanted := case.more:
+            stop = start + wanted
+            if stop > self.end:
+                return looks, stop
+            looks.append(Look(wanted, dict(self._votes[stop] - self._votes[start])))
+            case.add(looks[-1])
+            start = stop
+        return looks, None

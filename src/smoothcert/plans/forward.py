@@ -1,0 +1,111 @@
+"""A forward pass over all states of a plan: exactly where it ends for a class of known probability p.
+
+States after a look are groups of neighbouring counts with the same number of samples, so that one more draw is a
+convolution with a binomial distribution. It works for every plan through `request` and `lower_bound`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.plans.base import Plan, State
+from smoothcert.statistics.binomial import pmf
+
+Array = NDArray[np.float64]
+_Group = tuple[int, Array]  # the first count, and the probability of each count from there on
+
+_RARE = 1e-20  # counts with a smaller probability are cut off; what is cut off counts as failed
+_MOST_LOOKS = 10_000
+
+
+class Ending(NamedTuple):
+    """Where a plan ends for a class of known probability."""
+
+    failed: float
+    """The probability to prove a bound above the limit at some look."""
+    samples: float
+    """Expected samples, every forward pass counted."""
+
+
+def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
+    """Follow a plan through all of its looks.
+
+    Args:
+        plan: The plan; its class is fixed in advance.
+        noise: The smoothing noise.
+        p: The probability of the class.
+        limit: Proving a larger bound than this counts as failed and ends the plan.
+    """
+    start = plan.pilot or int(plan.request(State(0, 0, 0), noise))
+    first, probability = _draw(start, p)
+    groups: dict[tuple[int, float], _Group] = {(start, 0.0): (first, probability)}
+    failed, samples = 0.0, float(start)
+    for look in range(1, _MOST_LOOKS):
+        if look > 1 or not plan.pilot or plan.pilot_counts:
+            groups, newly = _prove(plan, noise, look, groups, limit)
+            failed += newly
+        drop = look == 1 and plan.pilot > 0 and not plan.pilot_counts
+        parts: dict[tuple[int, float], list[_Group]] = defaultdict(list)
+        for (drawn, lower), (first, probability) in groups.items():
+            wanted = np.asarray(plan.request(_state(look, first, probability, drawn, lower), noise))
+            for n in np.unique(wanted[wanted > 0]).tolist():
+                chosen = np.where(wanted == n, probability, 0.0)
+                samples += n * float(chosen.sum())
+                origin, mass = (0, chosen.sum(keepdims=True)) if drop else (first, chosen)
+                low, step = _draw(n, p)
+                parts[n if drop else drawn + n, lower].append((origin + low, np.convolve(mass, step)))
+        if not parts:
+            return Ending(failed, samples)
+        groups = {}
+        for key, pieces in parts.items():
+            groups[key], lost = _merged(pieces)
+            failed += lost
+    raise InvalidInput(f"{plan} takes more than {_MOST_LOOKS:,} looks")
+
+
+def _prove(
+    plan: Plan, noise: Noise, look: int, groups: dict[tuple[int, float], _Group], limit: float
+) -> tuple[dict[tuple[int, float], _Group], float]:
+    """Take out the states that prove too much, and note in the others what they proved if the plan remembers it."""
+    kept: dict[tuple[int, float], list[_Group]] = defaultdict(list)
+    failed = 0.0
+    for (drawn, lower), (first, probability) in groups.items():
+        proved = np.asarray(plan.lower_bound(_state(look, first, probability, drawn, lower), noise))
+        wrong = proved > limit
+        failed += float(probability[wrong].sum())
+        level = np.maximum(proved, lower) if plan.remembers else np.zeros(len(probability))
+        for value in np.unique(level[~wrong]).tolist():
+            kept[drawn, value].append((first, np.where(~wrong & (level == value), probability, 0.0)))
+    merged = {key: _merged(pieces) for key, pieces in kept.items()}
+    return {key: group for key, (group, _) in merged.items()}, failed + sum(lost for _, lost in merged.values())
+
+
+def _state(look: int, first: int, probability: Array, drawn: int, lower: float) -> State:
+    counts = np.arange(first, first + len(probability))
+    return State(look, counts, np.full(len(counts), drawn), np.full(len(counts), lower))
+
+
+def _draw(n: int, p: float) -> _Group:
+    """Binomial(n, p) without its far tails."""
+    spread = 10 * np.sqrt(n * p * (1 - p)) + 50
+    low, high = max(int(n * p - spread), 0), min(int(n * p + spread) + 1, n)
+    return low, pmf(np.arange(low, high + 1), n, p)
+
+
+def _merged(pieces: list[_Group]) -> tuple[_Group, float]:
+    """The sum of several distributions without rare counts at its ends, and the probability that was cut off."""
+    first = min(start for start, _ in pieces)
+    total = np.zeros(max(start + len(part) for start, part in pieces) - first)
+    for start, part in pieces:
+        total[start - first : start - first + len(part)] += part
+    likely = np.flatnonzero(total > _RARE)
+    if not len(likely):
+        return (first, total[:1]), float(total[1:].sum())
+    low, high = int(likely[0]), int(likely[-1]) + 1
+    return (first + low, total[low:high]), float(total[:low].sum() + total[high:].sum())

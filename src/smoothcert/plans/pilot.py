@@ -1,0 +1,164 @@
+"""Plans of two looks: a pilot that chooses the class, then one more draw."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.plans import pilot_coverage
+from smoothcert.plans.base import RIVALS, Look, Plan, State
+from smoothcert.statistics import bounds
+from smoothcert.statistics.binomial import summed_tail
+from smoothcert.statistics.sample_map import check_ceiling
+
+PilotUse = Literal["fresh", "reuse"]
+Bound = Literal["binary", "runner-up"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PilotPlan(Plan):
+    """A pilot picks the class, then one more draw gives the bound.
+
+    With `pilot_use="fresh"` only the second draw counts. Class and size are then fixed before it is drawn, so
+    Clopper-Pearson holds exactly. `"reuse"` counts the pilot again, as published; `coverage` says what that costs.
+
+    Args:
+        samples: The ceiling: the most samples that a bound rests on.
+        pilot: Samples of the first look. 0 stands for the default: 1% of the ceiling, at least 100; none where the
+            class is known and nothing has to be planned.
+        alpha: The probability that a certificate is wrong, at most.
+        pilot_use: Whether the pilot only plans ("fresh") or counts again ("reuse").
+        bound: "binary" bounds the class alone, as papers do. "runner-up" also bounds the other classes, at alpha / 2
+            each, and certifies a class that leads without a majority.
+        known_labels: Whether the class is the input's label instead of the pilot's choice.
+    """
+
+    samples: int = field(default=100_000, kw_only=False)
+    pilot: int = 0
+    alpha: float = 0.001
+    pilot_use: PilotUse = "fresh"
+    bound: Bound = "binary"
+    known_labels: bool = False
+    plans_ahead: ClassVar[bool] = True
+    """Whether the size of the second draw depends on the pilot."""
+
+    def __post_init__(self) -> None:
+        samples = check_ceiling(self.samples, self.alpha)
+        _check.one_of("pilot_use", self.pilot_use, ("fresh", "reuse"))
+        _check.one_of("bound", self.bound, ("binary", "runner-up"))
+        if self.bound == "runner-up" and self.pilot_use == "reuse":
+            raise InvalidInput('bound "runner-up" needs fresh samples: pilot_use must be "fresh", got "reuse"')
+        pilot = _check.whole("pilot", self.pilot)
+        if self.known_labels and not self.plans_ahead and self.bound == "binary":
+            if pilot:
+                raise InvalidInput(f"with known labels, {self.name} sampling has no pilot, got pilot={pilot}")
+        else:
+            pilot = pilot or min(max(samples // 100, 100), samples)
+        if pilot > samples:
+            raise InvalidInput(f"pilot must not exceed samples ({samples}), got {pilot}")
+        object.__setattr__(self, "samples", samples)
+        object.__setattr__(self, "pilot", pilot)
+        object.__setattr__(self, "alpha", float(self.alpha))
+
+    def __str__(self) -> str:
+        words = [f"{self.name} {self.samples:,}", *self._words()]
+        if self.bound == "runner-up":
+            words.append("runner-up bound")
+        if self.known_labels:
+            words.append("known labels")
+        if self.pilot_use == "reuse":
+            words.append("pilot reused")
+        return ", ".join(words)
+
+    def _words(self) -> list[str]:
+        """What a subclass adds to the description."""
+        return []
+
+    @abstractmethod
+    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """How many samples are drawn after the pilot.
+
+        Args:
+            count: Votes for the class in the pilot (`a0`).
+            noise: The smoothing noise.
+            rivals: Votes for the groups of other classes, where the plan bounds them.
+        """
+
+    @property
+    def most_looks(self) -> int:
+        return 2 if self.pilot else 1
+
+    @property
+    def pilot_counts(self) -> bool:
+        return self.pilot_use == "reuse"
+
+    @property
+    def uses_rivals(self) -> bool:
+        return self.bound == "runner-up"
+
+    @property
+    def basis(self) -> tuple[Any, ...]:
+        return (self.pilot, self.pilot_use, self.alpha, self.bound, self.known_labels)
+
+    @property
+    def level(self) -> float:
+        """The alpha that the lower bound is computed at."""
+        return self.alpha / 2 if self.uses_rivals else self.alpha
+
+    @property
+    def caveat(self) -> str | None:
+        if not self.pilot_counts:
+            return None
+        return (
+            f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
+            f"({self.alpha:g}) says; `coverage` computes how often"
+        )
+
+    def counted_before(self) -> int:
+        """How many samples of the pilot count for the bound."""
+        return self.pilot if self.pilot_counts else 0
+
+    def request(self, state: State, noise: Noise) -> Any:
+        if np.ndim(state.look) == 0:
+            return self._next(int(state.look), state, noise)
+        look = np.asarray(state.look)
+        return np.where(look < self.most_looks, self._next(self.most_looks - 1, state, noise), 0)
+
+    def _next(self, look: int, state: State, noise: Noise) -> Any:
+        if look >= self.most_looks:
+            return np.zeros(np.shape(state.count), np.int64)[()]
+        if not self.pilot:
+            return np.full(np.shape(state.count), self.samples)[()]
+        return self.after_pilot(state.count, noise, state.rivals)[()]
+
+    def lower_bound(self, state: State, noise: Noise) -> Any:
+        # A pilot that counts proves something by itself only if it is the last look.
+        last = (np.asarray(self.request(state, noise)) == 0) & (np.asarray(state.drawn) > 0)
+        return np.where(last, bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level), 0.0)[()]
+
+    def upper_bound(self, state: State, noise: Noise) -> Any:
+        groups = RIVALS + 1
+        drawn = np.maximum(np.asarray(state.drawn), 1)[..., None]
+        highest = bounds.upper_bound(state.rivals, drawn, alpha=self.alpha / (2 * groups)).max(axis=-1)
+        rest = bounds.one_minus_up(bounds.lower_bound(state.count, drawn[..., 0], alpha=self.level))
+        return np.minimum(highest, rest)[()]
+
+    def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
+        if self.uses_rivals:
+            return None
+        proof = self.prove(looks, noise, label)
+        return summed_tail(proof.count, proof.counted, p) if proof.counted else 1.0
+
+    def worst_failure(self, noise: Noise) -> tuple[float, float] | None:
+        return None if self.uses_rivals else pilot_coverage.worst_case(self, noise)
+
+    def tie_failure(self, noise: Noise) -> float | None:
+        return None if self.uses_rivals else pilot_coverage.tie_failure(self, noise)

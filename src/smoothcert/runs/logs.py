@@ -1,0 +1,144 @@
+"""Certification logs as published: tab-separated idx, label, predict, radius, correct, time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.statistics.bounds import critical_count, lower_bound
+from smoothcert._check import NO_CLASS
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+
+COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+
+_COMMON_ALPHA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
+_COMMON_SAMPLES = (1_000, 10_000, 100_000, 500_000, 1_000_000)
+_COMMON_SIGMA = (0.12, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Log:
+    """The rows of a log, as arrays. `prediction` is -1 where the input was abstained on."""
+
+    name: str
+    id: NDArray[np.int64]
+    label: NDArray[np.int64]
+    prediction: NDArray[np.int64]
+    radius: NDArray[np.float64]
+    slack: NDArray[np.float64]
+    """How far each true radius may lie from the printed one: half a unit of the last printed digit."""
+    seconds: NDArray[np.float64]
+
+    @property
+    def abstained(self) -> NDArray[np.bool_]:
+        return np.asarray(self.prediction == NO_CLASS)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Recomputed from label and prediction; the log's own column is not trusted."""
+        return np.asarray((self.label == self.prediction) & ~self.abstained)
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+def read_log(path: str | Path) -> Log:
+    """Read a published log or an export in the same form."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidInput(f"cannot read the log {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path} is not a text file; a log is tab-separated text") from None
+    header = text.split("\n", 1)[0].strip().split("\t")
+    if missing := [c for c in COLUMNS[:4] if c not in header]:
+        raise InvalidInput(
+            f"{path} is not a certification log: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}"
+        )
+    rows = [dict(zip(header, line.split("\t"), strict=False)) for line in text.splitlines()[1:] if line.strip()]
+    if not rows:
+        raise InvalidInput(f"{path} is empty: it has a header but no rows")
+    parsed = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            radius = float(row["radius"])
+            if not (0 <= radius < np.inf):
+                raise ValueError
+            parsed.append(
+                (
+                    np.int64(row["idx"]),
+                    np.int64(row["label"]),
+                    np.int64(row["predict"]),
+                    radius,
+                    printed_slack(row["radius"]),
+                    _seconds(row.get("time")),
+                )
+            )
+        except (KeyError, ValueError, OverflowError):
+            raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
+    columns = [np.array(c) for c in zip(*parsed, strict=True)]
+    return Log(path.stem, *columns)
+
+
+def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.int64]:
+    """Invert each radius to the count of votes behind it; 0 for abstained rows.
+
+    A printed radius just above the provable maximum stands for "all votes"; one beyond the rounding of its digits
+    cannot come from these settings and is an error.
+    """
+    all_votes = float(noise.radius(lower_bound(samples, samples, alpha=alpha)))
+    excess = log.radius - log.slack - all_votes
+    if np.any(excess > 1e-9):
+        worst = int(np.argmax(excess))
+        raise InvalidInput(
+            f"{log.name}: radius {log.radius[worst]:g} of input {log.id[worst]} cannot come from {noise} with "
+            f"{samples} samples at alpha {alpha:g}, which prove at most {all_votes:.4f}; "
+            f"{_what_fits(log, noise, samples, alpha)}"
+        )
+    reaching = np.minimum(critical_count(noise.probability(log.radius), samples, alpha=alpha), samples)
+    below = np.maximum(reaching - 1, 0)
+    off = [
+        np.abs(noise.radius(lower_bound(np.maximum(c, 1), samples, alpha=alpha)) - log.radius)
+        for c in (below, reaching)
+    ]
+    return np.where(log.abstained, 0, np.where(off[0] < off[1], below, reaching))
+
+
+def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
+    """Which usual value of one setting gives the log's largest radius to unanimous votes, or at least allows it."""
+    largest, slack = float(np.max(log.radius)), float(log.slack[np.argmax(log.radius)])
+    settings = [(f"alpha {a:g}", noise, samples, a) for a in _COMMON_ALPHA]
+    settings += [(f"samples {n}", noise, n, alpha) for n in _COMMON_SAMPLES]
+    if any(field.name == "sigma" for field in fields(noise)):  # type: ignore[arg-type]
+        settings += [(f"sigma {s:g}", replace(noise, sigma=s), samples, alpha) for s in _COMMON_SIGMA]  # type: ignore
+    spare = {name: float(noise.radius(lower_bound(n, n, alpha=a))) - largest + slack for name, noise, n, a in settings}
+    exact = [name for name, room in spare.items() if 0 <= room <= 2 * slack]
+    if exact:
+        return f"its largest radius {largest:g} is what {' or '.join(exact)} would give"
+    allowed = [name for name, room in spare.items() if room > 0]
+    return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
+
+
+def printed_slack(text: str) -> float:
+    """Half a unit of the last digit; logs print three significant digits and drop trailing zeros."""
+    value = abs(float(text))
+    if value == 0:
+        return 0.0
+    mantissa, _, exponent = text.strip().lower().partition("e")
+    decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
+    return 0.5 * 10.0 ** -max(decimals, 2 - int(np.floor(np.log10(value))))
+
+
+def _seconds(text: str | None) -> float:
+    """Seconds from either `12.5` or `h:mm:ss.s`."""
+    if not text:
+        return 0.0
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds

@@ -1,0 +1,232 @@
+"""What a run tells while it goes on: nothing, plain lines, or a live bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
+
+from smoothcert.plans import Certificate
+from smoothcert.executors.base import Status, WorkerStatus
+from smoothcert.statistics.metrics import round_down
+from smoothcert.runs.run import Run
+
+_LISTED = 8  # workers that are named one by one
+
+
+class Progress:
+    """Says nothing, and is the base of those that do."""
+
+    def begin(self, run: Run, *, total: int) -> None:
+        """`run` as it stands on disk; `total` inputs were asked for."""
+
+    def say(self, message: str) -> None:
+        """What happens before the first sample: measuring, compiling."""
+
+    def start(self) -> None:
+        """The first sample is about to be drawn."""
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        """One more certificate is on disk."""
+
+    def close(self) -> None:
+        """Whatever has happened, the terminal is given back."""
+
+    def end(self, run: Run) -> None:
+        """Everything is on disk."""
+
+
+class Pace:
+    """The figures behind a progress display."""
+
+    def __init__(self, run: Run, total: int) -> None:
+        self.total = total
+        self.done = len(run)
+        self.spent = int(run.samples.sum())
+        self._most = run.plan.most_samples
+        self._radii = float((run.radius * run.correct).sum())
+        self._labelled = run.labelled
+        self._start = time.perf_counter()
+        self._done_before = len(run)
+        self._status = Status()
+
+    def start(self) -> None:
+        self._start = time.perf_counter()
+
+    def add(self, certificate: Certificate, status: Status) -> None:
+        self.done += 1
+        self.spent += certificate.samples
+        self._radii += certificate.radius * certificate.correct
+        self._labelled |= certificate.label is not None
+        self._status = status
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of this process, those of open inputs included."""
+        return self._status.counted / self.seconds
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds left: what open inputs are known to want, and the average of that for those not yet begun."""
+        if not self.rate or not self._status.opened:
+            return None
+        average = self._status.committed / self._status.opened
+        unopened = self.total - self._done_before - self._status.opened
+        return (self._status.committed - self._status.counted + unopened * average) / self.rate
+
+    @property
+    def acr(self) -> float | None:
+        """None as long as no input had a label."""
+        return self._radii / self.done if self._labelled else None
+
+    @property
+    def saved(self) -> float:
+        """Share of samples saved against fixed sampling at the ceiling."""
+        return 1 - self.spent / (self.done * self._most) if self.done else 0.0
+
+    def line(self) -> str:
+        acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
+        eta = "" if self.eta is None else f", {clock(self.eta)} left"
+        return f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved{acr}{eta}" + (
+            f"; {crew(self.workers)}" if self.workers else ""
+        )
+
+    @property
+    def workers(self) -> Sequence[WorkerStatus]:
+        return self._status.workers
+
+    @property
+    def sampling(self) -> float:
+        """The share of the workers' time in which they sampled."""
+        time_there = sum(worker.seconds for worker in self.workers)
+        return sum(worker.sampling for worker in self.workers) / time_there if time_there else 0.0
+
+
+class PlainProgress(Progress):
+    """A line now and then, for logs and pipes."""
+
+    def __init__(self, *, every: float = 30.0) -> None:
+        self._every = every
+        self._last = time.perf_counter()
+
+    def begin(self, run: Run, *, total: int) -> None:
+        self._pace = Pace(run, total)
+        if 0 < len(run) < total:
+            self.say(f"resuming: {len(run)} of {total} inputs are done")
+        self._complete = len(run) == total
+
+    def say(self, message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    def start(self) -> None:
+        self._pace.start()
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        self._pace.add(certificate, status)
+        if time.perf_counter() - self._last >= self._every:
+            self._last = time.perf_counter()
+            self.show()
+
+    def show(self) -> None:
+        self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
+
+    def end(self, run: Run) -> None:
+        self.say(summary(run, already=self._complete))
+        if workers := self._pace.workers:
+            self.say(f"{_count(workers)} took part, and sampled for {self._pace.sampling:.0%} of the time")
+
+
+class LiveProgress(PlainProgress):
+    """A bar on the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(every=0.1)
+
+    def begin(self, run: Run, *, total: int) -> None:
+        self._bar = Bar(
+            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
+            BarColumn(table_column=Column(max_width=20, ratio=1)),  # the first to go on a narrow terminal
+            TextColumn("{task.fields[line]}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=total, completed=len(run), line="")
+        super().begin(run, total=total)
+        if not self._complete:
+            self._bar.start()
+
+    def say(self, message: str) -> None:
+        self._bar.console.print(message, highlight=False, markup=False)
+
+    def show(self) -> None:
+        self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def progress_here() -> Progress:
+    """A live bar on a terminal, plain lines elsewhere."""
+    return LiveProgress() if sys.stderr and sys.stderr.isatty() else PlainProgress()
+
+
+def summary(run: Run, *, already: bool) -> str:
+    """What a run found, in a sentence or two; `already` if there was nothing left to do."""
+    padding = 1 - run.samples.sum() / run.manifest.forwarded if run.manifest.forwarded else 0.0
+    missing = int(run.missing.sum())
+    return (
+        (f"{run.path} is complete already: " if already else f"{run.path}: ")
+        + f"{len(run):,} input{'' if len(run) == 1 else 's'}, "
+        + f"{int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
+        + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, "
+        + (f"ACR {round_down(run.acr)}, " if run.labelled else "")
+        + (f"{run.unlabelled:,} without a label counted as 0, " if run.labelled and run.unlabelled else "")
+        + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
+        + (f"; {missing:,} outputs were not finite or no class, and counted for none" if missing else "")
+    )
+
+
+def crew(workers: Sequence[WorkerStatus]) -> str:
+    """How fast each worker is and who is idle; of many, the slowest and the fastest.
+
+    >>> now = time.perf_counter()
+    >>> busy = [WorkerStatus(n, since=now - 10, until=None, open=1, counted=1000 * n) for n in range(1, 4)]
+    >>> crew([*busy, WorkerStatus(4)])
+    '4 workers: 100/s, 200/s, 300/s, idle'
+    """
+    here = [worker for worker in workers if worker.until is None]
+    idle = [worker for worker in here if not worker.open]
+    if len(here) <= _LISTED:
+        each = ", ".join(f"{worker.rate:,.0f}/s" if worker.open else "idle" for worker in here)
+        return f"{_count(here)}: {each}"
+    rates = [worker.rate for worker in here if worker.open]
+    names = ", ".join(str(worker.number) for worker in idle[:_LISTED]) + (", ..." if len(idle) > _LISTED else "")
+    return (
+        _count(here)
+        + (f": {min(rates):,.0f} to {max(rates):,.0f}/s each" if rates else "")
+        + (f", {len(idle)} idle ({names})" if idle else "")
+    )
+
+
+def _count(workers: Sequence[WorkerStatus]) -> str:
+    return "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
+
+
+def clock(seconds: float) -> str:
+    """A duration for people.
+
+    >>> clock(75), clock(4000)
+    ('1:15', '1:06:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

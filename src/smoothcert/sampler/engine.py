@@ -1,0 +1,200 @@
+"""Connects plans to a sampler: opens inputs, passes requests on, and closes each input with its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.plans import Case, Certificate, Look, Plan
+from smoothcert.device.prepare import prepare
+from smoothcert.device.runtime import Runtime
+from smoothcert.sampler.sampler import Sampler
+from smoothcert.sampler.voting import VoteCounter
+
+Input = tuple[int, Tensor, int | None]
+"""Id, the input itself, its label."""
+
+_WINDOW_BYTES = 2**30
+
+
+class Engine:
+    """Certifies a stream of inputs, several at a time.
+
+    Call `open` while there are `free` slots, and `step` to get the inputs that are finished.
+
+    Args:
+        sampler: Turns requests into votes.
+        plan: Decides how many samples an input gets.
+        noise: The smoothing noise.
+    """
+
+    def __init__(self, sampler: Sampler, *, plan: Plan, noise: Noise) -> None:
+        self.sampler = sampler
+        self.plan = plan
+        self.noise = noise
+        self.opened = 0
+        """Inputs opened so far."""
+        self.committed = 0
+        """Samples that these inputs are known to want."""
+        self._open: dict[int, _OpenInput] = {}
+
+    @property
+    def free(self) -> int:
+        return self.sampler.free
+
+    @property
+    def busy(self) -> int:
+        """Inputs that are open."""
+        return len(self._open)
+
+    def open(self, id: int, x: Tensor, label: int | None) -> None:
+        """Begin with an input.
+
+        Args:
+            id: Its number.
+            x: The input.
+            label: Its label, None where it is unknown.
+        """
+        if x.shape != (expected := self.sampler.counter.inputs.shape[1:]):
+            raise InvalidInput(f"input {id} has shape {tuple(x.shape)}; all must have one, here {tuple(expected)}")
+        if self.plan.known_labels and label is None:
+            raise InvalidInput(f"input {id} has no label, and known_labels=True needs one for every input")
+        case = self.plan.follow((), self.noise, label)
+        slot = self.sampler.open(id, x)
+        self._open[slot] = _OpenInput(id, label, case)
+        self.opened += 1
+        self._request(slot, case.more)
+
+    def step(self) -> list[Certificate]:
+        """Advance by one batch; returns the certificates of inputs that have enough samples."""
+        finished = []
+        for slot, look in self.sampler.advance():
+            opened = self._open[slot]
+            opened.looks.append(look)
+            if more := opened.case.add(look):
+                self._request(slot, more)
+                continue
+            proof = opened.case.proof()
+            finished.append(
+                Certificate.from_proof(
+                    proof, opened.looks, plan=self.plan, noise=self.noise, id=opened.id, label=opened.label
+                )
+            )
+            self.sampler.close(slot)
+            del self._open[slot]
+        return finished
+
+    def certify(self, inputs: Iterable[Input]) -> Iterator[Certificate]:
+        """Certify inputs, in the order in which they finish.
+
+        If an input cannot be read, the ones before it are finished first; then its error is raised.
+
+        Args:
+            inputs: Id, input and label of each.
+        """
+        waiting = iter(inputs)
+        exhausted = False
+        unreadable: Exception | None = None
+        while self.busy or not exhausted:
+            while self.free and not exhausted:
+                try:
+                    if (following := next(waiting, None)) is None:
+                        exhausted = True
+                    else:
+                        self.open(*following)
+                except Exception as error:
+                    exhausted, unreadable = True, error
+            yield from self.step()
+        if unreadable:
+            raise unreadable
+
+    def _request(self, slot: int, samples: int) -> None:
+        self.sampler.request(slot, samples)
+        self.committed += samples
+
+
+@dataclass
+class _OpenInput:
+    id: int
+    label: int | None
+    case: Case
+    looks: list[Look] = field(default_factory=list)
+
+
+def build_engine(
+    module: Callable[[Tensor], Tensor],
+    *,
+    classes: int,
+    shape: tuple[int, ...],
+    noise: Noise,
+    plan: Plan,
+    runtime: Runtime,
+    seed: int,
+    say: Callable[[str], None] = lambda message: None,
+) -> tuple[Engine, Runtime]:
+    """An engine for inputs of this shape, and the runtime with its batch size chosen.
+
+    Args:
+        module: The base classifier.
+        classes: The number of classes.
+        shape: The shape of one input.
+        noise: The smoothing noise.
+        plan: Decides how many samples an input gets.
+        runtime: How the classifier is run.
+        seed: The key of the noise.
+        say: Told what is going on before the first sample.
+    """
+    plan.check(noise)
+    classify, runtime = prepare(module, classes, shape, runtime, say)
+    return assemble(classify, classes=classes, shape=shape, noise=noise, plan=plan, runtime=runtime, seed=seed), runtime
+
+
+def assemble(
+    classify: Callable[[Tensor], Tensor],
+    *,
+    classes: int,
+    shape: tuple[int, ...],
+    noise: Noise,
+    plan: Plan,
+    runtime: Runtime,
+    seed: int,
+) -> Engine:
+    """An engine around a classifier that was prepared for this shape and runtime.
+
+    Args:
+        classify: From a noisy batch to a class per row.
+        classes: The number of classes.
+        shape: The shape of one input.
+        noise: The smoothing noise.
+        plan: Decides how many samples an input gets.
+        runtime: How the classifier is run.
+        seed: The key of the noise.
+    """
+    counter = VoteCounter(
+        classify,
+        noise=noise,
+        shape=shape,
+        classes=classes,
+        slots=_window(_first_look(plan, noise), runtime.batch, shape),
+        batch=runtime.batch,
+        seed=seed,
+        device=runtime.torch_device,
+        dtype=runtime.torch_dtype,
+        memory_format=runtime.memory_format(shape),
+    )
+    return Engine(Sampler(counter), plan=plan, noise=noise)
+
+
+def _first_look(plan: Plan, noise: Noise) -> int:
+    return plan.follow((), noise, label=0).more  # whatever the label is
+
+
+def _window(first_look: int, batch: int, shape: tuple[int, ...]) -> int:
+    """Inputs to keep open: enough first looks for two batches, so that one can be read back while the other runs."""
+    wanted = 2 * ceil(batch / first_look) + 4
+    return max(min(wanted, _WINDOW_BYTES // (4 * prod(shape))), 2)

@@ -1,0 +1,163 @@
+"""Figures over a data set, as pure functions of radii and correctness.
+
+A wrong or abstained input counts with radius 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from decimal import ROUND_FLOOR, Context, Decimal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from smoothcert.statistics import bounds
+from smoothcert.statistics.bounds import Interval
+
+CONFIDENCE = 0.95
+"""The confidence of bands over inputs. It has nothing to do with the alpha of a certificate."""
+
+
+def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
+    """ACR: the mean of radius x [prediction correct].
+
+    Args:
+        radius: Certified radii.
+        correct: Whether each input is certified for its label.
+
+    >>> average_certified_radius([1.0, 0.5, 2.0], [True, True, False])
+    0.5
+    """
+    return float(np.mean(np.asarray(radius, float) * np.asarray(correct, bool)))
+
+
+def acr_band(radius: ArrayLike, correct: ArrayLike, *, confidence: float = CONFIDENCE) -> Interval:
+    """A band for the ACR over all inputs of this kind, given a random sample of them: mean +- z s / sqrt(n).
+
+    Args:
+        radius: Certified radii.
+        correct: Whether each input is certified for its label.
+        confidence: The confidence of the band.
+
+    >>> low, high = acr_band([1.0, 0.5, 2.0, 1.5], [True, True, False, True])
+    >>> round(low, 3), round(high, 3)
+    (0.117, 1.383)
+    """
+    value = np.asarray(radius, float) * np.asarray(correct, bool)
+    error = -float(ndtri((1 - confidence) / 2)) * float(np.std(value, ddof=1)) / math.sqrt(len(value))
+    return Interval(max(float(np.mean(value)) - error, 0.0), float(np.mean(value)) + error)
+
+
+def certified_accuracy(
+    radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False
+) -> NDArray[np.float64]:
+    """CA(r): the share of inputs that are correct with a radius strictly above r, for each r of `radii`.
+
+    Args:
+        radius: Certified radii.
+        correct: Whether each input is certified for its label.
+        radii: The radii r.
+        closed: Whether a recorded radius means that the true radius is strictly above it, as for plans that decide
+            radii. Then a radius equal to r counts as well.
+
+    >>> certified_accuracy([1.0, 0.5, 2.0], [True, True, False], [0.0, 0.5]).round(2).tolist()
+    [0.67, 0.33]
+    """
+    proved = np.where(np.asarray(correct, bool), np.asarray(radius, float), -np.inf)
+    above = np.greater_equal if closed else np.greater
+    return np.asarray(np.mean(above(proved[..., None], np.asarray(radii, float)), axis=-2))
+
+
+def certified_accuracy_band(
+    radius: ArrayLike,
+    correct: ArrayLike,
+    radii: ArrayLike,
+    *,
+    confidence: float = CONFIDENCE,
+    closed: bool = False,
+) -> Interval:
+    """Clopper-Pearson interval for each CA(r), the inputs being a random sample.
+
+    Args:
+        radius: Certified radii.
+        correct: Whether each input is certified for its label.
+        radii: The radii r.
+        confidence: The confidence of the band.
+        closed: As for `certified_accuracy`.
+
+    >>> band = certified_accuracy_band([1.0] * 50, [True] * 50, [0.5])
+    >>> band.low.round(3).tolist(), band.high.tolist()
+    ([0.929], [1.0])
+    """
+    n = np.shape(correct)[-1]
+    count = np.rint(certified_accuracy(radius, correct, radii, closed=closed) * n)
+    return bounds.interval(count, n, alpha=1 - confidence)
+
+
+def largest_decline(radius: ArrayLike, reference: ArrayLike) -> float:
+    """MAD: the largest loss of radius over inputs against the same inputs at the full ceiling, on the same noise.
+
+    Args:
+        radius: Certified radii.
+        reference: The radii of the same inputs at the full ceiling.
+    """
+    return float(np.max(np.asarray(reference, float) - np.asarray(radius, float), initial=0.0))
+
+
+def samples_saved(samples: ArrayLike, ceiling: int) -> float:
+    """The share of forward passes saved against spending `ceiling` on every input.
+
+    Args:
+        samples: Forward passes of each input.
+        ceiling: What every input would have cost.
+
+    >>> samples_saved([1_000, 4_000], 10_000)
+    0.75
+    """
+    return 1 - float(np.mean(np.asarray(samples, float))) / ceiling
+
+
+def distribution(values: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
+    """The share of all values in each bin. NaN stands for unknown and is in no bin.
+
+    Args:
+        values: The values.
+        edges: The edges of the bins.
+
+    >>> distribution([0.5, 0.97, 0.99, float("nan")], [0.5, 0.9, 1.0]).tolist()
+    [0.25, 0.5]
+    """
+    values = np.asarray(values, float)
+    return np.histogram(values[np.isfinite(values)], np.asarray(edges, float))[0] / len(values)
+
+
+def default_radii(largest: float) -> list[float]:
+    """Radii for a table: 0 and steps up to the largest one that was proved, at most ten in all.
+
+    Args:
+        largest: The largest radius that was proved.
+
+    The step is 0.25 up to 2, and the first of 0.5, 1, 2, 5, 10, ... that is large enough above.
+
+    >>> default_radii(1.0), default_radii(25.0)
+    ([0.0, 0.25, 0.5, 0.75], [0.0, 5.0, 10.0, 15.0, 20.0])
+    """
+    steps = (digit * 10.0**power for power in itertools.count(-1) for digit in (1, 2, 5))
+    step = 0.25 if largest <= 2 else next(step for step in steps if largest <= 10 * step)
+    return [step * i for i in range(max(math.ceil(largest / step), 1))]
+
+
+def round_down(value: float, digits: int = 3) -> str:
+    """A radius as text, never larger than it is.
+
+    Args:
+        value: The radius.
+        digits: Digits after the point.
+
+    >>> round_down(1.9059)
+    '1.905'
+    """
+    exact = Context(prec=400)  # room for the largest float
+    return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, exact):f}"

@@ -1,0 +1,184 @@
+import gc
+import sys
+import weakref
+from contextlib import nullcontext
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import Fixed, Gaussian
+from smoothcert.device.cuda_graph import CapturedGraph
+from smoothcert.device.prepare import LabelClassifier, _captured, prepare
+from smoothcert.device.runtime import Runtime, settle_dtype
+from smoothcert.errors import InvalidInput
+from smoothcert.sampler.engine import build_engine
+
+CPU = Runtime.resolve("cpu", batch=64)
+
+
+def test_output_that_is_not_finite_is_a_vote_for_no_class():
+    logits = torch.tensor([[1.0, 2, 0], [torch.nan, 1, 0], [torch.inf, 1, 0], [-torch.inf, 1, 0], [3, 1, 2]])
+    assert LabelClassifier(lambda x: logits, 3)(logits).tolist() == [1, 3, 3, 3, 0]
+
+
+def test_a_label_out_of_range_is_a_vote_for_no_class():
+    labels = torch.tensor([0, 2, 3, -1, 1])
+    assert LabelClassifier(lambda x: labels, 3)(labels).tolist() == [0, 2, 3, 3, 1]
+
+
+def test_the_callers_module_stays_as_it_is():
+    network = nn.Linear(4, 3)
+    classify, _ = prepare(network, 3, (4,), Runtime.resolve("cpu", dtype="bfloat16", batch=8))
+    assert network.weight.dtype == torch.float32
+    assert classify(torch.zeros((8, 4), dtype=torch.bfloat16)).shape == (8,)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch, inference):
+    given = []
+
+    def backend(graph, inputs):
+        given.append([tuple(x.shape) for x in inputs])
+        return graph.forward
+
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest))
+    with torch.inference_mode(inference):  # the caller may or may not be in inference mode
+        engine, _ = build_engine(
+            nn.Linear(4, 3),
+            classes=3,
+            shape=(4,),
+            noise=Gaussian(0.5),
+            plan=Fixed(100, pilot=10),
+            runtime=Runtime.resolve("cpu", "float32", "default", 8),
+            seed=0,
+        )
+        assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
+    assert given == [[(8, 4)]]
+
+
+def test_any_number_of_classifiers_is_compiled(monkeypatch):
+    compiled = []
+    compile = torch.compile
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest))
+    runtime = Runtime.resolve("cpu", "float32", "default", 8)
+    for _ in range(12):
+        prepare(nn.Linear(4, 3), 3, (4,), runtime)
+    assert len(compiled) == 12
+
+
+@pytest.mark.parametrize("fallback", [False, True], ids=["replayed", "not replayed"])
+def test_a_captured_graph_keeps_the_network_alive(monkeypatch, fallback):
+    def capture(work):
+        result = work()
+        return CapturedGraph(lambda: None if fallback else result.copy_(work()), result, work)
+
+    monkeypatch.setattr("smoothcert.device.prepare.capture", capture)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: MagicMock())
+    monkeypatch.setattr(torch.cuda, "Event", MagicMock())
+    classifier = LabelClassifier(Constant(), 3)
+    x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
+    monkeypatch.setattr("smoothcert.device.prepare._random_batch_like", lambda x: torch.zeros(8, 4))
+    network = weakref.ref(classifier.module)
+    classify = _captured(classifier, classifier, x)
+    del classifier
+    gc.collect()
+    assert network() is not None
+    assert isinstance(classify, LabelClassifier) is fallback  # a graph whose replay writes nothing is not used
+
+
+class Constant(nn.Module):
+    """The same answers for every batch of eight rows."""
+
+    def forward(self, x):
+        return torch.eye(8)[:, :3]
+
+
+def test_a_failing_compilation_is_one_warning(monkeypatch):
+    def fails(x):
+        raise RuntimeError("no compiler\nand a page of advice")
+
+    monkeypatch.setattr(torch, "compile", lambda *args, **options: fails)
+    with pytest.warns(UserWarning, match=r"runs uncompiled: no compiler$") as warned:
+        classify, runtime = prepare(nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", "float32", "default", 8))
+    assert len(warned) == 1
+    assert runtime.compile == "none"
+    assert classify(torch.zeros(8, 4)).shape == (8,)
+
+
+def test_a_torch_version_without_the_fusion_pass_runs_uncompiled(monkeypatch):
+    monkeypatch.setitem(sys.modules, "smoothcert.device.fusion", None)
+    with pytest.warns(UserWarning, match="runs uncompiled: import of smoothcert.device.fusion halted"):
+        _, runtime = prepare(nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", compile="default", batch=8))
+    assert runtime.compile == "none"
+
+
+def test_auto_chooses_a_batch_that_fits():
+    def hungry(x):
+        if len(x) > 100:
+            raise torch.OutOfMemoryError("no more")
+        return x[:, :3]
+
+    _, chosen = prepare(hungry, 3, (4,), Runtime.resolve("cpu"))
+    assert chosen.batch == 64
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: y")])
+def test_a_batch_that_does_not_fit_is_one_sentence(error):
+    def hungry(x):
+        if len(x) > 8:
+            raise error
+        return x[:, :3]
+
+    with pytest.raises(InvalidInput, match=r'a batch of 64 does not fit .* batch="auto" .* batch=32$'):
+        prepare(hungry, 3, (4,), CPU)
+
+
+def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
+    def broken(x):
+        if len(x) > 8:
+            raise RuntimeError("broken")
+        return x[:, :3]
+
+    with pytest.raises(RuntimeError, match=r"^broken$"):
+        prepare(broken, 3, (4,), CPU)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"device": "cuda:77"}, "device 'cuda:77' is not available here"),
+        ({"device": "meta"}, "device 'meta' is not available here"),
+        ({"device": "cpu:1"}, "device 'cpu:1' is not available here; available: cpu"),
+        ({"device": "cpu", "dtype": "int8"}, "dtype must be one of"),
+        ({"device": "cpu", "compile": "yes"}, "compile must be one of"),
+        ({"device": "cpu", "batch": 0}, "batch must be at least 1"),
+        ({"device": "cpu", "batch": "many"}, "batch must be a whole number"),
+        ({"device": "cpu", "batch": "-5"}, "batch must be"),
+    ],
+)
+def test_invalid_settings_are_refused(settings, message):
+    with pytest.raises(InvalidInput, match=message):
+        Runtime.resolve(**settings)
+
+
+@pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_a_cpu_uses_bfloat16_only_if_the_hardware_supports_it(monkeypatch, native, dtype):
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: native, raising=False)
+    assert Runtime.resolve("cpu").dtype == Runtime.resolve("cpu:0").dtype == dtype
+
+
+def test_only_a_module_is_converted():
+    assert settle_dtype("auto", lambda x: x) == "float32"
+    assert settle_dtype("auto", torch.nn.Linear(2, 2)) == "auto"
+    assert settle_dtype("bfloat16", lambda x: x) == "bfloat16"

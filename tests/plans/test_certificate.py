@@ -1,0 +1,109 @@
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, conclude
+from smoothcert.statistics.bounds import lower_bound
+
+NOISE = Gaussian(0.5)
+
+
+def test_votes_become_a_radius():
+    looks = [Look(100, {3: 90, 1: 10}), Look(1_000, {3: 990, 1: 10})]
+    found = conclude(looks, plan=Fixed(1_000), noise=NOISE, id=7, label=3, seconds=1.5)
+    assert (found.id, found.label, found.prediction, found.seconds) == (7, 3, 3, 1.5)
+    assert found.radius == NOISE.radius(lower_bound(990, 1_000, alpha=0.001))
+    assert (found.count, found.counted, found.samples) == (990, 1_000, 1_100)
+    assert found.correct
+    assert not found.abstained
+
+
+def test_an_abstention_still_costs_its_samples():
+    found = conclude(
+        [Look(100, {0: 51, 1: 49}), Look(1_000, {0: 500, 1: 500})], plan=Fixed(1_000), noise=NOISE, label=0
+    )
+    assert found.abstained
+    assert found.radius == 0
+    assert found.samples == 1_100
+    assert not found.correct
+
+
+def test_a_plan_that_wants_nothing_more_abstains_and_costs_its_pilot():
+    plan = InputSpecific(100_000, pilot=1_000)
+    pilot = Look(1_000, {0: 400, 1: 350, 2: 250})
+    assert plan.more([pilot], NOISE) == 0
+    found = conclude([pilot], plan=plan, noise=NOISE)
+    assert (found.prediction, found.radius, found.counted, found.samples) == (None, 0, 0, 1_000)
+
+
+def test_outputs_that_are_not_finite_count_for_no_class_but_stay_in_the_denominator():
+    found = conclude([Look(100, {0: 90}), Look(1_000, {0: 900})], plan=Fixed(1_000), noise=NOISE)
+    assert found.missing == 110
+    assert found.radius == NOISE.radius(lower_bound(900, 1_000, alpha=0.001))
+    assert conclude([Look(100, {}), Look(1_000, {})], plan=Fixed(1_000), noise=NOISE).abstained
+
+
+def test_a_reused_pilot_larger_than_the_plan_keeps_its_denominator():
+    plan = InputSpecific(100_000, pilot=5_000, decline=0.3, pilot_use="reuse")
+    found = conclude([Look(5_000, {0: 4_000, 1: 1_000})], plan=plan, noise=NOISE)
+    assert found.counted == 5_000
+    assert found.radius == NOISE.radius(lower_bound(4_000, 5_000, alpha=0.001))
+
+
+def test_an_unknown_label_is_never_correct():
+    nothing = conclude([Look(100, {})], plan=Fixed(1_000), noise=NOISE)
+    sure = conclude([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=NOISE)
+    assert not nothing.correct
+    assert not sure.correct
+
+
+@dataclass(frozen=True)
+class Uniform(Noise):
+    """Uniform noise on a cube of half width b: R = 2 b (p - 1/2) in l1."""
+
+    b: float
+    norm = "l1"
+
+    def radius(self, p):
+        return 2 * self.b * (np.asarray(p, float) - 0.5)
+
+    def probability(self, radius):
+        return np.asarray(radius, float) / (2 * self.b) + 0.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 200), st.sampled_from(["fresh", "reuse"]), st.sampled_from(["absolute", "relative"]))
+def test_any_increasing_radius_will_do(count, pilot_use, kind):
+    noise, plan = Uniform(1.0), InputSpecific(5_000, pilot=200, decline=0.05, kind=kind, pilot_use=pilot_use)
+    looks = [Look(200, {0: count, 1: 200 - count})]
+    if more := plan.more(looks, noise):
+        looks.append(Look(more, {looks[0].top: more}))
+    found: Certificate = conclude(looks, plan=plan, noise=noise)
+    assert 0 <= found.radius < 1
+    assert not math.isnan(found.radius)
+    assert found.samples <= plan.samples + plan.pilot
+
+
+@pytest.mark.parametrize("radius", [math.nan, 0.0, -math.inf])
+def test_a_radius_that_is_no_positive_number_certifies_nothing(radius):
+    class Broken(Uniform):
+        def radius(self, p):
+            return radius
+
+    found = conclude([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=Broken(1.0))
+    assert found.abstained
+    assert found.radius == 0
+
+
+def test_the_public_names_are_all_there():
+    import smoothcert
+
+    assert set(smoothcert.__all__) <= set(dir(smoothcert))
+    for name in smoothcert.__all__:
+        assert getattr(smoothcert, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = smoothcert.nothing_like_it

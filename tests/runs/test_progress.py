@@ -1,0 +1,88 @@
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+import smoothcert as sc
+from smoothcert import Gaussian, InputSpecific, conclude
+from smoothcert.executors import Status
+from smoothcert.statistics.metrics import round_down
+from smoothcert.plans import Look
+from smoothcert.runs.progress import Pace, PlainProgress, clock
+from smoothcert.runs.run import Run
+
+PLAN, NOISE = InputSpecific(10_000), Gaussian(0.5)
+CERTIFICATE = conclude([Look(100, {1: 60}), Look(900, {1: 600})], plan=PLAN, noise=NOISE, label=1)
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock that stands still until it is told to go on: `now.append(seconds)`."""
+    times = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: times[-1])
+    return times
+
+
+def run_of(certificates):
+    columns = Run.from_certificates("run", certificates).columns
+    return Run(name="run", **columns, noise=NOISE, plan=PLAN, manifest={"forwarded": 2000})
+
+
+def test_time_left_is_what_plans_want_over_the_rate_since_sampling_began(now):
+    pace = Pace(run_of([]), total=10)
+    now.append(150.0)  # compiling
+    pace.start()
+    now.append(160.0)
+    pace.add(CERTIFICATE, Status(opened=4, committed=4000, forwarded=2100, counted=2000))
+    assert pace.rate == 200
+    assert pace.eta == pytest.approx((10 * 1000 - 2000) / 200)
+
+
+def test_a_resumed_run_counts_what_was_there_before(now):
+    pace = Pace(run_of([CERTIFICATE]), total=3)
+    pace.start()
+    now.append(110.0)
+    pace.add(CERTIFICATE, Status(opened=2, committed=2000, forwarded=1000, counted=1000))
+    assert (pace.done, pace.spent) == (2, 2000)
+    assert pace.eta == pytest.approx(1000 / 100)  # nothing is left but what is open
+    assert pace.acr == CERTIFICATE.radius
+    assert pace.saved == 1 - 1000 / PLAN.ceiling_cost
+
+
+def test_plain_progress_is_a_line_now_and_then(now, capsys):
+    progress = PlainProgress(every=30)
+    progress.begin(run_of([]), total=4)
+    progress.start()
+    for seconds in (110.0, 131.0, 140.0):
+        now.append(seconds)
+        progress.update(CERTIFICATE, Status(opened=3, committed=3000, forwarded=2000, counted=2000))
+    progress.end(run_of([CERTIFICATE]))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("2/4 inputs, 2,000 samples, ")
+    assert lines[0].endswith(f", {clock(2000 / (2000 / 31))} left")
+    assert "50.0% of rows were padding" in lines[1]
+
+
+def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
+    without = replace(CERTIFICATE, id=1, label=None)
+    for certificates, acr in (([without], None), ([without, CERTIFICATE], CERTIFICATE.radius / 2)):
+        progress = PlainProgress(every=0)
+        progress.begin(run_of([]), total=2)
+        now.append(now[-1] + 10)
+        for certificate in certificates:
+            progress.update(certificate, Status(opened=2, committed=2000, forwarded=1000, counted=1000))
+        progress.end(run_of(certificates))
+        *_, line, summary = capsys.readouterr().err.splitlines()
+        assert re.findall(r"ACR [\d.]+", line) == ([] if acr is None else [f"ACR {round_down(acr)}"])
+        assert ("1 without a label counted as 0" in summary) == (acr is not None)
+
+
+def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):
+    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(200), "classes": 2, "device": "cpu", "batch": 100}
+    data = [([0.2, 0.0], 0), ([0.9, 0.0], 1)]
+    sc.certify(lambda x: (x[:, 0] > 0.5).long(), data, out=tmp_path / "shown", **settings)
+    assert "2 inputs" in capsys.readouterr().err
+    sc.certify(lambda x: (x[:, 0] > 0.5).long(), data, out=tmp_path / "silent", progress=sc.Progress(), **settings)
+    assert capsys.readouterr().err == ""

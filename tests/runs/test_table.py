@@ -1,0 +1,205 @@
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.text import Text
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Gaussian
+from smoothcert.plans import Fixed, InputSpecific, Together
+from smoothcert.runs.formats import read_results, write_results
+from smoothcert.runs.results import Results
+from smoothcert.runs.table import FORMATS, compare, method
+
+
+def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_run, simulate):
+    small = simulate("small", Fixed(1_000))
+    elsewhere = simulate("elsewhere", Fixed(20_000), seed=1)
+    rows = {row.name: row for row in compare([iss_run, small, fixed_run, elsewhere]).rows}
+    assert rows["iss"].mad == iss_run.decline(fixed_run) > 0
+    assert rows["small"].mad == small.decline(fixed_run) > 0
+    assert rows["fixed"].mad == rows["elsewhere"].mad == 0
+
+
+def test_mad_of_a_plan_is_against_its_own_ceiling_at_its_own_alpha(iss_run, fixed_run, simulate):
+    larger = simulate("larger", Fixed(40_000, pilot=100))
+    rows = {row.name: row for row in compare([larger, iss_run, fixed_run]).rows}
+    assert rows["iss"].mad == iss_run.decline(fixed_run) < iss_run.decline(larger)
+    assert rows["fixed"].mad == fixed_run.decline(larger)
+    assert compare([iss_run, simulate("bolder", Fixed(10_000, alpha=0.05))]).rows[0].mad is None
+
+
+@pytest.mark.parametrize("other", [{"pilot": 1_000}, {"pilot_use": "reuse"}, {"alpha": 0.05}])
+def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_run, fixed_run, simulate, other):
+    elsewhere = simulate("elsewhere", Fixed(10_000, **other))
+    for order in ([iss_run, fixed_run, elsewhere], [elsewhere, fixed_run, iss_run]):
+        mads = {row.name: row.mad for row in compare(order).rows}
+        assert mads == {"iss": iss_run.decline(fixed_run), "fixed": 0, "elsewhere": 0}
+    [row] = compare([iss_run], reference=elsewhere).rows
+    assert (row.mad, row.ceiling) == (None, None)
+
+
+def test_a_fixed_run_is_its_own_reference_among_those_of_its_size(fixed_run, altered):
+    shorter = altered(fixed_run, radius=fixed_run.radius / 2)
+    for order in ([fixed_run, shorter], [shorter, fixed_run]):
+        assert [row.mad for row in compare(order).rows] == [0, 0]
+
+
+def test_plans_together_are_held_against_the_ceiling_of_the_first(iss_run, fixed_run, simulate):
+    both = simulate("both", Together((iss_run.plan, Fixed(40_000, pilot=100))))
+    [row, _] = compare([both, fixed_run]).rows
+    assert (row.mad, row.ceiling) == (iss_run.decline(fixed_run), 10_000)
+
+
+def test_a_fixed_run_below_the_ceiling_is_no_reference(iss_run, simulate):
+    rows = compare([iss_run, simulate("small", Fixed(1_000))]).rows
+    assert rows[0].mad is None
+
+
+def test_a_reference_need_not_stand_in_the_table(iss_run, fixed_run):
+    [row] = compare([iss_run], reference=fixed_run).rows
+    assert row.mad == iss_run.decline(fixed_run)
+
+
+def test_runs_exports_and_logs_stand_in_one_table(iss_run, fixed_run, tmp_path):
+    write_results(iss_run, tmp_path / "iss.parquet", "parquet")
+    write_results(fixed_run, tmp_path / "fixed.tsv", "cohen")
+    table = compare([read_results(tmp_path / "iss.parquet"), read_results(tmp_path / "fixed.tsv"), fixed_run])
+    assert [row.average_samples is None for row in table.rows] == [False, True, False]
+    for format in FORMATS:
+        assert "iss" in table.render(format)
+
+
+def test_every_format_shows_the_same_acr(iss_run, fixed_run):
+    table = compare([iss_run, fixed_run])
+    exact = json.loads(table.render("json"))["runs"][0]["acr"]
+    assert exact == iss_run.acr
+    assert float(next(csv.DictReader(io.StringIO(table.render("csv"))))["acr"]) == exact
+    for format in ("terminal", "markdown", "latex"):
+        assert f"{exact:.6f}"[:5] in table.render(format)
+
+
+def test_the_best_is_marked_only_among_runs_with_the_same_noise(iss_run, fixed_run, altered):
+    marked = compare([iss_run, fixed_run], radii=[0.0]).render("markdown").splitlines()
+    assert f"**{iss_run.average_samples:,.0f}**" in marked[2]
+    assert "**" in marked[3]
+    alone = compare([iss_run, altered(fixed_run, noise=Gaussian(1.0))], radii=[0.0]).render("markdown")
+    assert "**" not in alone
+
+
+def test_other_inputs_are_no_rivals(iss_run, fixed_run, altered):
+    fewer = altered(fixed_run, **{name: column[:-1] for name, column in fixed_run.columns.items()})
+    assert not any(cell.best for row in compare([iss_run, fewer]).cells for cell in row)
+
+
+def test_the_noise_is_told_where_it_differs(iss_run, fixed_run, altered):
+    assert "noise" not in compare([iss_run, fixed_run]).titles
+    table = compare([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
+    assert [row[table.titles.index("noise")].text for row in table.cells] == [str(iss_run.noise), "Gaussian(sigma=2.0)"]
+
+
+def test_another_alpha_is_told_and_is_no_rival(iss_run, fixed_run, simulate):
+    assert "alpha" not in compare([iss_run, fixed_run]).titles
+    table = compare([fixed_run, simulate("bolder", Fixed(10_000, alpha=0.1))])
+    assert [row[table.titles.index("alpha")].text for row in table.cells] == ["0.001", "0.1"]
+    assert not any(cell.best for row in table.cells for cell in row)
+
+
+def test_a_log_does_not_tell_its_alpha(iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "log.tsv", "cohen")
+    assert "alpha" not in compare([iss_run, read_results(tmp_path / "log.tsv")]).titles
+
+
+def test_every_plan_that_counts_its_pilot_again_says_so():
+    reused = Fixed(1_000, pilot_use="reuse")
+    assert method(reused) == "fixed 1,000, pilot reused"
+    assert method(InputSpecific(1_000, pilot_use="reuse")).endswith("decline 0.05, pilot reused")
+    assert method(Together((reused, Fixed(2_000)))) == "together 2,000, certificates of fixed 1,000, pilot reused"
+    assert "reused" not in method(Together((Fixed(2_000), reused)))
+
+
+def test_latex_compiles_for_hostile_names(iss_run, altered):
+    latex = compare([altered(iss_run, name=r"a_b & 50% \input{x}")], radii=[0.0]).render("latex")
+    assert r"a\_b \& 50\% \textbackslash{}input\{x\}" in latex
+    assert latex.count(r"\\") == 2
+
+
+@pytest.mark.parametrize(
+    ("format", "hidden"), [("markdown", "<script>"), ("markdown", "a | b"), ("terminal", "[bold]")]
+)
+def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
+    text = compare([altered(iss_run, name=hidden)], radii=[0.0]).render(format)
+    if format == "terminal":
+        assert hidden in text
+    else:
+        assert hidden not in text
+        assert len({row.replace(r"\|", "").count("|") for row in text.splitlines()}) == 1
+
+
+def test_a_run_without_certificates_is_named(iss_run):
+    empty = Results.from_certificates("begun", [])
+    with pytest.raises(InvalidInput, match="begun holds no certificates"):
+        compare([iss_run, empty])
+
+
+def test_no_runs_make_no_table():
+    with pytest.raises(InvalidInput, match="at least one run"):
+        compare([])
+
+
+def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered):
+    table = compare([altered(iss_run, label=np.full(len(iss_run), -1)), fixed_run], radii=[0])
+    without, labelled = json.loads(table.render("json"))["runs"]
+    assert (without["acr"], without["certified_accuracy"]) == (None, {"0": None})
+    assert labelled["acr"] == fixed_run.acr
+    assert [cell.text for cell in table.cells[0]][-3::2] == ["-", "-"]
+    for format in FORMATS:
+        table.render(format)
+    assert "ACR -" in repr(altered(iss_run, label=np.full(len(iss_run), -1)))
+
+
+def test_inputs_without_a_label_among_others_are_told(iss_run, fixed_run, altered):
+    halves = altered(iss_run, label=np.where(iss_run.id < 200, -1, iss_run.label))
+    table = compare([halves, fixed_run])
+    assert [row[table.titles.index("unlabelled, as wrong")].text for row in table.cells] == ["20", "0"]
+    assert [row["unlabelled"] for row in json.loads(table.render("json"))["runs"]] == [20, 0]
+    without = altered(iss_run, label=np.full(len(iss_run), -1))
+    assert compare([without, fixed_run]).titles == compare([fixed_run]).titles
+
+
+@pytest.mark.parametrize("radius", [-1, float("nan"), float("inf")])
+def test_a_radius_that_is_none_is_refused(iss_run, radius):
+    with pytest.raises(InvalidInput, match="each radius must be a number of at least 0"):
+        compare([iss_run], radii=[0, radius])
+
+
+def test_a_run_that_is_not_complete_says_so(iss_run, altered):
+    ids = {"first": 0, "last": 10 * (len(iss_run) + 9), "step": 10}
+    partial = altered(iss_run, manifest=dict(iss_run.manifest) | {"ids": ids})
+    assert f"{len(iss_run)}/{len(iss_run) + 10}" in compare([partial]).render()
+    assert "/" not in compare([iss_run]).cells[0][2].text
+
+
+def test_json_and_csv_tell_what_was_asked_for_and_at_which_noise_and_alpha(iss_run, altered):
+    partial = altered(iss_run, manifest=dict(iss_run.manifest) | {"ids": [*range(0, 700, 10)]})
+    table = compare([partial])
+    [row] = json.loads(table.render("json"))["runs"]
+    assert (row["inputs"], row["asked"], row["noise"], row["alpha"]) == (60, 70, "Gaussian(sigma=0.5)", 0.001)
+    [flat] = csv.DictReader(io.StringIO(table.render("csv")))
+    assert (flat["inputs"], flat["asked"], flat["noise"], flat["alpha"]) == ("60", "70", "Gaussian(sigma=0.5)", "0.001")
+
+
+def test_a_narrow_terminal_gets_a_column_per_run(iss_run, fixed_run, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.rstrip() for line in Text.from_ansi(compare([iss_run, fixed_run]).render()).plain.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert next(line for line in lines if "ACR" in line).split()[0] == "ACR"
+
+
+def test_nothing_certified_at_a_radius_is_beaten_by_something(iss_run, fixed_run):
+    largest = float(iss_run.radius.max())
+    beyond = compare([iss_run, fixed_run], radii=[largest])
+    assert [row[-1].best for row in beyond.cells] == [False, True]

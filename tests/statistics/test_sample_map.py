@@ -1,0 +1,128 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smoothcert import Gaussian, SampleMap
+from smoothcert.errors import InvalidInput
+from smoothcert.statistics.sample_map import paper_grid, refined_grid
+
+REFERENCE_P = [0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.999, 1]
+REFERENCE = {
+    ("absolute", 0.05): [1217, 1235, 1318, 1513, 2051, 2909, 21374, 67040],
+    ("absolute", 0.01): [14538, 14692, 15393, 16938, 20721, 25766, 66338, 92244],
+    ("absolute", 0.10): [0, 351, 375, 432, 594, 862, 8678, 45371],
+    ("relative", 0.01): [83843, 70136, 51280, 39458, 32396, 31290, 55481, 85768],
+    ("relative", 0.05): [46887, 25775, 11261, 6389, 4369, 4086, 13038, 47053],
+}
+
+
+@st.composite
+def maps(draw):
+    kind = draw(st.sampled_from(["absolute", "relative"]))
+    sigma = draw(st.sampled_from([0.12, 0.25, 0.5, 1.0]))
+    samples = draw(st.sampled_from([1_000, 10_000, 100_000, 500_000]))
+    decline = draw(st.floats(0.005, 0.3))
+    return SampleMap(Gaussian(sigma), samples, decline * (sigma if kind == "absolute" else 1), kind)
+
+
+@pytest.mark.parametrize(("kind", "decline"), REFERENCE)
+def test_the_map_has_its_reference_values(kind, decline):
+    psi = SampleMap(Gaussian(0.5), 100_000, decline, kind, alpha=0.001)
+    assert np.abs(psi(REFERENCE_P) - REFERENCE[kind, decline]).max() <= 1
+
+
+def test_the_worked_example_of_the_paper():
+    psi = SampleMap(Gaussian(0.5), 100_000, decline=0.0042)
+    assert psi([0.51, 0.99]) == pytest.approx([35_000, 65_000], rel=0.02)
+    assert psi.radius(100_000, 0.99) - psi.radius(50_000, 0.99) == pytest.approx(0.0075, abs=5e-5)
+
+
+@settings(deadline=None)
+@given(maps(), st.one_of(st.floats(0, 1), st.floats(-6, -1).map(lambda e: 1 - 10**e)))
+def test_the_map_is_minimal(psi, p):
+    k, required = int(psi(p)), float(psi.required_radius(p))
+    if required <= 0:
+        assert k == 0
+        return
+    assert 1 <= k <= psi.samples
+    assert psi.radius(k, p) >= required - 1e-9
+    assert k == 1 or psi.radius(k - 1, p) < required + 1e-9
+
+
+@settings(max_examples=30, deadline=None)
+@given(maps())
+def test_the_absolute_map_never_decreases_and_the_relative_one_falls_then_rises(psi):
+    needed = psi(refined_grid())
+    steps = np.diff(needed[needed > 0])
+    if psi.kind == "absolute":
+        assert np.all(steps >= 0)
+    else:
+        falls, rises = np.flatnonzero(steps < 0), np.flatnonzero(steps > 0)
+        assert len(rises) == 0 or len(falls) == 0 or falls.max() < rises.min()
+
+
+@settings(max_examples=30, deadline=None)
+@given(maps(), st.lists(st.floats(0, 1), min_size=1), st.sampled_from([None, paper_grid()]), st.floats(-1e-3, 2e-3))
+def test_a_look_up_only_rounds_up(psi, p, grid, beside_the_leap):
+    leap = min(q for q in refined_grid() if psi.required_radius(q) > 0)
+    p = np.clip([*p, leap, leap + beside_the_leap], 0, 1)
+    found = psi.table(grid)(p)
+    assert np.all(found >= psi(p))
+    assert np.all(found <= psi.samples)
+
+
+def test_the_refined_grid_costs_little_where_the_paper_grid_is_steep():
+    psi = SampleMap(Gaussian(0.5), 100_000, 0.05)
+    p = np.linspace(0.9991, 0.9999, 50)
+    assert np.all(psi.table()(p) <= 1.05 * psi(p))
+    assert np.all(psi.table(paper_grid())(p) == psi(1.0))
+    assert len(refined_grid()) == 1500
+
+
+def test_a_table_knows_its_range():
+    with pytest.raises(InvalidInput, match=r"on the table, between 0\.4 and 1, got 0\.3"):
+        SampleMap(Gaussian(0.5)).table([0.4, 1])([0.5, 0.3])
+
+
+def test_unanimity_costs_less_when_more_decline_is_agreed():
+    needed = [int(SampleMap(Gaussian(0.5), 100_000, d)(1.0)) for d in (0.01, 0.05, 0.1, 0.5)]
+    assert needed == sorted(needed, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"samples": 9}, "samples 9 can never certify at alpha 0.001.*use at least 10"),
+        ({"samples": 10, "alpha": 0.5**10}, "use at least 11"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"samples": 10.5}, "got 10.5"),
+        ({"samples": math.nan}, "got nan"),
+        ({"samples": True}, "got True"),
+        ({"samples": 10**10}, "between 1 and 1,000,000,000"),
+        ({"alpha": 0}, "alpha must be a number between .* got 0"),
+        ({"alpha": 1}, "alpha must be .* got 1"),
+        ({"alpha": math.nan}, "alpha must be .* got nan"),
+        ({"decline": 0}, "decline must be a number above 0, got 0"),
+        ({"decline": math.nan}, "got nan"),
+        ({"decline": 5.0}, "decline 5 gives up every radius.*smaller"),
+        ({"decline": 1.0, "kind": "relative"}, r"relative decline must be .* \(both excluded\), got 1.0"),
+        ({"kind": "both"}, "kind must be one of absolute, relative, got 'both'"),
+    ],
+)
+def test_bad_settings_are_named(settings, named):
+    with pytest.raises(InvalidInput, match=named):
+        SampleMap(Gaussian(0.5), **settings)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
+def test_p_must_be_a_probability(p):
+    with pytest.raises(InvalidInput, match=f"p must lie between 0 and 1, got {p:g}"):
+        SampleMap(Gaussian(0.5))(p)
+
+
+def test_settings_are_taken_as_numbers():
+    psi = SampleMap(Gaussian(0.5), samples=np.int64(1000), decline="0.05", alpha=np.float32(0.25))
+    assert [type(v) for v in (psi.samples, psi.decline, psi.alpha)] == [int, float, float]

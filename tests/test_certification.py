@@ -1,0 +1,367 @@
+import errno
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import smoothcert as sc
+from smoothcert.audit import audit
+from smoothcert.classifiers import Classifier
+from smoothcert.errors import InvalidInput
+from smoothcert.runs.progress import LiveProgress, Progress
+from smoothcert.runs.journal import Journal
+
+RNG = np.random.default_rng(0)
+DATA = [(x, int(x[0] > 0.5)) for x in RNG.random((40, 6))]
+PLAN = sc.InputSpecific(2000, decline=0.05)
+
+
+def above_half(x):
+    return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
+
+def certify(out, model=above_half, data=DATA, **settings):
+    defaults = {"noise": sc.Gaussian(0.25), "plan": PLAN, "device": "cpu", "dtype": "float32", "batch": 500}
+    return sc.certify(model, data, out=out, **(defaults | settings))
+
+
+def rows(run):
+    """All that a run found, less the time it took."""
+    return {name: column.tolist() for name, column in run.columns.items() if name != "seconds"}
+
+
+class Stop(Progress):
+    """Ends a run after some certificates."""
+
+    def __init__(self, after, error=KeyboardInterrupt):
+        self.left, self.error, self.closed = after, error, False
+
+    def update(self, certificate, status):
+        self.left -= 1
+        if not self.left:
+            raise self.error
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_run_has_a_true_certificate_for_every_input(tmp_path):
+    run = certify(tmp_path)
+    assert run.id.tolist() == list(range(40))
+    distance = np.array([abs(x[0] - 0.5) for x, _ in DATA])
+    assert (run.radius <= distance)[~run.abstained].all()
+    assert run.correct[~run.abstained].all()
+    assert run.complete
+
+
+def test_figures_of_a_run_are_those_of_its_certificates(tmp_path):
+    run = certify(tmp_path)
+    certificates = list(run.certificates())
+    assert run.acr == pytest.approx(np.mean([c.radius * c.correct for c in certificates]))
+    assert run.average_samples == np.mean([c.samples for c in certificates])
+    assert run.certified_accuracy([0, 0.2]).tolist() == [
+        np.mean([c.correct and c.radius > r for c in certificates]) for r in (0, 0.2)
+    ]
+    assert "input-specific" in run.table()
+    assert 0 < run.samples_saved < 1
+    assert run.manifest["forwarded"] >= run.samples.sum()
+
+
+def test_modules_functions_names_and_classifiers_are_models(tmp_path):
+    torch.manual_seed(0)
+    network = nn.Linear(6, 3)
+    by_module = certify(tmp_path / "module", network, limit=3)
+    by_function = certify(tmp_path / "function", lambda x: network(x), limit=3)
+    assert rows(by_module) == rows(by_function)
+    assert by_module.manifest["weights_hash"]
+    images = certify(tmp_path / "name", "fashion-cnn", "fashion-mnist", weights="none", limit=2)
+    assert images.manifest["data"] == "fashion-mnist"
+    labels = certify(tmp_path / "labels", lambda x: (x[:, 0] > 0.5).long(), classes=2)
+    assert rows(labels) == rows(certify(tmp_path / "logits"))
+
+
+def test_ids_skip_and_limit_choose_inputs(tmp_path):
+    whole = certify(tmp_path / "all")
+    assert certify(tmp_path / "skip", skip=13).id.tolist() == [0, 13, 26, 39]
+    some = certify(tmp_path / "ids", ids="30,3-5", limit=3)
+    assert some.id.tolist() == [3, 4, 30]
+    assert some.complete
+    np.testing.assert_array_equal(some.radius, whole.radius[[3, 4, 30]])
+
+
+def test_an_interrupted_run_resumes_to_the_same_certificates(tmp_path):
+    whole = certify(tmp_path / "whole")
+    stop = Stop(7)
+    with pytest.raises(KeyboardInterrupt):
+        certify(tmp_path / "stopped", progress=stop)
+    assert stop.closed
+    partial = sc.open_run(tmp_path / "stopped")
+    assert len(partial) == 7
+    assert not partial.complete
+    resumed = certify(tmp_path / "stopped", batch="auto")  # takes over the batch that the run was begun with
+    assert rows(resumed) == rows(whole)
+    assert resumed.manifest["forwarded"] >= resumed.samples.sum()
+
+
+def test_a_run_can_be_extended(tmp_path):
+    whole = certify(tmp_path / "whole")
+    assert len(certify(tmp_path / "grown", limit=5)) == 5
+    with pytest.raises(sc.InvalidInput, match="begun with batch 500"):
+        certify(tmp_path / "grown", limit=25, batch=400)
+    assert sc.open_run(tmp_path / "grown").complete
+    with pytest.raises(KeyboardInterrupt):
+        certify(tmp_path / "grown", limit=25, progress=Stop(7))
+    partial = sc.open_run(tmp_path / "grown")
+    assert len(partial) == 12
+    assert not partial.complete
+    assert not audit(tmp_path / "grown", redraw=0).findings
+    assert rows(certify(tmp_path / "grown")) == rows(whole)
+    assert certify(tmp_path / "grown").manifest["finished"]
+    assert rows(certify(tmp_path / "grown", limit=5)) == rows(whole)
+    with pytest.raises(sc.InvalidInput, match=r"differs in ids"):
+        certify(tmp_path / "part", ids="0-4") and certify(tmp_path / "part", ids="4-8")
+
+
+def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tmp_path):
+    class Damaged:
+        name, fingerprint, class_names = "damaged", "0", None
+
+        def __len__(self):
+            return len(DATA)
+
+        def __getitem__(self, i):
+            if i == 30:
+                raise sc.InvalidInput("cannot read 30.png")
+            return torch.as_tensor(DATA[i][0]).float(), DATA[i][1]
+
+    with pytest.raises(sc.InvalidInput, match=r"cannot read 30\.png"):
+        certify(tmp_path, data=Damaged())
+    assert sc.open_run(tmp_path).id.tolist() == list(range(30))
+    run = certify(tmp_path, data=Damaged(), ids=[i for i in range(40) if i != 30])
+    assert len(run) == 39
+    assert not run.complete
+    assert not audit(tmp_path, redraw=0).findings
+
+
+def test_a_finished_run_is_recognised_and_spends_nothing(tmp_path):
+    calls = 0
+
+    def counting(x):
+        nonlocal calls
+        calls += len(x)
+        return above_half(x)
+
+    first = certify(tmp_path, counting, classes=2)
+    spent = calls
+    again = certify(tmp_path, counting, classes=2)
+    assert spent > first.samples.sum()
+    assert calls - spent <= 8  # to tell that it is the same model
+    assert rows(again) == rows(first)
+    assert again.total_seconds == first.total_seconds
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({"noise": sc.Gaussian(0.5)}, ["noise.sigma"]),
+        ({"plan": sc.Fixed(2000), "seed": 5}, ["plan.name", "seed"]),
+        ({"dtype": "bfloat16"}, ["dtype"]),
+        ({"model": nn.Linear(6, 2)}, ["model", "weights_hash"]),
+        ({"data": DATA[::-1]}, ["data_hash"]),
+    ],
+)
+def test_another_configuration_in_the_folder_names_what_differs(tmp_path, settings, fields):
+    certify(tmp_path)
+    with pytest.raises(sc.InvalidInput, match="holds another run") as caught:
+        certify(tmp_path, **settings)
+    named = {part.split(" (there")[0].split()[-1] for part in str(caught.value).split(";")[:-1]}
+    assert named == set(fields)
+
+
+def test_code_that_has_changed_around_the_same_weights_is_another_classifier(tmp_path):
+    threshold = 0.5
+
+    def model(x):
+        return (x.mean(1) > threshold).long()
+
+    certify(tmp_path, model, classes=2)
+    threshold = -1
+    with pytest.raises(sc.InvalidInput, match="differs in what the model answers to the same inputs"):
+        certify(tmp_path, model, classes=2)
+
+
+def test_another_batch_size_is_another_classifier(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        certify(tmp_path, progress=Stop(2))
+    with pytest.raises(sc.InvalidInput, match="begun with batch 500"):
+        certify(tmp_path, batch=400)
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    class Intruder(Progress):
+        refused = ""
+
+        def update(self, certificate, status):
+            if not self.refused:
+                with pytest.raises(sc.InvalidInput) as caught:
+                    certify(tmp_path)
+                self.refused = str(caught.value)
+
+    intruder = Intruder()
+    assert certify(tmp_path, progress=intruder).complete
+    assert "is in use by another process" in intruder.refused
+
+
+def test_a_reader_sees_a_run_while_it_is_written(tmp_path):
+    class Reader(Progress):
+        seen = ()
+
+        def update(self, certificate, status):
+            self.seen = (*self.seen, len(sc.open_run(tmp_path)))
+
+    reader = Reader()
+    certify(tmp_path, progress=reader)
+    assert list(reader.seen) == list(range(1, 41))
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nowhere"):
+        with pytest.raises(sc.InvalidInput, match=f"cannot write into {out}: .*; choose another --out"):
+            certify(out)
+
+
+def test_an_error_of_the_users_data_is_not_blamed_on_the_folder(tmp_path):
+    class Unreadable(list):
+        def __getitem__(self, index):
+            if index == 30:
+                raise OSError(errno.EIO, "disk is broken")
+            return super().__getitem__(index)
+
+    with pytest.raises(OSError, match=r"^\[Errno 5\] disk is broken$"):
+        certify(tmp_path, data=Unreadable(DATA), ids=[0, 1, 30])
+
+
+def test_images_of_another_size_than_the_models_are_told(tmp_path):
+    model = Classifier(lambda x: above_half(x.flatten(1)), 2, "mine", input_shape=(1, 8, 8))
+    with pytest.warns(UserWarning, match=r"mine was made for inputs of shape \(1, 8, 8\), .* have shape \(1, 2, 3\)"):
+        certify(tmp_path, model, [(x.reshape(1, 2, 3), label) for x, label in DATA[:3]])
+
+
+def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, monkeypatch):
+    whole = certify(tmp_path / "whole", data=DATA * 2)
+    opened = Journal.__init__
+
+    def small(self, folder, *, write=False):
+        opened(self, folder, write=write)
+        if write:
+            self._db.execute("PRAGMA max_page_count = 4")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Journal, "__init__", small)
+        with pytest.raises(sc.SmoothcertError, match=r"cannot write to .* full; what was committed is safe"):
+            certify(tmp_path / "full", data=DATA * 2)
+    assert 0 < len(sc.open_run(tmp_path / "full")) < len(whole)
+    assert rows(certify(tmp_path / "full", data=DATA * 2)) == rows(whole)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": []}, "the data is empty"),
+        ({"plan": "fixed"}, "plan must be a plan such as"),
+        ({"plan": sc.InputSpecific}, "plan must be a plan such as"),
+        ({"data": 5}, "data must give"),
+        ({"data": [(np.array([0.1, np.nan]), 0)]}, "input 0 of list has NaN or infinite values"),
+        ({"data": [*DATA, (DATA[0][0], 2)]}, "label 2, but .* only the classes 0 to 1"),
+        ({"data": [*DATA, (np.zeros(5), 0)]}, r"input 40 has shape \(5,\)"),
+        ({"plan": sc.InputSpecific(2000, decline=5)}, "decline"),
+        ({"model": "no-such-model"}, "unknown model 'no-such-model'"),
+        ({"model": lambda x: x.sum()}, "the model returns labels|must return logits"),
+        ({"classes": 7}, "7 classes"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, settings, message):
+    with pytest.raises(sc.InvalidInput, match=message) as caught:
+        certify(tmp_path / "run", **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((20, 6), np.float32), y=[*[0] * 19, 2])
+    with pytest.raises(sc.InvalidInput, match="input 19 of data has label 2"):
+        certify(tmp_path / "run", data=str(tmp_path / "data.npz"))
+    assert not (tmp_path / "run").exists()
+    assert certify(tmp_path / "run", data=str(tmp_path / "data.npz"), limit=5).complete
+
+
+def test_grey_images_do_not_pass_for_colours(tmp_path):
+    with pytest.raises(
+        sc.InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), but .*\(1, 28, 28\)"
+    ):
+        certify(tmp_path, "cifar-resnet20", "fashion-mnist", weights="none")
+
+
+def test_weights_for_a_module_that_is_made_already_are_refused(tmp_path):
+    with pytest.raises(sc.InvalidInput, match=r"weights .* are for a model given by its name"):
+        certify(tmp_path, weights="checkpoint.pth")
+
+
+def test_noise_that_the_model_was_not_trained_with_is_a_warning(tmp_path):
+    classifier = Classifier(above_half, 2, "mine", trained_sigma=1.0)
+    with pytest.warns(UserWarning, match="trained with noise 1 and is certified with sigma 0.25"):
+        certify(tmp_path, classifier, limit=1)
+
+
+def test_the_manifest_says_what_was_certified_and_how(tmp_path):
+    manifest = certify(tmp_path, seed=4, limit=2).manifest
+    assert manifest["model"].endswith(":above_half")
+    assert manifest["plan"] == {"name": "InputSpecific", "samples": 2000, "pilot": 100, "alpha": 0.001} | {
+        "pilot_use": "fresh",
+        "decline": 0.05,
+        "kind": "absolute",
+        "grid": "exact",
+    }
+    assert (manifest["seed"], manifest["device"], manifest["dtype"], manifest["batch"]) == (4, "cpu", "float32", 500)
+    assert manifest["circumstances"]["torch"] == torch.__version__.partition("+")[0]
+    assert manifest["started"] <= manifest["finished"]
+    json.dumps(manifest)
+
+
+def test_a_broken_run_gives_the_terminal_back(tmp_path, monkeypatch):
+    progress = LiveProgress()
+    monkeypatch.setattr(progress, "update", Stop(3).update)
+    with pytest.raises(KeyboardInterrupt):
+        certify(tmp_path, progress=progress)
+    assert not progress._bar.live.is_started
+
+
+def test_only_noise_that_can_be_drawn_is_taken(tmp_path):
+    with pytest.raises(InvalidInput, match="sampling knows Gaussian noise only"):
+        sc.certify("fashion-cnn", "fashion-mnist", noise=0.25, out=tmp_path)
+
+
+def test_a_path_is_as_good_as_its_name_and_a_moved_file_resumes(tmp_path):
+    inputs = np.random.default_rng(0).random((3, 1, 28, 28), np.float32)
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "out": tmp_path / "run"}
+    np.savez(tmp_path / "x.npz", x=inputs, y=[0, 1, 2])
+    sc.certify("fashion-cnn", tmp_path / "x.npz", limit=2, **settings)
+    moved = (tmp_path / "x.npz").rename(tmp_path / "moved.npz")
+    assert len(sc.certify("fashion-cnn", str(moved), limit=2, **settings)) == 2
+
+
+def test_a_list_with_one_other_input_is_another_one(tmp_path):
+    rows = [(np.full((1, 28, 28), i / 40, np.float32), 0) for i in range(40)]
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 2, "out": tmp_path}
+    sc.certify("fashion-cnn", rows, **settings)
+    with pytest.raises(InvalidInput, match="differs in data_hash"):
+        sc.certify("fashion-cnn", [*rows[:1], rows[2], *rows[2:]], **settings)
+
+
+def test_together_warns_if_its_certificates_count_a_pilot_again(tmp_path):
+    reused = sc.InputSpecific(500, pilot=50, pilot_use="reuse")
+    with pytest.warns(UserWarning, match="the pilot is counted again"):
+        certify(tmp_path / "first", plan=sc.Together((reused, sc.Fixed(500, pilot=50))), limit=2)
+    certify(tmp_path / "second", plan=sc.Together((sc.Fixed(500, pilot=50), reused)), limit=2)
