@@ -1,4 +1,4 @@
-"""What makes another classifier, and what does not."""
+"""Which changes make another classifier, and which do not."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from smoothcert.runs.manifest import same_answers
 EXAMPLE = torch.linspace(0, 1, 16)
 
 
-def alike(one: Any, other: Any) -> bool:
-    return same_answers(asked(one), asked(other))
+def agree(one: Any, other: Any) -> bool:
+    return same_answers(answers_of(one), answers_of(other))
 
 
-def asked(model: Any) -> list[tuple[int, float]] | None:
+def answers_of(model: Any) -> list[tuple[int, float]] | None:
     return answers(model, EXAMPLE, torch.device("cpu"), torch.float32)
 
 
 class Network(nn.Module):
-    """Its weights are always the same, and do not tell of the rest."""
+    """A network whose weights are always the same; its other attributes are not part of the weights."""
 
     def __init__(self, mean: Any = 0.5, *, factor: float = 1.0) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def encoder(**settings: Any) -> nn.Module:
     return nn.Sequential(nn.Unflatten(1, (1, 16)), layer.eval(), nn.Flatten())
 
 
-def within(network: nn.Module) -> Any:
+def as_function(network: nn.Module) -> Any:
     return lambda x: network(x)
 
 
@@ -71,39 +71,42 @@ def within(network: nn.Module) -> Any:
         (Network(), Network(factor=1.1)),
         (Network(), Softer()),
         (Network(), hooked(0.1)),
-        (within(Network()), within(Network(0.4))),
+        (as_function(Network()), as_function(Network(0.4))),
         (encoder(), encoder(norm_first=True)),
         (encoder(), encoder(activation="gelu")),
         (lambda x: x[:, :3], lambda x: x[:, [0, 2, 1]]),
         (lambda x: x.argmax(1), lambda x: x.argmin(1)),
         (lambda x: (x.mean(1) > 0.5).long(), lambda x: (x.mean(1) > 0.6).long()),
         (lambda x: 900 + x.argmax(1), lambda x: 909 + x.argmax(1)),
-        (within(nn.Sequential(Network(), nn.LogSoftmax(1))), within(nn.Sequential(Network(0.4), nn.LogSoftmax(1)))),
+        (
+            as_function(nn.Sequential(Network(), nn.LogSoftmax(1))),
+            as_function(nn.Sequential(Network(0.4), nn.LogSoftmax(1))),
+        ),
     ],
 )
 def test_other_code_around_the_same_weights_shows_in_the_answers(one: Any, other: Any) -> None:
     if isinstance(one, nn.Module):
         assert state_hash(one) == state_hash(other)
-    assert not alike(one, other)
-    assert alike(one, one)
+    assert not agree(one, other)
+    assert agree(one, one)
 
 
-def test_what_is_made_again_is_the_same_and_calls_do_not_change_it() -> None:
+def test_a_second_instance_is_the_same_and_calls_do_not_change_it() -> None:
     first, second = Network(), Network()
     first(torch.rand(2, 16))
     assert state_hash(first) == state_hash(second)
-    assert asked(first) == asked(second)
+    assert answers_of(first) == answers_of(second)
 
 
 def test_rounding_is_no_difference() -> None:
     network, rounded = Network(), Network().bfloat16()
-    assert asked(network) != asked(rounded)
-    assert alike(network, rounded)
-    assert alike(lambda x: network(x).argmax(1), lambda x: rounded(x.bfloat16()).argmax(1))
+    assert answers_of(network) != answers_of(rounded)
+    assert agree(network, rounded)
+    assert agree(lambda x: network(x).argmax(1), lambda x: rounded(x.bfloat16()).argmax(1))
 
 
-class Filling(nn.Module):
-    """Keeps a mean of the kind of the first batch that it sees, and counts."""
+class Stateful(nn.Module):
+    """Counts its calls, and keeps a mean with the type and device of the first batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,15 +121,15 @@ class Filling(nn.Module):
         return self.layer(x - self.mean)
 
 
-def test_being_asked_does_not_change_a_model() -> None:
-    model = Filling()
+def test_the_comparison_does_not_change_a_model() -> None:
+    model = Stateful()
     before = state_hash(model)
-    assert asked(model)
+    assert answers_of(model)
     assert state_hash(model) == before
     assert model.mean is None
 
 
-def test_a_module_of_whole_numbers_is_asked_in_floats() -> None:
+def test_a_module_with_integer_weights_gets_float_inputs() -> None:
     class Quantized(nn.Module):
         def __init__(self, mean: float) -> None:
             super().__init__()
@@ -136,34 +139,34 @@ def test_a_module_of_whole_numbers_is_asked_in_floats() -> None:
         def forward(self, x):
             return (x - self.mean) @ self.weight.to(x)
 
-    assert not alike(Quantized(0.0), Quantized(0.4))
+    assert not agree(Quantized(0.0), Quantized(0.4))
 
 
-def test_answers_that_are_no_numbers_can_be_compared() -> None:
-    assert alike(lambda x: x / 0, lambda x: x / 0)
+def test_answers_that_are_not_finite_can_be_compared() -> None:
+    assert agree(lambda x: x / 0, lambda x: x / 0)
 
 
-def test_where_there_is_no_answer_nothing_is_said() -> None:
-    assert asked(nn.Linear(5, 3)) is None
-    assert alike(nn.Linear(5, 3), Network())
-    assert asked(lambda x: x.mean(0)) is None
-    assert asked(lambda x: x.mean()) is None
+def test_a_model_that_fails_has_no_answers() -> None:
+    assert answers_of(nn.Linear(5, 3)) is None
+    assert agree(nn.Linear(5, 3), Network())
+    assert answers_of(lambda x: x.mean(0)) is None
+    assert answers_of(lambda x: x.mean()) is None
     assert answers(lambda x: x, EXAMPLE, torch.device("cuda", 99), torch.float32) is None
 
 
-def test_a_class_that_is_masked_out_does_not_hide_the_others() -> None:
-    def masked(threshold: float) -> Any:
+def test_a_masked_class_does_not_hide_differences_of_the_others() -> None:
+    def manswers_of(threshold: float) -> Any:
         def model(x):
             distance = x.mean(1) - threshold
             return torch.stack([distance, -distance, torch.full_like(distance, -1e4)], 1)
 
         return model
 
-    assert alike(masked(0.3), masked(0.3))
-    assert not alike(masked(0.3), masked(0.35))
+    assert agree(manswers_of(0.3), manswers_of(0.3))
+    assert not agree(manswers_of(0.3), manswers_of(0.35))
 
 
-def test_it_does_not_matter_which_of_two_comes_first() -> None:
+def test_the_comparison_is_symmetric() -> None:
     one = [(0, 1.0), (1, 0.0199)]
     for other in ([(0, 1.0201), (1, 0.0199)], [(0, 1.0), (2, 0.0201)]):
         assert same_answers(one, other) == same_answers(other, one)

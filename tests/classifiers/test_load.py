@@ -1,4 +1,4 @@
-"""What a user types leads to the right source, and every source refuses what it cannot do in one sentence."""
+"""A model name leads to the right source. The errors of all sources are one sentence."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def test_bundled_weights_are_those_trained_nearest_to_the_noise(
 
 
 def test_a_bundled_network_without_weights_asks_for_them() -> None:
-    with pytest.raises(InvalidInput, match="give --weights FILE, or --weights none"):
+    with pytest.raises(InvalidInput, match='give weights=FILE, or weights="none"'):
         load_classifier("cifar-resnet110")
 
 
 @pytest.mark.parametrize("spec", ["resnet-9000", ":", "torchvision:", ":factory", ""])
-def test_unknown_models_are_refused_with_what_there_is(spec: str) -> None:
+def test_the_error_for_an_unknown_model_lists_the_choices(spec: str) -> None:
     with pytest.raises(InvalidInput, match=r"fashion-cnn, cifar-resnet20.*onnx:FILE"):
         load_classifier(spec)
 
 
 def test_weights_without_architecture_need_a_model(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
-    with pytest.raises(InvalidInput, match="do not tell their architecture"):
+    with pytest.raises(InvalidInput, match="do not state their architecture"):
         load_classifier(None, weights=tmp_path / "w.pth")
-    with pytest.raises(InvalidInput, match="no model was named"):
+    with pytest.raises(InvalidInput, match="no model is given"):
         load_classifier(None)
 
 
@@ -100,7 +100,7 @@ def test_the_hash_sees_layers_and_constants_but_no_addresses() -> None:
     assert state_hash(Applied(lambda x: x)) == state_hash(Applied(lambda x: x))
 
 
-@pytest.mark.filterwarnings("ignore")  # torch announces to move quantization elsewhere
+@pytest.mark.filterwarnings("ignore")  # torch warns that quantization will move to another package
 def test_quantized_models_have_a_hash() -> None:
     layer = nn.Sequential(nn.Linear(2, 2))
     same, again = (torch.ao.quantization.quantize_dynamic(layer) for _ in range(2))
@@ -117,7 +117,7 @@ def test_quantized_models_have_a_hash() -> None:
         ("onnx:{tmp}/model.onnx", "onnxruntime", "onnx"),
     ],
 )
-def test_a_missing_extra_says_the_pip_line(
+def test_the_error_for_a_missing_extra_gives_the_pip_command(
     spec: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.onnx").touch()

@@ -1,4 +1,4 @@
-"""Models of timm, with the normalisation of their data configuration inside. No test goes online."""
+"""Models from timm contain the normalisation of their data configuration. No test uses the network."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from smoothcert.errors import InvalidInput
 timm = pytest.importorskip("timm")
 
 
-def test_normalisation_is_the_models_own() -> None:
-    loaded = load_classifier("timm:vit_tiny_patch16_224", weights="none", classes=7)  # normalises with one half
+def test_the_classifier_normalises_as_the_model_needs() -> None:
+    loaded = load_classifier("timm:vit_tiny_patch16_224", weights="none", classes=7)  # mean and deviation are 0.5
     batch = torch.rand(2, 3, 224, 224)
     with torch.inference_mode():
         torch.testing.assert_close(
@@ -23,7 +23,7 @@ def test_normalisation_is_the_models_own() -> None:
     assert (loaded.classes, loaded.input_shape) == (7, (3, 224, 224))
 
 
-def test_a_checkpoint_fills_it(tmp_path: Path) -> None:
+def test_a_checkpoint_is_loaded(tmp_path: Path) -> None:
     network = timm.create_model("resnet18", num_classes=5)
     torch.save({"state_dict": {f"module.{k}": v for k, v in network.state_dict().items()}}, tmp_path / "c.pth")
     loaded = load_classifier("timm:resnet18", weights=tmp_path / "c.pth", classes=5)

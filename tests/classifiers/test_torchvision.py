@@ -1,4 +1,4 @@
-"""Models of torchvision, with their normalisation inside. No test goes online."""
+"""Models from torchvision contain their normalisation. No test uses the network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
 DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 
 
-def test_normalisation_is_inside() -> None:
+def test_the_classifier_normalises() -> None:
     loaded = load_classifier("torchvision:resnet18", weights="none")
     batch = torch.rand(2, 3, 64, 64)
     with torch.inference_mode():
@@ -43,7 +43,7 @@ def test_cohens_imagenet_checkpoint_needs_no_name(tmp_path: Path) -> None:
         torch.testing.assert_close(loaded.module(batch), network((batch - MEAN) / DEVIATION), rtol=1e-4, atol=1e-5)
 
 
-def test_published_weights_are_taken_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_weights_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     published = models.resnet18().state_dict()
     asked: list[dict[str, Any]] = []
 
@@ -57,17 +57,17 @@ def test_published_weights_are_taken_by_default(monkeypatch: pytest.MonkeyPatch)
     assert asked[0]["weights_only"]
 
 
-def test_without_a_connection_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_a_connection_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise urllib.error.URLError("no route")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail)
-    with pytest.raises(InvalidInput, match=r"cannot get the weights.*no route.*--weights none"):
+    with pytest.raises(InvalidInput, match=r'cannot get the weights.*no route.*give weights=FILE, or weights="none"'):
         load_classifier("torchvision:resnet18")
 
 
-def test_other_classes_need_weights_of_ones_own() -> None:
-    with pytest.raises(InvalidInput, match="have 1000 classes, not 10"):
+def test_another_number_of_classes_needs_other_weights() -> None:
+    with pytest.raises(InvalidInput, match="have 1000 classes, not 10: leave out classes=, or give weights=FILE"):
         load_classifier("torchvision:resnet18", classes=10)
     loaded = load_classifier("torchvision:resnet18", classes=10, weights="none")
     assert loaded.classes == 10
@@ -75,6 +75,6 @@ def test_other_classes_need_weights_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet5", "fcn_resnet50"])
-def test_an_unknown_name_gets_the_nearest(name: str) -> None:
+def test_the_error_for_an_unknown_name_suggests_similar_ones(name: str) -> None:
     with pytest.raises(InvalidInput, match=rf"no classifier '{name}': did you mean .*resnet50"):
         load_classifier(f"torchvision:{name}")

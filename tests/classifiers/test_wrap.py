@@ -14,12 +14,12 @@ def first_three(x):
     return x[:, :3]
 
 
-def test_the_number_of_classes_is_read_off_the_logits():
+def test_the_number_of_classes_is_the_number_of_logits():
     assert as_classifier(first_three, classes=None, example=EXAMPLE).classes == 3
     assert as_classifier(nn.Linear(4, 5, dtype=torch.double), classes=None, example=EXAMPLE).classes == 5
 
 
-def test_a_module_is_known_by_its_weights_and_a_function_by_its_name():
+def test_a_module_is_identified_by_its_weights_and_a_function_by_its_name():
     network = nn.Linear(4, 5)
     assert as_classifier(network, classes=None, example=EXAMPLE).weights_hash == state_hash(network)
     wrapped = as_classifier(first_three, classes=3, example=EXAMPLE)
@@ -28,7 +28,7 @@ def test_a_module_is_known_by_its_weights_and_a_function_by_its_name():
     assert wrapped.input_shape == (4,)
 
 
-def test_a_classifier_is_taken_as_it_is():
+def test_a_classifier_is_returned_unchanged():
     classifier = Classifier(first_three, 3, "mine")
     for classes in (None, 3):
         assert as_classifier(classifier, classes=classes, example=EXAMPLE) is classifier
@@ -36,7 +36,7 @@ def test_a_classifier_is_taken_as_it_is():
         as_classifier(classifier, classes=7, example=EXAMPLE)
 
 
-def test_a_model_that_normalises_in_place_leaves_the_example_alone():
+def test_a_model_that_normalises_in_place_does_not_change_the_example():
     example = torch.ones(4)
     assert as_classifier(lambda x: x.sub_(0.5), classes=None, example=example).classes == 4
     assert torch.equal(example, torch.ones(4))
@@ -47,13 +47,13 @@ def test_a_model_that_normalises_in_place_leaves_the_example_alone():
     [
         (3, None, "model must be a name, a module or a function, got int"),
         (first_three, 1, "classes must be at least 2, got 1"),
-        (lambda x: x.argmax(1), None, "give classes="),
-        (nn.Linear(4, 1), None, "has 1 output, and a single one is no answer between two classes"),
+        (lambda x: x.argmax(1), None, "give classes=N"),
+        (nn.Linear(4, 1), None, "has 1 output, and a classifier needs at least two classes"),
         (lambda x: [x], None, "must return a tensor"),
         (nn.Linear(7, 3), None, "the model fails on a float32 batch"),
         (nn.Sequential(nn.BatchNorm1d(4)), None, "training mode"),
     ],
 )
-def test_what_is_no_classifier_is_refused(model, classes, message):
+def test_other_objects_are_refused(model, classes, message):
     with pytest.raises(InvalidInput, match=message):
         as_classifier(model, classes=classes, example=EXAMPLE)
