@@ -1,4 +1,4 @@
-"""Arrays become inputs in [0, 1] with the channels first; what cannot be certified is refused or warned about."""
+"""Arrays become inputs in [0, 1] with the channels first. Unsuitable arrays raise an error or a warning."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_sequences_of_floats_keep_their_shape() -> None:
     assert ArrayDataset(RANDOM.random((4, 9, 8)), name="d")[0][0].shape == (9, 8)
 
 
-def test_labels_that_are_not_given_are_unknown() -> None:
+def test_missing_labels_are_unknown() -> None:
     assert ArrayDataset(np.zeros((2, 3)), name="d")[1][1] == -1
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_an_input_that_is_not_finite_spoils_no_other(wrong: float) -> None:
+def test_an_input_that_is_not_finite_does_not_affect_the_others(wrong: float) -> None:
     values = np.zeros((5, 2, 2))
     values[3, 1, 0] = wrong
     assert ArrayDataset(values, name="d")[2][0].isfinite().all()
@@ -88,7 +88,7 @@ def test_labels_beyond_the_classes_are_refused() -> None:
         ArrayDataset(np.zeros((1, 2)), np.array([2]), name="d", class_names=("a", "b"))
 
 
-def test_the_fingerprint_is_that_of_the_content() -> None:
+def test_the_fingerprint_depends_on_the_content_alone() -> None:
     values, labels = RANDOM.integers(0, 256, (3, 4, 5, 3), np.uint8), np.arange(3)
     first = ArrayDataset(values, labels, name="one").fingerprint
     assert ArrayDataset(np.moveaxis(values, -1, 1).copy(), labels, name="two").fingerprint == first

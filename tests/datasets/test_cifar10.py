@@ -1,4 +1,4 @@
-"""CIFAR-10 in both of its published versions."""
+"""CIFAR-10 in both published versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANDOM = np.random.default_rng(1)
 
 
 class Python2Pickler(pickle._Pickler):
-    """Writes byte strings as Python 2 wrote its strings, as in the published batches."""
+    """Writes bytes as Python 2 wrote strings, as in the published batches."""
 
     dispatch = {**pickle._Pickler.dispatch}  # noqa: RUF012
 
@@ -38,7 +38,7 @@ def write_python_batch(path: Path, images: np.ndarray, labels: list[int]) -> Non
 
 @pytest.fixture(params=["python", "binary"])
 def cifar(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
-    """The whole of a small CIFAR-10: 4 images in each of the 6 batches, the test batch first."""
+    """A small CIFAR-10 with 4 images in each of the 6 batches; the test batch is the first one."""
     images, labels = RANDOM.integers(0, 256, (24, 3072), np.uint8), RANDOM.integers(0, 10, 24, np.uint8)
     python = request.param == "python"
     folder = tmp_path / ("cifar-10-batches-py" if python else "cifar-10-batches-bin")

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: bundled, and from its four files."""
+"""Fashion-MNIST: the bundled images, and the four original files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def write_fashion_mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-def test_bundled_fashion_mnist_is_the_beginning_of_the_test_set() -> None:
+def test_the_bundled_images_are_the_first_of_the_test_set() -> None:
     data = load_dataset("fashion-mnist")
-    assert [data[i][1] for i in range(10)] == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]  # as published
+    assert [data[i][1] for i in range(10)] == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]  # the labels of the published test set
     assert len(data) == 500
     assert data[0][0].shape == (1, 28, 28)
     assert data[0][0].max() == 1
@@ -59,7 +59,7 @@ def test_fashion_mnist_mistakes_say_what_to_download(tmp_path: Path) -> None:
     for broken, message in [
         (content[:1000], "cannot be read as a gzip"),
         (b"<html>", "gzip"),
-        (gzip.compress(plain[:-5]), "damaged: it holds 4699 bytes of 4704"),
+        (gzip.compress(plain[:-5]), "damaged: it holds 4699 of 4704 bytes"),
         (gzip.compress(b"\0\0\x0d" + plain[3:]), "not an IDX file"),
         (gzip.compress(b""), "not an IDX file"),
     ]:

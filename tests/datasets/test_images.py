@@ -1,4 +1,4 @@
-"""Folders of images, and ImageNet's validation folder."""
+"""Folders of images, and the validation folder of ImageNet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANDOM = np.random.default_rng(2)
 
 
 def write(path: Path, *, size: tuple[int, int] = (8, 6), mode: str = "RGB") -> np.ndarray:
-    """A random image of (width, height) at `path`; its pixels."""
+    """Save a random image of size (width, height) and return its pixels."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shape = (size[1], size[0]) if mode in ("L", "I;16") else (size[1], size[0], len(mode))
     pixels = RANDOM.integers(0, 256, shape, np.uint16 if mode == "I;16" else np.uint8)
@@ -47,14 +47,14 @@ def test_images_without_class_folders_have_unknown_labels(tmp_path: Path) -> Non
     assert (len(data), data.class_names, data[1][1]) == (2, None, -1)
 
 
-def test_parts_of_a_folder_are_kept_apart(tmp_path: Path) -> None:
+def test_training_and_test_folders_are_separate(tmp_path: Path) -> None:
     write(tmp_path / "train" / "a" / "0.png")
     write(tmp_path / "train" / "a" / "1.png")
     write(tmp_path / "test" / "a" / "0.png")
     assert [len(load_dataset(tmp_path, train=train)) for train in (True, False)] == [2, 1]
 
 
-def test_grey_images_keep_one_channel_unless_the_first_has_colour(tmp_path: Path) -> None:
+def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path: Path) -> None:
     grey = write(tmp_path / "grey" / "0.png", mode="L")
     assert torch.equal(load_dataset(tmp_path / "grey")[0][0], torch.from_numpy(grey)[None] / 255)
     write(tmp_path / "mixed" / "0.png")
@@ -62,7 +62,7 @@ def test_grey_images_keep_one_channel_unless_the_first_has_colour(tmp_path: Path
     assert torch.equal(load_dataset(tmp_path / "mixed")[1][0], torch.from_numpy(grey).expand(3, -1, -1) / 255)
 
 
-def test_an_image_of_another_size_is_refused_with_its_path(tmp_path: Path) -> None:
+def test_the_error_for_an_image_of_another_size_gives_its_path(tmp_path: Path) -> None:
     write(tmp_path / "0.png")
     write(tmp_path / "1.png", size=(5, 6))
     with pytest.raises(InvalidInput, match=r"1\.png is 5x6 with 3 channels, but the first image is 8x6"):
@@ -71,7 +71,7 @@ def test_an_image_of_another_size_is_refused_with_its_path(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kept", [0, 20, 0.7])
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
-def test_a_corrupt_image_stops_with_its_path(kept: float, suffix: str, tmp_path: Path) -> None:
+def test_the_error_for_a_corrupt_image_gives_its_path(kept: float, suffix: str, tmp_path: Path) -> None:
     write(tmp_path / f"0.{suffix}", size=(64, 64))
     write(tmp_path / f"1.{suffix}", size=(64, 64))
     broken = tmp_path / f"1.{suffix}"
@@ -82,26 +82,26 @@ def test_a_corrupt_image_stops_with_its_path(kept: float, suffix: str, tmp_path:
         data[1]
 
 
-def test_deep_pixels_are_refused(tmp_path: Path) -> None:
+def test_more_than_8_bits_per_channel_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "0.png", mode="I;16")
     with pytest.raises(InvalidInput, match="more than 8 bits per channel"):
         load_dataset(tmp_path)
 
 
-def test_other_layouts_are_named(tmp_path: Path) -> None:
+def test_other_folder_layouts_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInput, match="empty holds no images"):
         load_dataset(tmp_path / "empty")
     write(tmp_path / "deep" / "images" / "a" / "0.png")
-    with pytest.raises(InvalidInput, match="images holds no images: expected one subfolder per class"):
+    with pytest.raises(InvalidInput, match="images holds no images: expected one subfolder with images per class"):
         load_dataset(tmp_path / "deep")
     write(tmp_path / "both" / "a" / "0.png")
     write(tmp_path / "both" / "0.png")
-    with pytest.raises(InvalidInput, match=r"has images \(0\.png\) beside subfolders \(a\)"):
+    with pytest.raises(InvalidInput, match=r"has both images \(0\.png\) and subfolders \(a\)"):
         load_dataset(tmp_path / "both")
 
 
-def test_the_fingerprint_goes_with_the_folder_and_sees_other_files(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_files_and_not_on_the_folder(tmp_path: Path) -> None:
     write(tmp_path / "one" / "a" / "0.png")
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     fingerprints = [load_dataset(tmp_path / name).fingerprint for name in ("one", "two")]
@@ -110,7 +110,7 @@ def test_the_fingerprint_goes_with_the_folder_and_sees_other_files(tmp_path: Pat
 
 
 @pytest.mark.parametrize("suffix", ["bmp", "ppm", "png"])
-def test_the_fingerprint_sees_other_pixels_in_files_of_one_size(suffix: str, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_pixels(suffix: str, tmp_path: Path) -> None:
     for i in range(40):
         write(tmp_path / f"{i:02d}.{suffix}")
     before = load_dataset(tmp_path).fingerprint
@@ -125,7 +125,7 @@ def test_the_fingerprint_of_a_large_folder_reads_some_files(tmp_path: Path, monk
     for i in range(40):
         write(tmp_path / f"{i:02d}.bmp")
     before = load_dataset(tmp_path).fingerprint
-    monkeypatch.setattr("smoothcert.datasets.probes._SMALL", 1000)
+    monkeypatch.setattr("smoothcert.datasets.probes._FULLY_READ_BYTES", 1000)
     data = load_dataset(tmp_path)
     read: list[Path] = []
     read_bytes = Path.read_bytes
@@ -168,13 +168,13 @@ def test_grey_imagenet_images_get_three_channels(tmp_path: Path) -> None:
     assert load_dataset(f"imagenet:{tmp_path}")[0][0].shape == (3, 224, 224)
 
 
-def test_a_part_of_imagenet_warns_of_its_labels(tmp_path: Path) -> None:
+def test_a_subset_of_imagenet_warns_about_its_labels(tmp_path: Path) -> None:
     write_imagenet(tmp_path)
     with pytest.warns(UserWarning, match="3 class folders, not 1000"):
         load_dataset(f"imagenet:{tmp_path}")
 
 
-def test_imagenet_that_is_missing_or_unsorted_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_for_missing_or_unsorted_imagenet_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no ImageNet at .*ILSVRC2012_img_val\.tar"):
         load_dataset(f"imagenet:{tmp_path}/nowhere")
     write(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG")
@@ -183,7 +183,7 @@ def test_imagenet_that_is_missing_or_unsorted_says_what_to_do(tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*class folders")
-def test_images_prepared_in_another_way_are_other_data(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_preparation(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         Image.new("RGB", (224, 224), "red").save(tmp_path / name / "0.png")

@@ -1,4 +1,4 @@
-"""What a user types leads to a data set, or to what could be typed."""
+"""A name leads to a data set, or to an error that lists the choices."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from smoothcert.errors import InvalidInput
 
 
 @pytest.mark.parametrize("spec", ["nowhere", "mnist", "cifar10", "cifar10:", "imagenet", "hf", "fashion-mnist:"])
-def test_what_is_no_data_set_is_refused(spec: str) -> None:
+def test_the_error_for_an_unknown_name_says_what_to_write(spec: str) -> None:
     with pytest.raises(InvalidInput, match=r":DIR|hf:NAME"):
         load_dataset(spec)
 
 
 @pytest.mark.parametrize("spec", ["~/d.npz", "cifar10:~/d", "~/d"])
-def test_the_home_folder_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "d").mkdir()
     with pytest.raises(InvalidInput, match=str(tmp_path / "d")):
@@ -25,7 +25,9 @@ def test_the_home_folder_is_looked_up(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("spec", ["d.npz", "cifar10:d", "d"])
-def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+def test_the_error_for_unreadable_data_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
     def refuse(path: Path, *args: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 

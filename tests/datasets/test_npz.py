@@ -39,8 +39,8 @@ def test_npz_mistakes_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "flipped.npz").write_bytes(content)
     mistakes = {
         "names": "no array x or images; it has features",
-        "cut": "is no .npz file, or a damaged one",
-        "text": "is no .npz file",
+        "cut": "is not an .npz file, or it is damaged",
+        "text": "is not an .npz file",
         "flipped": "is damaged",
         "nowhere": "does not exist",
     }

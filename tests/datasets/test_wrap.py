@@ -8,7 +8,7 @@ from smoothcert.datasets.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 
 
-def test_lists_of_arrays_and_torch_data_sets_are_the_same_data():
+def test_a_list_and_a_torch_data_set_are_the_same_data():
     x, y = torch.rand(20, 3), torch.arange(20) % 4
     listed = as_dataset([(values.tolist(), int(label)) for values, label in zip(x, y, strict=True)])
     tensors = as_dataset(TensorDataset(x.clone().requires_grad_(), y))
@@ -46,17 +46,17 @@ def test_bytes_and_floats_are_the_same_input(x):
     torch.testing.assert_close(as_dataset([(x, 0)])[0][0].flatten(), torch.tensor([0, 0.2, 1]))
 
 
-def test_values_outside_the_unit_interval_are_told():
+def test_values_outside_the_unit_interval_give_a_warning():
     with pytest.warns(UserWarning, match=r"the first input: values lie in \[-2, 255\]"):
         as_dataset([([-2, 255], 0)])
 
 
 @pytest.mark.parametrize("label", [3, 3.0, np.int64(3), np.array([3]), torch.tensor(3)])
-def test_a_label_is_a_whole_number_of_any_type(label):
+def test_a_label_is_an_integer_of_any_type(label):
     assert as_dataset([(np.zeros(2), label)])[0][1] == 3
 
 
-def test_no_label_is_an_unknown_one():
+def test_a_missing_label_is_unknown():
     assert as_dataset([(np.zeros(2), None)])[0][1] == -1
 
 
@@ -67,7 +67,7 @@ X, Y = torch.zeros(4, 2), torch.arange(4)
     ("data", "message"),
     [
         ([], "empty"),
-        (5, r"pairs \(input, label\) by number, .* got int"),
+        (5, r"sequence of pairs \(input, label\), .* got int"),
         (DataLoader(TensorDataset(X, Y)), "got DataLoader"),
         ({"x": X, "y": Y}, "got dict"),
         (X, "got Tensor as input 0 of Tensor"),
@@ -78,9 +78,9 @@ X, Y = torch.zeros(4, 2), torch.arange(4)
         ([(X, 0.5)], "the label of input 0 must be a whole number"),
         ([("cat.png", 0)], "an input must be an array of numbers, got str"),
         ([(None, 0)], "got NoneType"),
-        ([([[1], [1, 2]], 0)], "different lengths"),
+        ([([[1], [1, 2]], 0)], "nested lists of different lengths"),
     ],
 )
-def test_what_is_no_data_is_refused(data, message):
+def test_other_objects_are_refused(data, message):
     with pytest.raises(InvalidInput, match=message):
         as_dataset(data)

@@ -1,7 +1,7 @@
-"""Inputs to certify, from where people have them.
+"""Data sets and the sources that they come from.
 
 `load_dataset` takes `fashion-mnist`, `fashion-mnist:DIR`, `cifar10:DIR`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz`
-file or a folder of images. To add a source, write a file with a `load(place, train)` and name it in `_SOURCES`.
+file or a folder of images. To add a source, write a file with a function `load(place, train)` and add it to `_SOURCES`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,17 @@ _SOURCES = {
 
 
 def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
-    """The data set that `spec` names: its test part, or its training part with `train`.
+    """Load a data set by name.
 
-    An `.npz` file or a folder without `train` and `val` parts is the same for both.
+    Args:
+        spec: `fashion-mnist`, `fashion-mnist:DIR`, `cifar10:DIR`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file
+            or a folder of images.
+        train: Whether to load the training part instead of the test part. An `.npz` file and a folder without `train`
+            and `val` subfolders are the same for both.
+
+    Raises:
+        InvalidInput: There is no such data, or it cannot be read.
+        MissingExtra: The source needs a package that is not installed.
 
     >>> images = load_dataset("fashion-mnist")
     >>> len(images), images[0][0].shape, images[0][1]
@@ -44,7 +52,7 @@ def _load(spec: str, train: bool) -> Dataset:
     source, colon, place = spec.partition(":")
     if source in _SOURCES:
         if colon and not place:
-            raise InvalidInput(f"{spec} names no place: write {source}:DIR")
+            raise InvalidInput(f"{spec} does not name a folder: write {source}:DIR")
         module = import_module(f"{__name__}.{_SOURCES[source]}")
         dataset: Dataset = module.load(os.path.expanduser(place) or None, train=train)
         return dataset

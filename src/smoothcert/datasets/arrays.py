@@ -1,4 +1,4 @@
-"""A data set that is held in memory as one array."""
+"""A data set in memory, as one array."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from smoothcert.errors import InvalidInput
 
 
 class ArrayDataset:
-    """Inputs of shape (n, ...) and labels of shape (n,); bytes stand for 0 to 255 and are divided by 255.
+    """A data set in memory.
 
-    Floats are taken as they are. Images are (n, channels, height, width); those with the 1 or 3 channels last, and
-    bytes without a channel axis, are turned into this form.
+    Images get the shape (n, channels, height, width). Arrays with 1 or 3 channels at the end, and bytes without a
+    channel axis, are converted to this shape.
+
+    Args:
+        inputs: Inputs of shape (n, ...): bytes, which are divided by 255, or floats, which stay unchanged.
+        labels: The class of each input, -1 where it is unknown. None if all classes are unknown.
+        name: The name of the data set, for records and messages.
+        class_names: The names of the classes, in the order of the labels.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class ArrayDataset:
 
     @cached_property
     def fingerprint(self) -> str:
+        """The SHA-256 hash of inputs and labels."""
         digest = hashlib.sha256(f"{self._inputs.dtype} {self._inputs.shape}".encode())
         digest.update(np.ascontiguousarray(self._inputs).data)
         digest.update(self.labels.data)
@@ -62,7 +69,8 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
     if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
         inputs = np.moveaxis(inputs, -1, 1)
     if inputs.dtype != np.uint8:
-        finite = np.isfinite(inputs)  # an input that is not is refused when its turn comes: it may be left out
+        # An input that is not finite is refused when it is certified. The user may leave it out, so we accept it here.
+        finite = np.isfinite(inputs)
         low, high = inputs.min(initial=np.inf, where=finite), inputs.max(initial=-np.inf, where=finite)
         warn_outside(low, high, name=name, stacklevel=4)
     return inputs
@@ -74,5 +82,5 @@ def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -
     if labels.size != count:
         raise InvalidInput(f"{name} has {count} inputs but labels of shape {labels.shape}: expected ({count},)")
     if not np.issubdtype(labels.dtype, np.integer):
-        raise InvalidInput(f"{name} has labels of type {labels.dtype}: expected whole numbers from 0 on")
+        raise InvalidInput(f"{name} has labels of type {labels.dtype}: expected integers from 0 on")
     return labels.reshape(count).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a data set is to smoothcert, and the checks that all of them share."""
+"""The interface of a data set, and the checks that all data sets share."""
 
 from __future__ import annotations
 
@@ -12,30 +12,45 @@ from torch import Tensor
 from smoothcert.errors import InvalidInput
 
 UNKNOWN = -1
-"""The label of an input whose class is not known."""
+"""The label of an input whose class is unknown."""
 
 
 class Dataset(Protocol):
-    """Inputs by number; the number is the id in a certificate."""
+    """A sequence of inputs with labels. The index of an input is its id in a certificate."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the data set, for records and messages."""
 
     @property
-    def class_names(self) -> tuple[str, ...] | None: ...
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes, if they are known."""
 
     @property
     def fingerprint(self) -> str:
-        """Stable identity of the content, cheap to find: equal for equal data wherever it lies."""
+        """A hash that identifies the content. It does not depend on where the data is stored."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Input `index` as float32 in [0, 1], and its label (-1 where it is unknown)."""
+        """An input as float32 in [0, 1], and its label.
+
+        Args:
+            index: The number of the input.
+
+        Returns:
+            The input, and its label or -1 if it is unknown.
+        """
 
 
 def check_labels(labels: NDArray[np.int64], *, classes: int | None, name: str) -> None:
-    """Refuse a label that a classifier of so many classes cannot answer with."""
+    """Refuse labels that are not the number of a class.
+
+    Args:
+        labels: The labels, -1 where a class is unknown.
+        classes: The number of classes, if it is known.
+        name: The name of the data set, for the error message.
+    """
     wrong = np.flatnonzero((labels < UNKNOWN) | (labels >= (np.inf if classes is None else classes)))
     if wrong.size:
         last = "" if classes is None else f" to {classes - 1}"
@@ -46,7 +61,13 @@ def check_labels(labels: NDArray[np.int64], *, classes: int | None, name: str) -
 
 
 def require_files(folder: Path, names: list[str], *, download: str) -> list[Path]:
-    """The files of a folder, or the error that says what to download."""
-    if absent := [name for name in names if not (folder / name).is_file()]:
-        raise InvalidInput(f"{folder} has no {', '.join(absent)}: {download}")
+    """The paths of files in a folder, after a check that all of them exist.
+
+    Args:
+        folder: The folder.
+        names: The names of the files.
+        download: What the user has to download, for the error message.
+    """
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise InvalidInput(f"{folder} has no {', '.join(missing)}: {download}")
     return [folder / name for name in names]

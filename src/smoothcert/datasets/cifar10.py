@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009) as its author distributes it: the python version or the binary version."""
+"""CIFAR-10 (Krizhevsky 2009) in its original files: the python version or the binary version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ _Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
 
 
 def load(place: str | None, *, train: bool) -> ArrayDataset:
-    """The version that lies in the folder, or in the subfolder that unpacking the download makes."""
+    """CIFAR-10 from its original files, in either version.
+
+    Args:
+        place: The folder with the files, or its parent folder.
+        train: Whether to load the training part instead of the test part.
+    """
     if place is None:
         raise InvalidInput(f"cifar10 needs its folder: write cifar10:DIR, and {DOWNLOAD}")
     batches = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
@@ -39,16 +44,16 @@ def load(place: str | None, *, train: bool) -> ArrayDataset:
 
 
 def _read_binary(file: Path) -> _Batch:
-    """Records of one byte for the label and 3,072 for the pixels."""
+    """Read records of one byte for the label and 3,072 bytes for the pixels."""
     content = np.fromfile(file, np.uint8)
     if not content.size or content.size % (1 + _PIXELS):
-        raise InvalidInput(f"{file} is damaged: {content.size} bytes are no whole number of images: {DOWNLOAD}")
+        raise InvalidInput(f"{file} is damaged: {content.size} bytes are not a multiple of an image: {DOWNLOAD}")
     records = content.reshape(-1, 1 + _PIXELS)
     return records[:, 1:], records[:, 0]
 
 
 def _read_python(file: Path) -> _Batch:
-    """A pickled dictionary with `data` and `labels`, written by Python 2."""
+    """Read a dictionary with `data` and `labels` that Python 2 pickled."""
     try:
         with file.open("rb") as opened:
             content = _ArraysOnly(opened, encoding="bytes").load()
@@ -57,13 +62,13 @@ def _read_python(file: Path) -> _Batch:
             raise ValueError(f"data of shape {images.shape}")
     except InvalidInput:
         raise
-    except Exception as error:  # a damaged pickle can raise anything
-        raise InvalidInput(f"{file} is no batch of CIFAR-10, or a damaged one ({error!r}): {DOWNLOAD}") from None
+    except Exception as error:  # a damaged pickle can raise any error
+        raise InvalidInput(f"{file} is not a batch of CIFAR-10, or it is damaged ({error!r}): {DOWNLOAD}") from None
     return images, labels
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Plain values and NumPy arrays; a pickle that names anything else is refused before that is imported."""
+    """Loads plain values and NumPy arrays only. It refuses everything else before any import."""
 
     _ALLOWED = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
@@ -73,10 +78,11 @@ class _ArraysOnly(pickle.Unpickler):
     }
 
     def find_class(self, module_name: str, global_name: str) -> Any:
+        """The object for a name in the pickle, if it is allowed."""
         try:
             return self._ALLOWED[module_name, global_name]
         except KeyError:
             raise InvalidInput(
-                f"the batch asks for {module_name}.{global_name}, which CIFAR-10 does not need, so it is not loaded: "
-                f"{DOWNLOAD}"
+                f"the batch asks for {module_name}.{global_name}, which CIFAR-10 does not contain, so it is not "
+                f"loaded: {DOWNLOAD}"
             ) from None

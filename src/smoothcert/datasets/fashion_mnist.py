@@ -1,4 +1,4 @@
-"""Fashion-MNIST (Xiao et al. 2017): 500 test images come with smoothcert, the rest from its four files."""
+"""Fashion-MNIST (Xiao et al. 2017): 500 bundled test images, or all images from the four original files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ DOWNLOAD = (
 
 
 def load(place: str | None, *, train: bool) -> ArrayDataset:
-    """The files in a folder, or the bundled test images."""
+    """Fashion-MNIST from its original files, or the bundled test images.
+
+    Args:
+        place: The folder with the files; None for the bundled test images.
+        train: Whether to load the training part instead of the test part.
+    """
     if place is None:
         if train:
             raise InvalidInput(f"only test images of Fashion-MNIST are bundled: give fashion-mnist:DIR and {DOWNLOAD}")
@@ -46,7 +51,14 @@ def load(place: str | None, *, train: bool) -> ArrayDataset:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """A gzipped IDX file of bytes: two zeros, type 8, number of axes, each length as a big-endian integer, the data."""
+    """Read a gzipped IDX file of bytes.
+
+    The file consists of two zeros, the type 8, the number of axes, the length of each axis as a big-endian integer, and
+    the data.
+
+    Args:
+        path: The file.
+    """
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
@@ -56,5 +68,5 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4).astype(int)
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
     if values.size != shape.prod():
-        raise InvalidInput(f"{path} is damaged: it holds {values.size} bytes of {shape.prod()}: {DOWNLOAD}")
+        raise InvalidInput(f"{path} is damaged: it holds {values.size} of {shape.prod()} bytes: {DOWNLOAD}")
     return values.reshape(tuple(shape))

@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face, by name or in a folder: `hf:uoft-cs/cifar10`."""
+"""Data sets of Hugging Face, by name or from a folder: `hf:uoft-cs/cifar10`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ _SPLITS = {True: ("train",), False: ("test", "validation", "val", "valid")}
 
 
 class HuggingFaceDataset:
-    """The first image column of a table, and its first column of class labels."""
+    """A table of images: its first column of images and, if there is one, its first column of class labels.
+
+    Args:
+        table: A `datasets.Dataset`.
+        name: The name of the data set, for records and messages.
+    """
 
     def __init__(self, table: Any, *, name: str) -> None:
         from datasets import ClassLabel, Image
@@ -55,7 +60,12 @@ class HuggingFaceDataset:
 
 
 def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
-    """A published data set, or a folder that `save_to_disk` wrote; its training or its test split."""
+    """One split of a published data set, or of a folder that `save_to_disk` wrote.
+
+    Args:
+        place: The name of the data set, or the folder.
+        train: Whether to load the training part instead of the test part.
+    """
     if place is None:
         raise InvalidInput("hf needs a name or a folder: write hf:NAME")
     try:
@@ -66,7 +76,7 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
     saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
         found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
-    except (OSError, ValueError, RuntimeError, IndexError) as error:  # the last for an empty folder
+    except (OSError, ValueError, RuntimeError, IndexError) as error:  # an empty folder raises IndexError
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise InvalidInput(
             f"cannot get the data set hf:{place} ({reason}): check the name and the connection, or give a folder "

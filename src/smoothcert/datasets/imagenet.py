@@ -1,4 +1,4 @@
-"""ImageNet's validation folder, resized and cropped as the published certificates have it."""
+"""The validation folder of ImageNet, resized and cropped as for published certificates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ DOWNLOAD = (
 
 
 def load(place: str | None, *, train: bool) -> ImageFolder:
-    """`DIR/val` (or `DIR/train`), or `DIR` itself where that holds the class folders."""
+    """ImageNet from a folder with one subfolder per class.
+
+    Args:
+        place: A folder that contains `val` or `train`, or the folder with the class folders itself.
+        train: Whether to load the training part instead of the test part.
+    """
     if place is None:
         raise InvalidInput(f"imagenet needs its folder: write imagenet:DIR, and {DOWNLOAD}")
     folder = part(Path(place), train=train)
@@ -31,8 +36,8 @@ def load(place: str | None, *, train: bool) -> ImageFolder:
         raise InvalidInput(f"{folder} holds images but no class folders: {DOWNLOAD}")
     if len(dataset.class_names) != CLASSES:
         warnings.warn(
-            f"{folder} has {len(dataset.class_names)} class folders, not {CLASSES}: its labels count these in order "
-            "and are not ImageNet's",
+            f"{folder} has {len(dataset.class_names)} class folders, not {CLASSES}: the labels are the numbers of "
+            "these folders, not those of ImageNet",
             UserWarning,
             stacklevel=3,
         )
@@ -40,7 +45,11 @@ def load(place: str | None, *, train: bool) -> ImageFolder:
 
 
 def resize_and_crop(image: Image.Image) -> Image.Image:
-    """Shorter edge to 256, then the central 224x224."""
+    """Resize the shorter edge to 256 and crop the central 224x224 pixels.
+
+    Args:
+        image: The original image.
+    """
     short = min(image.size)
     width, height = (SHORT_EDGE * edge // short for edge in image.size)
     left, top = round((width - CROP) / 2), round((height - CROP) / 2)

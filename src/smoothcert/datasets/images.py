@@ -1,4 +1,4 @@
-"""A folder of images: one subfolder per class, or all in one folder with unknown labels."""
+"""A folder of images, with one subfolder per class or, if the labels are unknown, without subfolders."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", "
 
 
 class ImageFolder:
-    """Images in the order of their class folders and, within these, of their file names: the order of published ids.
+    """A folder of images, sorted by class folder and then by file name, which is the order of published ids.
 
-    `prepare` is applied to each image; without it, all must have one size. Grey images have one channel where the
-    first image is grey.
+    If the first image is grey, images have one channel, otherwise three.
+
+    Args:
+        folder: The folder.
+        name: The name of the data set, for records and messages.
+        prepare: Applied to each image, for example to resize it. Without it, all images must have the same size.
     """
 
     def __init__(self, folder: Path, *, name: str, prepare: Callable[[Image.Image], Image.Image] | None = None) -> None:
@@ -43,7 +47,10 @@ class ImageFolder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Over preparation, names and sizes of the files, and the bytes of all or, in a large folder, of some."""
+        """The hash of the preparation, the names and sizes of all files, and the content of all or some files.
+
+        In a large folder, reading all files would take too long, so only some are read.
+        """
         digest = hashlib.sha256(b"" if self._prepare is None else self._prepare.__qualname__.encode())
         sizes = [file.stat().st_size for file in self._files]
         for file, size in zip(self._files, sizes, strict=True):
@@ -62,7 +69,14 @@ class ImageFolder:
 
 
 def to_tensor(image: Image.Image, *, where: object) -> Tensor:
-    """Pixels as floats in [0, 1] of shape (channels, height, width): one channel if the image is grey, else three."""
+    """The pixels of an image as floats in [0, 1], of shape (channels, height, width).
+
+    A grey image has one channel, every other image three.
+
+    Args:
+        image: The image.
+        where: The origin of the image, for error messages.
+    """
     if image.mode[0] in "IF":
         raise InvalidInput(f"{where} has more than 8 bits per channel (mode {image.mode}): save it with 8")
     pixels = np.array(image.convert("L" if image.mode in ("1", "L") else "RGB"))
@@ -71,7 +85,13 @@ def to_tensor(image: Image.Image, *, where: object) -> Tensor:
 
 
 def fit(image: Tensor, shape: torch.Size, *, where: object) -> Tensor:
-    """The image with the shape of the first one: grey becomes as many channels as that has, another size is refused."""
+    """Give an image the shape of the first image, or refuse it if its size differs.
+
+    Args:
+        image: The image. A grey image is repeated for all channels.
+        shape: The shape of the first image.
+        where: The origin of the image, for error messages.
+    """
     if image.shape[0] == 1:
         image = image.expand(shape[0], -1, -1)
     if image.shape != shape:
@@ -83,18 +103,28 @@ def fit(image: Tensor, shape: torch.Size, *, where: object) -> Tensor:
 
 
 def load(folder: Path, *, train: bool) -> ImageFolder:
-    """The images of a folder, or of its part for training or testing."""
+    """The images of a folder, or of its subfolder for training or testing.
+
+    Args:
+        folder: The folder.
+        train: Whether to load the training part instead of the test part.
+    """
     return ImageFolder(part(folder, train=train), name=folder.resolve().name)
 
 
 def part(folder: Path, *, train: bool) -> Path:
-    """The `train`, or the `val` or `test`, folder within a data set's folder; the folder itself where there is none."""
-    wanted = ["train"] if train else ["val", "test"]
-    return next((folder / name for name in wanted if (folder / name).is_dir()), folder)
+    """The subfolder `train`, or `val` or `test`; the folder itself if there is none.
+
+    Args:
+        folder: The folder of the data set.
+        train: Whether the training part is wanted.
+    """
+    names = ["train"] if train else ["val", "test"]
+    return next((folder / name for name in names if (folder / name).is_dir()), folder)
 
 
 def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
-    """Class names, files and labels."""
+    """The class names, files and labels of a folder."""
     if not folder.is_dir():
         raise InvalidInput(f"no folder of images at {folder}")
     loose = _images(folder)
@@ -103,14 +133,14 @@ def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
         return None, loose, [UNKNOWN] * len(loose)
     if loose:
         raise InvalidInput(
-            f"{folder} has images ({loose[0].name}) beside subfolders ({subfolders[0].name}): expected one subfolder "
-            "per class, or images alone"
+            f"{folder} has both images ({loose[0].name}) and subfolders ({subfolders[0].name}): expected one subfolder "
+            "per class, or only images"
         )
     per_class = [_images(subfolder) for subfolder in subfolders]
     if empty := [subfolder for subfolder, images in zip(subfolders, per_class, strict=True) if not images]:
-        raise InvalidInput(f"{empty[0]} holds no images: expected one subfolder per class in {folder}, with its images")
+        raise InvalidInput(f"{empty[0]} holds no images: expected one subfolder with images per class in {folder}")
     if not per_class:
-        raise InvalidInput(f"{folder} holds no images: expected one subfolder per class, or images alone")
+        raise InvalidInput(f"{folder} holds no images: expected one subfolder per class, or only images")
     files = [file for images in per_class for file in images]
     labels = [label for label, images in enumerate(per_class) for _ in images]
     return tuple(subfolder.name for subfolder in subfolders), files, labels
@@ -121,7 +151,7 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _visible(folder: Path) -> Iterator[Path]:
-    """Without what systems leave behind: `.DS_Store`, `._0.png`, `__MACOSX`."""
+    """The entries of a folder without the files of the operating system, such as `.DS_Store` and `__MACOSX`."""
     return (path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "__MACOSX")
 
 

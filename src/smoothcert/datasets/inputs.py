@@ -1,4 +1,4 @@
-"""One input of the caller's as smoothcert takes it: a float32 tensor in [0, 1]."""
+"""Convert an input of the caller to a float32 tensor in [0, 1]."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from smoothcert.errors import InvalidInput
 
 
 def as_input(x: Any) -> Tensor:
-    """Bytes and images stand for 0 to 255 and are divided by 255; other numbers are taken as they are.
+    """An input as a float32 tensor.
 
+    Args:
+        x: A tensor, an array, nested lists of numbers, or a PIL image. Bytes and images are divided by 255; other
+            numbers stay unchanged.
+
+    >>> import numpy as np
     >>> as_input(np.array([0, 51, 255], np.uint8))
     tensor([0.0000, 0.2000, 1.0000])
     """
@@ -27,15 +32,22 @@ def as_input(x: Any) -> Tensor:
     try:
         array = np.asarray(x)
     except ValueError:
-        raise InvalidInput("an input must be an array of numbers, got a list of parts with different lengths") from None
+        raise InvalidInput("an input must be an array of numbers, got nested lists of different lengths") from None
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"an input must be an array of numbers, got {type(x).__name__}")
-    # A copy of its own: torch takes neither reversed views nor another byte order.
+    # `astype` makes a copy, because torch accepts neither reversed views nor another byte order.
     return torch.from_numpy(array.astype(np.float32)) / (255 if array.dtype == np.uint8 else 1)
 
 
 def warn_outside(low: float, high: float, *, name: str, stacklevel: int) -> None:
-    """Say so if values do not lie in [0, 1]: normalised by the caller, or bytes of another type."""
+    """Warn if values are not in [0, 1]. They may be normalised already, or bytes in another type.
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        name: What the values belong to, for the message.
+        stacklevel: As in `warnings.warn`, counted from the caller of this function.
+    """
     if low < 0 or high > 1:
         warnings.warn(
             f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the units of these "

@@ -1,4 +1,4 @@
-"""NumPy archives: `x` or `images`, and `y` or `labels`."""
+"""NumPy archives with the arrays `x` or `images`, and `y` or `labels`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from smoothcert.errors import InvalidInput
 
 
 def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
-    """An `.npz` file; without labels, every label is unknown."""
+    """An `.npz` file. If it has no labels, all labels are unknown.
+
+    Args:
+        path: The file.
+        name: The name of the data set; by default the name of the file.
+        class_names: The names of the classes, in the order of the labels.
+    """
     if not path.is_file():
         raise InvalidInput(f"no data at {path}: the file does not exist")
     with path.open("rb") as file:
         if not zipfile.is_zipfile(file):
-            raise InvalidInput(f"{path} is no .npz file, or a damaged one")
+            raise InvalidInput(f"{path} is not an .npz file, or it is damaged")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             inputs = _first(archive, "x", "images")
@@ -35,5 +41,6 @@ def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | 
 
 
 def _first(archive: np.lib.npyio.NpzFile, *names: str) -> NDArray[np.generic] | None:
+    """The first array with one of the names."""
     found = [name for name in names if name in archive]
     return archive[found[0]] if found else None

@@ -1,14 +1,19 @@
-"""Which inputs the fingerprint of a data set is taken over."""
+"""The choice of the inputs whose content is part of the fingerprint of a data set."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_SMALL = 2**26  # bytes
-_PROBED = 16
+_FULLY_READ_BYTES = 2**26
+_PROBES = 16
 
 
 def probes(count: int, *, size: int) -> list[int]:
-    """All of `count` inputs or, since reading more than some bytes would take minutes, a few spread over them."""
-    probed = count if size <= _SMALL else _PROBED
-    return sorted({round(i) for i in np.linspace(0, count - 1, probed)})
+    """The inputs to hash: all of them, or a few evenly spaced ones if reading all would take minutes.
+
+    Args:
+        count: The number of inputs.
+        size: The size of all inputs in bytes.
+    """
+    number = count if size <= _FULLY_READ_BYTES else _PROBES
+    return sorted({round(i) for i in np.linspace(0, count - 1, number)})

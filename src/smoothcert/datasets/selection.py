@@ -1,4 +1,4 @@
-"""Which inputs of a data set are certified: the literature's subsampling."""
+"""The choice of the inputs to certify. Papers often certify every 20th or every 100th input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from smoothcert.errors import InvalidInput
 def select_ids(
     count: int, *, skip: int | None = None, limit: int | None = None, ids: str | Sequence[int] | None = None
 ) -> list[int]:
-    """Ids out of `range(count)`: every `skip`-th, or the given `ids`; of these the first `limit`.
+    """The ids of the inputs to certify.
+
+    Args:
+        count: The number of inputs in the data set.
+        skip: Take every `skip`-th input. By default, all.
+        limit: Take at most this many inputs.
+        ids: Take these inputs, for example [0, 5] or "0,5,10-20". It excludes `skip`.
 
     >>> select_ids(10_000, skip=20, limit=3)
     [0, 20, 40]
@@ -22,7 +28,7 @@ def select_ids(
     if ids is None:
         chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
     elif skip is not None:
-        raise InvalidInput(f"skip {skip} and ids {ids!r} exclude one another: give one of them")
+        raise InvalidInput(f"skip={skip} and ids={ids!r} exclude one another: give only one of them")
     else:
         numbers = _parse(ids, count) if isinstance(ids, str) else [_check.whole("each id", id) for id in ids]
         chosen = list(dict.fromkeys(numbers))
@@ -31,17 +37,18 @@ def select_ids(
     if limit is not None:
         chosen = chosen[: _check.whole("limit", limit, least=1)]
     if not chosen:
-        raise InvalidInput("no inputs to certify: the data, or the choice of ids, is empty")
+        raise InvalidInput("there are no inputs to certify: the data is empty, or no ids are given")
     return chosen
 
 
 def _parse(text: str, count: int) -> list[int]:
+    """The ids in a text like "0,5,10-20"."""
     ids: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise InvalidInput(f"ids must be numbers and ranges like 0,5,10-20, got {text!r}")
-        # The range stops just outside of the data, which is enough to be reported.
+        # A long range stops after the first id outside of the data. The caller refuses that id.
         ids.extend(range(first, max(min(last, count), first) + 1))
     return ids

@@ -1,4 +1,4 @@
-"""Inputs of the caller's (a list, a torch data set) as a data set."""
+"""Make a data set from a list or a torch data set of the caller."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from smoothcert.datasets.inputs import as_input, warn_outside
 from smoothcert.datasets.probes import probes
 from smoothcert.errors import InvalidInput
 
-_EXPECTED = "data must give pairs (input, label) by number, with None as the label where it is unknown"
+_EXPECTED = "data must be a sequence of pairs (input, label), with None for an unknown label"
 
 
 def as_dataset(data: Dataset | Sequence[Any]) -> Dataset:
-    """`data` itself if it is a data set already, else a view of anything that gives (input, label) by number."""
+    """Make a data set from any sequence of pairs.
+
+    Args:
+        data: A sequence of pairs (input, label), such as a list or a torch data set. The label is None where it is
+            unknown. A `Dataset` is returned unchanged.
+    """
     if hasattr(data, "fingerprint"):
         return cast(Dataset, data)
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, Mapping):
@@ -35,7 +40,11 @@ def as_dataset(data: Dataset | Sequence[Any]) -> Dataset:
 
 
 class WrappedDataset:
-    """A sequence of (input, label)."""
+    """A data set around a sequence of the caller.
+
+    Args:
+        data: Pairs (input, label).
+    """
 
     class_names: tuple[str, ...] | None = None
 
@@ -55,7 +64,7 @@ class WrappedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Over all inputs or, of a large data set, some."""
+        """The hash of all inputs and labels or, in a large data set, of some of them."""
         digest = hashlib.sha256(str(len(self)).encode())
         for index in probes(len(self), size=len(self) * self[0][0].nbytes):
             x, label = self[index]
