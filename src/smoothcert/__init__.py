@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from smoothcert.noises import Additive as Additive
     from smoothcert.noises import Gaussian as Gaussian
     from smoothcert.noises import Noise as Noise
+    from smoothcert.plans import AtRadii as AtRadii
     from smoothcert.plans import Certificate as Certificate
     from smoothcert.plans import Combined as Combined
     from smoothcert.plans import Fixed as Fixed
@@ -47,6 +48,7 @@ _HOME = {
     "Additive": "noises",
     "Gaussian": "noises",
     "Noise": "noises",
+    "AtRadii": "plans",
     "Certificate": "plans",
     "Combined": "plans",
     "Fixed": "plans",

@@ -3,6 +3,7 @@
 To add one, copy `fixed.py` (or see `examples/own_plan.py` for a plan outside of this package).
 """
 
+from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Case, Look, Outlook, Plan, Proof, State
 from smoothcert.plans.certificate import Certificate
 from smoothcert.plans.combined import Combined
@@ -11,6 +12,7 @@ from smoothcert.plans.input_specific import InputSpecific, plan_or_default
 from smoothcert.plans.pilot import PilotPlan
 
 __all__ = [
+    "AtRadii",
     "Case",
     "Certificate",
     "Combined",

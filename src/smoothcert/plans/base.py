@@ -123,6 +123,8 @@ class Plan(Recorded, ABC):
     """Samples of the first look, which chooses the class; 0 for no pilot."""
     known_labels: bool = False
     """Whether the class is the input's label instead of the pilot's choice."""
+    radii: tuple[float, ...] | None = None
+    """The radii that the plan decides; None for a plan that measures the radius."""
 
     @abstractmethod
     def request(self, state: State, noise: Noise) -> Any:
@@ -154,6 +156,11 @@ class Plan(Recorded, ABC):
         return None
 
     @property
+    def smallest_request(self) -> int:
+        """The fewest samples of a request: the sampler opens enough inputs to fill batches with such requests."""
+        return self.pilot or self.samples
+
+    @property
     def pilot_counts(self) -> bool:
         """Whether the votes of the pilot count for the bound."""
         return False
@@ -162,11 +169,6 @@ class Plan(Recorded, ABC):
     def uses_rivals(self) -> bool:
         """Whether the plan also bounds other classes (`upper_bound`)."""
         return False
-
-    @property
-    def radii(self) -> tuple[float, ...] | None:
-        """The radii that the plan decides; None for a plan that measures the radius."""
-        return None
 
     @property
     def primary(self) -> Plan:

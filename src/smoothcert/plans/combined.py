@@ -69,11 +69,15 @@ class Combined(Plan):
         return max(plan.most_samples for plan in self.plans)
 
     @property
+    def smallest_request(self) -> int:
+        return min(plan.smallest_request for plan in self.plans)
+
+    @property
     def caveat(self) -> str | None:
         return self.primary.caveat
 
     @property
-    def radii(self) -> tuple[float, ...] | None:
+    def radii(self) -> tuple[float, ...] | None:  # type: ignore[override]
         return self.primary.radii
 
     def check(self, noise: Noise) -> None:

@@ -31,6 +31,8 @@ class Ending(NamedTuple):
     """The probability to prove a bound above the limit at some look."""
     samples: float
     """Expected samples, every forward pass counted."""
+    proved: dict[float, float]
+    """The probability of each bound at the end, for plans that remember what they proved."""
 
 
 def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
@@ -46,6 +48,7 @@ def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
     first, probability = _draw(start, p)
     groups: dict[tuple[int, float], _Group] = {(start, 0.0): (first, probability)}
     failed, samples = 0.0, float(start)
+    proved: dict[float, float] = defaultdict(float)
     for look in range(1, _MOST_LOOKS):
         if look > 1 or not plan.pilot or plan.pilot_counts:
             groups, newly = _prove(plan, noise, look, groups, limit)
@@ -54,6 +57,7 @@ def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
         parts: dict[tuple[int, float], list[_Group]] = defaultdict(list)
         for (drawn, lower), (first, probability) in groups.items():
             wanted = np.asarray(plan.request(_state(look, first, probability, drawn, lower), noise))
+            proved[lower] += float(probability[wanted == 0].sum())
             for n in np.unique(wanted[wanted > 0]).tolist():
                 chosen = np.where(wanted == n, probability, 0.0)
                 samples += n * float(chosen.sum())
@@ -61,7 +65,7 @@ def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
                 low, step = _draw(n, p)
                 parts[n if drop else drawn + n, lower].append((origin + low, np.convolve(mass, step)))
         if not parts:
-            return Ending(failed, samples)
+            return Ending(failed, samples, dict(proved))
         groups = {}
         for key, pieces in parts.items():
             groups[key], lost = _merged(pieces)

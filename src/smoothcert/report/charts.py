@@ -1,382 +1,497 @@
-"""The charts of the page, as Vega-Lite specifications. Every number in them comes from `Results` and `metrics`.
+"""What the charts show, without a word on how they are drawn.
 
-Colours are variables of the page's style sheet, so that dark mode and print need no second drawing.
+Each function computes the numbers of one chart from `Results`. `vega.spec` draws a chart in the page, `figures.plot` as
+a figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from smoothcert.statistics.metrics import distribution, round_down
-from smoothcert.plans import InputSpecific
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan
+from smoothcert.plans.base import Outlook
+from smoothcert.plans.coverage import outlook
 from smoothcert.runs.results import Results
+from smoothcert.statistics.metrics import distribution, round_down
 
-Spec = dict[str, Any]
+Values: TypeAlias = NDArray[Any]
 
-POINTS = 6_000
-"""In the scatter plot, over all runs; more are thinned out evenly."""
-SERIES = 6
-"""Colours; they repeat for more runs than that."""
+OUTCOMES = ("correct", "wrong", "abstained", "not certified", "no label")
+"""What can become of an input. Each outcome has its own shape in charts."""
 
-_SHAPES = {"correct": "circle", "wrong": "cross", "abstained": "diamond", "no label": "square"}
+_CURVE_POINTS = 201
+_BINS_OF_SAMPLES = 24
+_BINS_OF_P = 50
+_P = np.concatenate([np.linspace(0.5, 0.995, 100), 1 - np.geomspace(4e-3, 1e-5, 30), [1.0]])
+# A plan without a closed form needs a forward pass over its states for every p, so it gets fewer of them.
+_FEW_P = np.concatenate([np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0]])
 
-CONFIG: Spec = {
-    "background": "transparent",
-    "font": "system-ui, 'Segoe UI', Roboto, sans-serif",
-    "axis": {
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "titleFontWeight": "normal",
-        "gridColor": "var(--line)",
-        "domainColor": "var(--line)",
-        "tickColor": "var(--line)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-    },
-    "legend": {
-        "orient": "top",
-        "columns": 2,
-        "title": None,
-        "labelColor": "var(--ink)",
-        "labelFontSize": 12,
-        "labelLimit": 130,
-        "symbolStrokeWidth": 2,
-        "symbolOpacity": 1,
-    },
-    "view": {"stroke": "transparent"},
-    "range": {"category": [f"var(--series-{i + 1})" for i in range(SERIES)]},
-    "text": {"color": "var(--ink)"},
-}
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis.
+
+    Args:
+        title: What it shows.
+        kind: How its numbers are written: as they are, as percentages, or as counts ("5k").
+        log: Whether the scale is logarithmic.
+        zero: Whether the scale includes 0.
+    """
+
+    title: str
+    kind: Literal["number", "percent", "count"] = "number"
+    log: bool = False
+    zero: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Values that a reader sees when pointing at a mark.
+
+    Args:
+        title: What the values are. It is unique within a layer.
+        values: One value per mark. Where a layer draws the same array, it is stored only once.
+        format: A format that Python and D3 both understand, as in ",.0f"; empty for text.
+    """
+
+    title: str
+    values: Values
+    format: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A curve, with a band around it where `low` and `high` are given.
+
+    Args:
+        series: The run that it belongs to. Several lines may belong to one run.
+        x: Where the curve is known.
+        y: Its values there.
+        low: The lower end of the band.
+        high: The upper end of the band.
+        step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
+        columns: What a reader sees when pointing at it.
+    """
+
+    series: str
+    x: Values
+    y: Values
+    low: Values | None = None
+    high: Values | None = None
+    step: bool = False
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Marks, with a vertical line through each where `low` and `high` are given.
+
+    Args:
+        series: The run that they belong to.
+        x: Their positions.
+        y: Their positions.
+        low: The lower ends of the vertical lines.
+        high: The upper ends of the vertical lines.
+        outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
+        columns: What a reader sees when pointing at one.
+    """
+
+    series: str
+    x: Values
+    y: Values
+    low: Values | None = None
+    high: Values | None = None
+    outcome: Values | None = None
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """A histogram.
+
+    Args:
+        series: The run that it belongs to.
+        edges: The edges of the bins, one more than there are bins.
+        y: The height of each bar.
+        columns: What a reader sees when pointing at a bar.
+    """
+
+    series: str
+    edges: Values
+    y: Values
+    columns: tuple[Column, ...] = ()
+
+
+Layer: TypeAlias = Line | Points | Bars
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A specification with what stands around it on the page."""
+    """A chart and the text around it.
+
+    Args:
+        id: Its name in the page and the name of its file.
+        title: Its heading.
+        series: The runs in the order of their colours, also those that this chart does not show.
+        x: The horizontal axis.
+        y: The vertical axis.
+        layers: What is drawn; empty if the runs have no numbers for this chart.
+        caption: The sentences below it.
+        description: The chart in words, for readers who cannot see it.
+    """
 
     id: str
     title: str
-    caption: str
-    spec: Spec
+    series: tuple[str, ...]
+    x: Axis
+    y: Axis
+    layers: tuple[Layer, ...]
+    caption: str = ""
+    description: str = ""
 
 
-def charts(results: Sequence[Results]) -> list[Chart]:
-    """All charts that these results have numbers for."""
-    labelled = [r for r in results if r.labelled]
+def charts(results: Sequence[Results], *, most_points: int | None = None) -> list[Chart]:
+    """All charts that these results have numbers for.
+
+    Args:
+        results: The runs.
+        most_points: As for `radius_against_samples`.
+    """
     made = (
-        _accuracy_curves(results, labelled),
-        _trade_off(results, labelled),
-        _radius_against_samples(results),
-        _samples_spent(results),
-        _distribution_of_p(results),
-        _sample_maps(results),
+        certified_accuracy(results),
+        trade_off(results),
+        radius_against_samples(results, most_points=most_points),
+        samples(results),
+        probabilities(results),
+        sample_maps(results),
     )
-    return [chart for chart in made if chart is not None]
+    return [chart for chart in made if chart.layers]
 
 
-def _accuracy_curves(results: Sequence[Results], labelled: Sequence[Results]) -> Chart | None:
-    if not labelled:
-        return None
-    radii = np.linspace(0, max(max(float(r.radius.max(initial=0)) for r in labelled), 0.01) * 1.02, 121)
-    rows = []
-    for r in labelled:
-        band = r.certified_accuracy_band(radii)
-        for radius, share, low, high in zip(radii, r.certified_accuracy(radii), band.low, band.high, strict=True):
-            rows.append(_row(run=r.name, radius=radius, share=share, low=low, high=high))
-    tooltip = [
-        _text("run"),
-        _number("radius", ".3f"),
-        _number("share", ".1%", "certified accuracy"),
-        _number("low", ".1%", "95% band from"),
-        _number("high", ".1%", "to"),
-    ]
-    x = _axis("radius", "radius r (l2)")
-    y = _axis("share", "share proved correct beyond r", format="%")
-    spec = _spec(
-        results,
-        rows,
-        f"Certified accuracy against the radius for {_names(labelled)}: "
-        + "; ".join(f"{r.name} starts at {float(r.certified_accuracy([0])[0]):.1%}" for r in labelled)
-        + ".",
-        [
-            {
-                "mark": {"type": "area", "opacity": 0.15},
-                "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
-            },
-            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y}},
-            _hover_points(x, y, tooltip),
-        ],
-    )
+def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Chart:
+    """Certified accuracy CA(r) against the radius r, one curve per run that has labels.
+
+    Args:
+        results: The runs.
+        bands: Whether each curve has its 95% band over inputs.
+    """
+    results = distinct(results)
+    shown = [r for r in results if r.labelled]
+    largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
+    grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
+    layers = []
+    for r in shown:
+        radii = np.union1d(grid, r.decided_radii or ())
+        share, (low, high) = r.certified_accuracy(radii), r.certified_accuracy_band(radii)
+        columns = [Column("radius", radii, ".3f"), Column("certified accuracy", share, ".1%")]
+        columns += [Column("95% band from", low, ".1%"), Column("to", high, ".1%")]
+        layers.append(Line(r.name, radii, share, step=True, columns=tuple(columns)))
+        if bands:
+            layers[-1] = replace(layers[-1], low=low, high=high)
+    caption = "The share of inputs whose answer is correct and provably stays correct under any change up to the radius."
     return Chart(
-        "accuracy",
+        "certified-accuracy",
         "Certified accuracy",
-        "The share of inputs that are answered correctly, and provably so under any change up to the radius. "
-        "Bands: 95% Clopper-Pearson, the inputs being a sample.",
-        spec,
-    )
-
-
-def _trade_off(results: Sequence[Results], labelled: Sequence[Results]) -> Chart | None:
-    rows = [
-        _row(run=r.name, method=str(r.plan), samples=r.average_samples, acr=r.acr, low=r.acr_band.low)
-        | _row(high=r.acr_band.high)
-        for r in labelled
-        if r.average_samples is not None and r.acr_band is not None
-    ]
-    if not rows:
-        return None
-    x = _axis("samples", "average samples per input", format="~s", scale={"zero": False, "padding": 30})
-    y = _axis("acr", "ACR", scale={"zero": False})
-    tooltip = [
-        _text("run"),
-        _text("method"),
-        _number("samples", ",.0f", "average samples"),
-        _number("acr", ".4f", "ACR"),
-        _number("low", ".3f", "95% band from"),
-        _number("high", ".3f", "to"),
-    ]
-    spec = _spec(
-        results,
-        rows,
-        "Average certified radius against average samples: "
-        + "; ".join(f"{row['run']} {round_down(row['acr'])} at {row['samples']:,.0f}" for row in rows)
+        _names(results),
+        Axis(f"radius r{_in_norm(results)}"),
+        Axis("certified accuracy", "percent"),
+        tuple(layers),
+        _sentences(
+            caption,
+            bands and "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
+            _different_norms(results),
+            _decided(shown, "is known only at the radii that were asked for"),
+        ),
+        f"Certified accuracy against the radius for {', '.join(r.name for r in shown)}: "
+        + "; ".join(f"{r.name} starts at {float(r.certified_accuracy([0])[0]):.1%}" for r in shown)
         + ".",
-        [
-            {
-                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.4},
-                "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-                "encoding": {"x": x, "y": y, "tooltip": tooltip},
-            },
-        ],
-    )
-    return Chart(
-        "tradeoff",
-        "What the radius costs",
-        "Average certified radius (ACR) against forward passes per input: up and to the left is better. "
-        "Lines: 95% band over inputs, shared by runs on the same inputs.",
-        spec,
     )
 
 
-def _radius_against_samples(results: Sequence[Results]) -> Chart | None:
-    rows = []
-    most = POINTS // len(results)
+def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
+    """ACR against average samples, one mark per run that has labels and knows its samples.
+
+    Args:
+        results: The runs.
+        bands: Whether each mark has its 95% band over inputs.
+    """
+    results = distinct(results)
+    layers, words, shown = [], [], []
     for r in results:
-        p, outcome = r.p, np.select([r.abstained, r.correct, r.wrong], ["abstained", "correct", "wrong"], "no label")
-        for i in np.unique(np.linspace(0, len(r) - 1, min(len(r), most)).astype(int)):
-            if r.samples[i]:
-                rows.append(
-                    _row(run=r.name, id=r.id[i], samples=r.samples[i], outcome=outcome[i], p=p[i])
-                    | {"radius": float(round_down(float(r.radius[i]), 4))}
-                )
-    if not rows:
-        return None
-    shapes = {outcome: shape for outcome, shape in _SHAPES.items() if any(row["outcome"] == outcome for row in rows)}
-    x = _axis("samples", "samples spent (log scale)", format="~s", scale={"type": "log", "nice": False, "padding": 8})
-    tooltip = [
-        _text("run"),
-        _number("id", "d", "input"),
-        _number("samples", ",d"),
-        _number("radius", ".4f"),
-        _number("p", ".4f"),
-        _text("outcome"),
-    ]
-    encoding = {
-        "x": x,
-        "y": _axis("radius", "radius"),
-        "shape": {
-            "field": "outcome",
-            "scale": {"domain": list(shapes), "range": list(shapes.values())},
-            "legend": {"orient": "bottom", "columns": 4},
-        },
-        "tooltip": tooltip,
-    }
-    spec = _spec(
-        results,
-        rows,
-        f"Radius of each input against the samples it got, for {_names(results)}. "
-        f"Samples range from {min(row['samples'] for row in rows):,} to {max(row['samples'] for row in rows):,}.",
-        [{"mark": {"type": "point", "size": 28, "opacity": 0.6}, "encoding": encoding}],
-    )
-    thinned = f" Of larger runs {most:,} inputs are shown." if any(len(r) > most for r in results) else ""
+        if not r.labelled or (average := r.average_samples) is None:
+            continue
+        x, y = np.array([average]), np.array([r.acr])
+        columns = [Column("method", np.array([str(r.plan)])), Column("average samples", x, ",.0f")]
+        columns.append(Column("ACR", y, ".4f"))
+        low = high = None
+        if bands and (band := r.acr_band) is not None:
+            low, high = np.array([band.low]), np.array([band.high])
+            columns += [Column("95% band from", low, ".3f"), Column("to", high, ".3f")]
+        layers.append(Points(r.name, x, y, low, high, columns=tuple(columns)))
+        words.append(f"{r.name} {round_down(r.acr)} at {average:,.0f}")
+        shown.append(r)
     return Chart(
-        "scatter",
-        "Radius against samples spent",
-        "Each mark is one input. Input-specific sampling spends where radius is to be had." + thinned,
-        spec,
+        "trade-off",
+        "What the radius costs",
+        _names(results),
+        Axis("average samples per input", "count", zero=False),
+        Axis(f"ACR{_in_norm(results)}", zero=False),
+        tuple(layers),
+        _sentences(
+            "Average certified radius (ACR) against forward passes per input: up and to the left is better.",
+            bands and "Lines: 95% band over inputs. Runs on the same inputs share it.",
+            _different_norms(results),
+            acr_note(shown),
+        ),
+        f"Average certified radius against average samples: {'; '.join(words)}.",
     )
 
 
-def _samples_spent(results: Sequence[Results]) -> Chart | None:
-    known = [r for r in results if r.average_samples is not None]
-    if not known:
-        return None
-    low, high = min(r.samples.min() for r in known), max(r.samples.max() for r in known)
-    edges = np.geomspace(max(low, 1) * 0.999, high * 1.001, 25)
-    x = _axis("left", "samples spent (log scale)", format="~s", scale={"type": "log", "nice": False})
+def radius_against_samples(results: Sequence[Results], *, most_points: int | None = None) -> Chart:
+    """The radius of each input against the samples that it got.
+
+    Args:
+        results: The runs.
+        most_points: How many inputs are shown over all runs; larger runs are thinned out evenly. None shows all.
+    """
+    results = distinct(results)
+    most = max((len(r) for r in results), default=0) if most_points is None else most_points // max(len(results), 1)
+    layers = []
+    for r in results:
+        kept = evenly(len(r), most)
+        kept = kept[r.samples[kept] > 0]
+        if not len(kept):
+            continue
+        spent, radius = r.samples[kept], np.array([float(round_down(v, 4)) for v in r.radius[kept].tolist()])
+        became = outcomes(r)[kept]
+        columns = [Column("input", r.id[kept], "d"), Column("samples", spent, ",d"), Column("radius", radius, ".4f")]
+        columns += [Column("p", r.p[kept], ".4f"), Column("outcome", became)]
+        layers.append(Points(r.name, spent, radius, outcome=became, columns=tuple(columns)))
+    adaptive = any(r.certified_by is not None and r.certified_by.adaptive for r in results)
+    fewest, largest = (pick((int(pick(layer.x)) for layer in layers), default=0) for pick in (min, max))
+    return Chart(
+        "radius-against-samples",
+        "Radius against samples spent",
+        _names(results),
+        Axis("samples spent (log scale)", "count", log=True),
+        Axis(f"radius{_in_norm(results)}"),
+        tuple(layers),
+        _sentences(
+            "Each mark is one input.",
+            adaptive and "An adaptive plan spends its samples where they gain radius.",
+            any(len(r) > most for r in results) and f"Of larger runs, {most:,} inputs are shown.",
+            _different_norms(results),
+        ),
+        f"Radius of each input against the samples that it got, for {', '.join(layer.series for layer in layers)}. "
+        f"Samples range from {fewest:,} to {largest:,}.",
+    )
+
+
+def samples(results: Sequence[Results]) -> Chart:
+    """The distribution of samples over inputs.
+
+    Args:
+        results: The runs.
+    """
+    results = distinct(results)
+    shown = {r.name: r.samples for r in results if r.average_samples is not None}
+    low, high = (pick((int(pick(spent)) for spent in shown.values()), default=1) for pick in (min, max))
+    edges = np.geomspace(max(low, 1) * 0.999, high * 1.001, _BINS_OF_SAMPLES + 1)
     return Chart(
         "samples",
         "Samples per input",
+        _names(results),
+        Axis("samples spent (log scale)", "count", log=True),
+        Axis("share of inputs", "percent"),
+        tuple(_bars(name, spent, edges, ",.0f") for name, spent in shown.items()),
         "How many forward passes inputs needed.",
-        _histogram(results, known, "samples", edges, x, ",.0f", "Distribution of the samples that inputs got"),
+        "Distribution of the samples that inputs got. "
+        + "; ".join(f"{name}: median {np.median(spent):,.0f}" for name, spent in shown.items())
+        + ".",
     )
 
 
-def _distribution_of_p(results: Sequence[Results]) -> Chart | None:
-    known = [r for r in results if np.any(r.counted)]
-    if not known:
-        return None
-    lowest = min(float(np.nanmin(r.p)) for r in known)
-    edges = np.linspace(0, 1, 51)
-    edges = edges[max(np.searchsorted(edges, lowest, side="right") - 1, 0) :]
-    x = _axis("left", "share of votes for the class (p)", scale={"zero": False})
+def probabilities(results: Sequence[Results]) -> Chart:
+    """The distribution of p, the share of votes for the class, over inputs.
+
+    Args:
+        results: The runs.
+    """
+    results = distinct(results)
+    shown = {r.name: r.p for r in results if np.any(r.counted)}
+    edges = np.linspace(0, 1, _BINS_OF_P + 1)
+    lowest = min((float(np.nanmin(p)) for p in shown.values()), default=0.0)
+    edges = edges[max(int(np.searchsorted(edges, lowest, side="right")) - 1, 0) :]
+    majority = all(r.certified_by is None or not r.certified_by.uses_rivals for r in results)
     return Chart(
-        "probability",
+        "probabilities",
         "How sure the votes are",
-        "The share of noisy copies that voted for the predicted class. At 0.5 or below there is nothing to certify.",
-        _histogram(results, known, "p", edges, x, ".2f", "Distribution of the share of votes for the class"),
+        _names(results),
+        Axis("share of votes for the class (p)", zero=False),
+        Axis("share of inputs", "percent"),
+        tuple(_bars(name, p, edges, ".2f") for name, p in shown.items()),
+        _sentences(
+            "The share of noisy copies that voted for the class.",
+            majority and "At 0.5 or below there is nothing to certify.",
+        ),
+        "Distribution of the share of votes for the class. "
+        + "; ".join(f"{name}: median {np.nanmedian(p):.2f}" for name, p in shown.items())
+        + ".",
     )
 
 
-def _sample_maps(results: Sequence[Results]) -> Chart | None:
-    used = [r for r in results if isinstance(r.plan, InputSpecific) and r.noise is not None]
-    if not used:
-        return None
-    p = np.concatenate([np.linspace(0.5, 0.995, 100), 1 - np.geomspace(4e-3, 1e-5, 30), [1.0]])
-    rows = []
-    for r in used:
-        assert isinstance(r.plan, InputSpecific)
-        assert r.noise is not None
-        needed = r.plan.sample_map(r.noise)(p)
-        rows += [_row(run=r.name, p=q, samples=n) for q, n in zip(p, needed, strict=True)]
-    x = _axis("p", "p, the class's share of votes", scale={"zero": False})
-    y = _axis("samples", "samples needed", format="~s")
-    tooltip = [_text("run"), _number("p", ".5f"), _number("samples", ",d")]
-    spec = _spec(
-        results,
-        rows,
-        "Sample map: samples needed against p for "
-        + "; ".join(f"{r.name} ({str(r.plan)}, {r.noise})" for r in used)
-        + ". It is steepest towards p = 1.",
-        [
-            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y}},
-            _hover_points(x, y, tooltip),
-        ],
-    )
-    return Chart("map", "The sample map in use", "How many samples an input needs, given how sure its votes are.", spec)
+def sample_maps(results: Sequence[Results]) -> Chart:
+    """Samples against p, one curve per run whose plan gives inputs different numbers of samples.
 
-
-def _histogram(
-    results: Sequence[Results],
-    known: Sequence[Results],
-    column: str,
-    edges: np.ndarray[Any, Any],
-    x: Spec,
-    format: str,
-    described: str,
-) -> Spec:
-    rows = []
-    for place, r in enumerate(known):
-        share = distribution(getattr(r, column), edges)
-        # The bars of a bin stand side by side, in parts of equal width on the scale of x.
-        left, right = (_between(edges, (place + side) / len(known), x) for side in (0, 1))
-        for i in np.flatnonzero(share):
-            rows.append(
-                _row(run=r.name, low=edges[i], high=edges[i + 1], inputs=round(share[i] * len(r)), share=share[i])
-                | _row(left=left[i], right=right[i])
-            )
-    encoding = {
-        "x": x,
-        "x2": {"field": "right"},
-        "y": _axis("share", "share of inputs", format="%") | {"stack": None},
-        "y2": {"datum": 0},
-        "tooltip": [
-            _text("run"),
-            _number("low", format, "from"),
-            _number("high", format, "to"),
-            _number("inputs", ",d"),
-            _number("share", ".1%"),
-        ],
-    }
-    middle = "; ".join(f"{r.name}: median {np.nanmedian(getattr(r, column)):{format}}" for r in known)
-    return _spec(
-        results,
-        rows,
-        f"{described}. {middle}.",
-        [{"mark": {"type": "bar", "binSpacing": 0.5}, "encoding": encoding}],
+    Args:
+        results: The runs.
+    """
+    results = distinct(results)
+    layers, words, expected = [], [], []
+    for r in results:
+        if (plan := r.certified_by) is None or r.noise is None or not plan.adaptive:
+            continue
+        p, found = _outlook(plan, r.noise)
+        needed = np.asarray(found.samples)
+        columns = (Column("p", p, ".5f"), Column("samples", needed, ",.0f"))
+        layers.append(Line(r.name, p, needed, columns=columns))
+        words.append(f"{r.name} ({plan}, {r.noise}) from {needed.min():,.0f} to {needed.max():,.0f}")
+        expected.append(found.expected)
+    title = "expected samples" if all(expected) else "samples needed"
+    some = any(expected) and not all(expected)
+    return Chart(
+        "sample-map",
+        "The sample map in use",
+        _names(results),
+        Axis("p, the probability of the class", zero=False),
+        Axis("samples, needed or expected" if some else title, "count"),
+        tuple(layers),
+        _sentences(
+            "How many samples an input gets, given the probability of its class.",
+            any(expected) and "Where the number depends on chance, the curve shows its expectation.",
+        ),
+        f"Sample map, {title} against p: {'; '.join(words)}.",
     )
 
 
-def _between(edges: np.ndarray[Any, Any], part: float, x: Spec) -> np.ndarray[Any, Any]:
-    low, high = edges[:-1], edges[1:]
-    return np.asarray(low * (high / low) ** part if x["scale"].get("type") == "log" else low + (high - low) * part)
+def outcomes(results: Results) -> NDArray[np.str_]:
+    """What became of each input, as one of `OUTCOMES`.
+
+    With known labels, an input without a certificate was not certified for its label. Nobody knows whether it is wrong.
+
+    Args:
+        results: The run.
+    """
+    conditions = [results.abstained, results.correct, results.wrong]
+    return np.select(conditions, [uncertified(results), "correct", "wrong"], "no label")
 
 
-def _spec(results: Sequence[Results], rows: list[Spec], description: str, layers: list[Spec]) -> Spec:
-    """Layers over the same rows, one colour per run; a legend only where there is something to tell apart."""
-    names = list(dict.fromkeys(r.name for r in results))
-    present = [name for name in names if any(row["run"] == name for row in rows)]
-    color: Spec = {
-        "field": "run",
-        "type": "nominal",
-        "scale": {"domain": names},
-        "legend": {"values": present} if len(present) > 1 else None,
-    }
-    return {
-        "description": description,
-        "width": "container",
-        "height": 260,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "data": {"values": rows},
-        "encoding": {"color": color},
-        "layer": layers,
-    }
+def uncertified(results: Results) -> str:
+    """The word for an input without a certificate: "abstained", or "not certified" where labels were known.
+
+    Args:
+        results: The run.
+    """
+    return "not certified" if results.certified_by is not None and results.certified_by.known_labels else "abstained"
 
 
-def _hover_points(x: Spec, y: Spec, tooltip: list[Spec]) -> Spec:
-    """Points that show, with their values, only under the pointer."""
-    return {
-        "params": [
-            {"name": "hover", "select": {"type": "point", "on": "pointerover", "nearest": True, "clear": "pointerout"}}
-        ],
-        "mark": {"type": "point", "filled": True, "size": 70},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "opacity": {"condition": {"param": "hover", "empty": False, "value": 1}, "value": 0},
-            "tooltip": tooltip,
-        },
-    }
+def norms(results: Sequence[Results]) -> list[str]:
+    """The norms in which these runs measure radii, each once. Published logs do not tell theirs.
+
+    Args:
+        results: The runs.
+    """
+    return list(dict.fromkeys(r.noise.norm for r in results if r.noise is not None))
 
 
-def _axis(field: str, title: str, *, format: str | None = None, scale: Mapping[str, Any] | None = None) -> Spec:
-    axis: Spec = {"tickCount": 6} | ({"format": format} if format else {})
-    return {"field": field, "type": "quantitative", "title": title, "axis": axis, "scale": dict(scale or {})}
+def acr_note(results: Sequence[Results]) -> str:
+    """A sentence about runs that decide chosen radii; empty if there are none.
+
+    Args:
+        results: The runs.
+    """
+    return _decided(results, "ACR counts only the radii that were asked for", before=True)
 
 
-def _text(field: str) -> Spec:
-    return {"field": field, "type": "nominal"}
+def distinct(results: Sequence[Results]) -> list[Results]:
+    """The same runs; those of the same name are told apart by a number.
+
+    Args:
+        results: The runs.
+    """
+    names = [r.name for r in results]
+    return [
+        replace(r, name=f"{r.name} ({names[: i + 1].count(r.name)})") if names.count(r.name) > 1 else r
+        for i, r in enumerate(results)
+    ]
 
 
-def _number(field: str, format: str, title: str | None = None) -> Spec:
-    return {"field": field, "type": "quantitative", "format": format, "title": title or field}
+def evenly(length: int, most: int) -> NDArray[np.int64]:
+    """Places in a sequence, at most `most` of them at even distances.
+
+    Args:
+        length: The length of the sequence.
+        most: How many places are wanted.
+    """
+    return np.unique(np.linspace(0, length - 1, min(length, most)).astype(np.int64))
 
 
-def _row(**values: Any) -> Spec:
-    """Plain numbers, short enough for a page; Vega wants null where there is none."""
-    row = {}
-    for name, value in values.items():
-        if isinstance(value, (float, np.floating)):
-            value = round(float(value), 6) if np.isfinite(value) else None
-        row[name] = value.item() if isinstance(value, np.generic) else value
-    return row
+@lru_cache(maxsize=32)
+def _outlook(plan: Plan, noise: Noise) -> tuple[Values, Outlook]:
+    own = plan.outlook(_P, noise)
+    return (_P, own) if own is not None else (_FEW_P, outlook(plan, noise, _FEW_P))
 
 
-def _names(results: Sequence[Results]) -> str:
-    return ", ".join(r.name for r in results)
+def _bars(series: str, values: Values, edges: Values, format: str) -> Bars:
+    share = distribution(values, edges)
+    inputs = np.rint(share * len(values)).astype(np.int64)
+    columns = [Column("from", edges[:-1], format), Column("to", edges[1:], format), Column("inputs", inputs, ",d")]
+    return Bars(series, edges, share, (*columns, Column("share", share, ".1%")))
+
+
+def _names(results: Sequence[Results]) -> tuple[str, ...]:
+    return tuple(r.name for r in results)
+
+
+def _in_norm(results: Sequence[Results]) -> str:
+    """The norm of the radii, to follow the title of an axis."""
+    known = norms(results)
+    if not known:
+        return ""
+    if len(known) > 1:
+        return f" ({' or '.join(known)}, by run)"
+    return f" ({known[0]})" if all(r.noise is not None for r in results) else f" ({known[0]} where known)"
+
+
+def _different_norms(results: Sequence[Results]) -> str:
+    known = norms(results)
+    if len(known) < 2:
+        return ""
+    runs = "; ".join(f"{norm}: {', '.join(_of_norm(results, norm))}" for norm in known)
+    return f"The runs measure radii in different norms, which cannot be compared ({runs})."
+
+
+def _of_norm(results: Sequence[Results], norm: str) -> list[str]:
+    return [r.name for r in results if r.noise is not None and r.noise.norm == norm]
+
+
+def _decided(results: Sequence[Results], text: str, *, before: bool = False) -> str:
+    """A sentence about the runs that decide radii, with their names unless all of them do."""
+    names = [r.name for r in results if r.decided_radii is not None]
+    if not names:
+        return ""
+    if before:
+        return f"{text}." if len(names) == len(results) else f"{text} ({', '.join(names)})."
+    subject = "The curve" if len(names) == len(results) else f"The curve of {', '.join(names)}"
+    return f"{subject} {text}."
+
+
+def _sentences(*parts: str | bool) -> str:
+    return " ".join(part for part in parts if isinstance(part, str) and part)

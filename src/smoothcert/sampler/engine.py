@@ -180,7 +180,7 @@ def assemble(
         noise=noise,
         shape=shape,
         classes=classes,
-        slots=_window(_first_look(plan, noise), runtime.batch, shape),
+        slots=_window(plan.smallest_request, runtime.batch, shape),
         batch=runtime.batch,
         seed=seed,
         device=runtime.torch_device,
@@ -190,11 +190,7 @@ def assemble(
     return Engine(Sampler(counter), plan=plan, noise=noise)
 
 
-def _first_look(plan: Plan, noise: Noise) -> int:
-    return plan.follow((), noise, label=0).more  # whatever the label is
-
-
-def _window(first_look: int, batch: int, shape: tuple[int, ...]) -> int:
-    """Inputs to keep open: enough first looks for two batches, so that one can be read back while the other runs."""
-    wanted = 2 * ceil(batch / first_look) + 4
+def _window(request: int, batch: int, shape: tuple[int, ...]) -> int:
+    """Inputs to keep open: enough small requests for two batches, so that one is read back while the other runs."""
+    wanted = 2 * ceil(batch / request) + 4
     return max(min(wanted, _WINDOW_BYTES // (4 * prod(shape))), 2)

@@ -1,0 +1,219 @@
+"""Exact boundaries of sequential tests: how many votes prove at which look that a probability exceeds a threshold.
+
+Looks are taken at n_1 < ... < n_m samples. The boundary b(i) is the smallest number of votes such that, at p = t, the
+probability to have reached the boundary by look i is at most
+
+    alpha * (n_i / n_m) ** 0.6
+
+"Reached at some look" is an increasing event of the votes. So its probability grows with p, and for every p <= t it is
+at most its value at t. Giving up early can only lower it.
+
+The computation is a forward recursion over misses (samples minus votes): the distribution of those that have not yet
+reached the boundary is convolved with the next draw, and what reaches the boundary is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import ndtr
+
+from smoothcert.statistics.binomial import pmf
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+FIRST_LOOK = 60
+GROWTH = 1.2
+SPENDING = 0.6
+"""The exponent of the spending function: how fast alpha may be spent."""
+GIVE_UP = 0.02
+"""A radius is given up when the chance to reach its last boundary falls below this."""
+
+_SPREAD = 9.5  # standard deviations of a draw that are kept; the rest, below 1e-20, is added to what is spent
+_DIRECT = 60_000  # products of lengths up to which a direct convolution is faster than one by FFT
+
+
+class Boundary(NamedTuple):
+    """The boundary for one threshold."""
+
+    votes: Counts
+    """Votes needed at each look; more than its samples where no votes are enough."""
+    spent: float
+    """The probability to reach the boundary at p = t, never rounded down."""
+
+
+def default_looks(samples: int) -> tuple[int, ...]:
+    """When to look: at 60 samples, then at 1.2 times as many each, until the ceiling.
+
+    Args:
+        samples: The ceiling, which is the last look.
+
+    >>> len(default_looks(10_000)), len(default_looks(100_000))
+    (29, 42)
+    """
+    looks = [min(FIRST_LOOK, samples)]
+    while looks[-1] < samples:
+        looks.append(min(ceil(GROWTH * looks[-1]), samples))
+    return tuple(looks)
+
+
+def boundary(threshold: float, looks: Sequence[int], *, alpha: float) -> Boundary:
+    """The exact boundary for one threshold.
+
+    Args:
+        threshold: The probability t that is to be exceeded.
+        looks: Samples at each look, increasing.
+        alpha: The probability to reach the boundary at p = t, at most.
+
+    >>> from scipy.special import ndtr
+    >>> votes, spent = boundary(float(ndtr(1)), [100, 1_000, 10_000], alpha=0.001)
+    >>> votes.tolist(), round(spent, 12)
+    ([97, 882, 8529], 0.000938044201)
+    """
+    budgets = alpha * (np.asarray(looks, float) / looks[-1]) ** SPENDING
+    votes = np.empty(len(looks), np.int64)
+    walk = _Walk(threshold, looks)
+    for i, n in enumerate(looks):
+        walk.step(i)
+        votes[i] = n - walk.absorb_up_to_budget(budgets[i])
+    return Boundary(votes, walk.spent)
+
+
+def crossing_probability(votes: ArrayLike, looks: Sequence[int], p: float) -> float:
+    """The probability to reach a given boundary at some look, never rounded down.
+
+    Args:
+        votes: Votes needed at each look.
+        looks: Samples at each look, increasing.
+        p: The probability of a vote.
+    """
+    walk = _Walk(p, looks)
+    for i, (n, needed) in enumerate(zip(looks, np.asarray(votes).tolist(), strict=True)):
+        walk.step(i)
+        walk.absorb(n - needed)
+    return walk.spent
+
+
+def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: float) -> float:
+    """The probability to reach a given boundary, by a backward recursion over the votes.
+
+    It takes another way than `crossing_probability`: for every count at a look it computes the chance to reach the
+    boundary later. An audit compares the two.
+
+    Args:
+        votes: Votes needed at each look.
+        looks: Samples at each look, increasing.
+        p: The probability of a vote.
+    """
+    needed = np.asarray(votes).tolist()
+    first, chance = looks[-1], np.zeros(0)  # the chances of counts from `first` to just below the boundary
+    for i in reversed(range(len(looks))):
+        n = looks[i]
+        # Counts this far below their mean hardly occur, and would not reach the boundary.
+        low = max(int(n * p - _SPREAD * np.sqrt(n * p * (1 - p)) - 1), 0)
+        size = max(needed[i] - low, 0)
+        if i < len(looks) - 1 and size:
+            # The chance of count c is the sum over k of P(k more votes) times the chance of c + k at the next look.
+            draw_first, draw = _draw(looks[i + 1] - n, p)
+            counts = low + draw_first + np.arange(size + len(draw) - 1)
+            later = np.where(counts >= needed[i + 1], 1.0, 0.0)
+            known = (counts >= first) & (counts < first + len(chance))
+            later[known] = chance[counts[known] - first]
+            chance = _convolve(later, draw[::-1])[len(draw) - 1 : len(draw) - 1 + size]
+        else:
+            chance = np.zeros(size)
+        first = low
+    draw_first, draw = _draw(looks[0], p)
+    counts = draw_first + np.arange(len(draw))
+    reached = np.where(counts >= needed[0], 1.0, 0.0)
+    known = (counts >= first) & (counts < first + len(chance))
+    reached[known] = chance[counts[known] - first]
+    return float(np.sum(draw * reached))
+
+
+def give_up_counts(last: int, looks: Sequence[int]) -> Counts:
+    """The largest count at each look with which a boundary is given up; -1 where no count is hopeless.
+
+    The chance to reach the last boundary is that of a beta-binomial distribution with a Jeffreys prior, in its normal
+    approximation. Giving up does not touch the guarantee, so an approximation is good enough.
+
+    Args:
+        last: Votes needed at the last look.
+        looks: Samples at each look, increasing.
+    """
+    n = np.asarray(looks, float)
+    left = n[-1] - n
+
+    def hopeless(count: Counts) -> NDArray[np.bool_]:
+        share = (count + 0.5) / (n + 1)
+        deviation = np.sqrt(left * share * (1 - share) * (n[-1] + 1) / (n + 2))
+        missing = last - count - 0.5 - left * share
+        chance = np.where(deviation > 0, ndtr(-missing / np.maximum(deviation, 1e-300)), missing <= 0)
+        return np.asarray(chance < GIVE_UP)
+
+    # Invariant: `low` is hopeless (or -1), `high` is not (or one more than all votes).
+    low, high = np.full(len(n), -1, np.int64), np.asarray(looks, np.int64) + 1
+    while np.any(high - low > 1):
+        middle = (low + high) // 2
+        stop = hopeless(np.minimum(middle, np.asarray(looks)))
+        low, high = np.where(stop, middle, low), np.where(stop, high, middle)
+    return low
+
+
+class _Walk:
+    """The distribution of misses among those that have not reached the boundary."""
+
+    def __init__(self, p: float, looks: Sequence[int]) -> None:
+        self.p = p
+        self.looks = looks
+        self.spent = 0.0
+        self._first = 0
+        self._mass = np.ones(1)
+        # The logarithms behind a binomial probability are off by some units in the last place of numbers as large as
+        # the sample size. This bounds what that does to one look.
+        self._rounding = 1e-15 * looks[-1]
+
+    def step(self, i: int) -> None:
+        """Draw up to look i."""
+        draw_first, draw = _draw(self.looks[i] - (self.looks[i - 1] if i else 0), 1 - self.p)
+        mass = _convolve(self._mass, draw)
+        # What is cut off at the far end, many misses, could still have reached the boundary: it counts as spent.
+        end = len(mass) - int(np.searchsorted(np.cumsum(mass[::-1]), 1e-20))
+        self.spent += float(mass[end:].sum()) + 2e-20
+        self._first, self._mass = self._first + draw_first, mass[:end]
+
+    def absorb_up_to_budget(self, budget: float) -> int:
+        """Cut off as many of the smallest misses as the budget allows; returns the largest miss that is cut off."""
+        reached = self.spent + np.cumsum(self._mass) * (1 + self._rounding)
+        misses = self._first + int(np.searchsorted(reached, budget, side="right")) - 1
+        self.absorb(misses)
+        return misses
+
+    def absorb(self, misses: int) -> None:
+        """Cut off everything up to so many misses."""
+        taken = min(max(misses - self._first + 1, 0), len(self._mass))
+        self.spent += float(self._mass[:taken].sum()) * (1 + self._rounding)
+        self._first, self._mass = self._first + taken, self._mass[taken:]
+        if not len(self._mass):
+            self._mass = np.zeros(1)
+
+
+def _draw(n: int, p: float) -> tuple[int, Array]:
+    """Binomial(n, p) without its far tails: the first count and the probabilities from there on."""
+    spread = _SPREAD * np.sqrt(n * p * (1 - p)) + 40
+    low, high = max(int(n * p - spread), 0), min(int(n * p + spread) + 1, n)
+    return low, pmf(np.arange(low, high + 1), n, p)
+
+
+def _convolve(a: Array, b: Array) -> Array:
+    if len(a) * len(b) <= _DIRECT:
+        return np.convolve(a, b)
+    size = len(a) + len(b) - 1
+    fast = next_fast_len(size, real=True)
+    return np.maximum(irfft(rfft(a, fast) * rfft(b, fast), fast)[:size], 0.0)
