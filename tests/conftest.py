@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from smoothcert.plans.certificate import Certificate, conclude
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, InputSpecific, Look
-from smoothcert.plans.base import Plan
+from smoothcert.plans import Certificate, Fixed, InputSpecific, Look, Plan
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results
 
 # Threads that wait for each other make small networks slow where processes share cores; read when torch is imported.
@@ -25,13 +24,22 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-MANIFEST = {
-    "model": "simulated",
-    "weights_hash": "0" * 16,
-    "data": "simulated",
-    "data_hash": "1" * 16,
-    "dtype": "float32",
-}
+
+def _manifest(plan: Plan, *, inputs: int, seed: int) -> Manifest:
+    return Manifest(
+        model="simulated",
+        classes=3,
+        data="simulated",
+        data_hash="1" * 16,
+        ids=tuple(range(0, 10 * inputs, 10)),
+        noise=Gaussian(0.5),
+        plan=plan,
+        seed=seed,
+        device="cpu",
+        dtype="float32",
+        compile="none",
+        weights_hash="0" * 16,
+    )
 
 
 def _simulate(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Results:
@@ -48,9 +56,11 @@ def _simulate(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Resu
             votes = np.bincount(label[drawn : drawn + more], minlength=3)
             looks.append(Look(more, {c: int(n) for c, n in enumerate(votes) if n}))
             drawn += more
-        return conclude(looks, plan=plan, noise=noise, id=10 * id, label=0, seconds=1e-5 * drawn)
+        return Certificate.from_votes(looks, plan=plan, noise=noise, id=10 * id, label=0, seconds=1e-5 * drawn)
 
-    return Results.from_certificates(name, map(certificate, range(inputs)), manifest=MANIFEST | {"seed": seed})
+    return Results.from_certificates(
+        name, map(certificate, range(inputs)), manifest=_manifest(plan, inputs=inputs, seed=seed)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert import Fixed, Gaussian, Look, conclude
+from smoothcert import Certificate, Fixed, Gaussian, Look
 
 SAMPLES, SIGMA, ALPHA = 10_000, 0.5, 0.001
 
@@ -23,7 +23,7 @@ def rows() -> list[str]:
         label = number % 4
         voted = (label + 1) % 4 if number >= 50 else label
         looks = [Look(n, {voted: int(rng.binomial(n, share))}) for n in (plan.pilot, SAMPLES)]
-        found = conclude(looks, plan=plan, noise=noise, label=label)
+        found = Certificate.from_votes(looks, plan=plan, noise=noise, label=label)
         prediction = -1 if found.abstained else found.prediction
         time = f"0:00:{rng.uniform(1, 2):09.6f}"
         lines.append(f"{20 * number}\t{label}\t{prediction}\t{found.radius:.3}\t{int(found.correct)}\t{time}")

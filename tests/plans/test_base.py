@@ -1,18 +1,15 @@
 import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
-from smoothcert import Fixed, Gaussian, InputSpecific, Look
+from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Plan
 from smoothcert.errors import InvalidInput
-from smoothcert.plans.base import describe
+from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
-PLANS = [
-    Fixed(1_000),
-    Fixed(1_000, pilot_use="reuse"),
-    InputSpecific(1_000, decline=0.1),
-    InputSpecific(1_000, decline=0.1, pilot_use="reuse"),
-]
 
 
 def test_the_top_class_is_the_smallest_of_those_that_tie():
@@ -35,68 +32,109 @@ def test_votes_are_counts_of_the_samples(samples, votes):
         Look(samples, votes)
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_a_plan_asks_for_its_pilot_first_and_stops_after_the_second_look(plan):
-    noise = Gaussian(0.5)
-    assert plan.more([], noise) == plan.pilot
-    pilot = Look(plan.pilot, {4: plan.pilot})
-    more = plan.more([pilot], noise)
-    assert 0 < more <= plan.samples
-    assert plan.more([pilot, Look(more, {4: more})], noise) == 0
+@dataclass(frozen=True)
+class Doubling(Plan):
+    """Looks at 50, 100 and 200 samples, each at a third of alpha; stops once half of the votes are beaten."""
+
+    samples: int = 200
+    pilot: int = 20
+    alpha: float = 0.03
+    known_labels: bool = False
+    counts_pilot: bool = False
+    name: ClassVar[str] = "doubling"
+    remembers: ClassVar[bool] = True
+
+    def request(self, state, noise):
+        reached = np.asarray(state.drawn) if state.look > 1 or self.pilot_counts else 0
+        after = np.where(np.asarray(reached) < 50, 50, 2 * np.asarray(reached))
+        stop = (np.asarray(state.lower) > 0.5) | (np.asarray(reached) >= 200)
+        return np.where(stop, 0, np.minimum(after, 200) - reached)[()]
+
+    def lower_bound(self, state, noise):
+        drawn = np.maximum(state.drawn, 1)
+        return np.where(np.asarray(state.drawn) < 50, 0.0, lower_bound(state.count, drawn, alpha=self.alpha / 3))[()]
+
+    def __str__(self):
+        return f"doubling {self.samples}"
+
+    @property
+    def pilot_counts(self):
+        return self.counts_pilot
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_a_pilot_without_any_vote_ends_the_input_without_a_class(plan):
-    nothing = Look(plan.pilot, {})
-    assert plan.more([nothing], Gaussian(0.5)) == 0
-    tally = plan.tally([nothing], NOISE)
-    assert (tally.prediction, tally.count) == (None, 0)
+def test_a_plan_of_many_looks_draws_until_it_wants_no_more():
+    plan = Doubling()
+    looks = []
+    asked = []
+    while more := plan.more(looks, NOISE):
+        asked.append(more)
+        looks.append(Look(more, {1: round(0.6 * more)}))
+    assert asked == [20, 50, 50, 100]
+    proof = plan.prove(looks, NOISE)
+    assert (proof.count, proof.counted) == (120, 200)
 
 
-def test_a_fresh_plan_counts_the_second_look_alone():
-    tally = Fixed(1_000).tally([Look(100, {1: 90, 2: 10}), Look(1_000, {1: 400, 2: 600})], NOISE)
-    assert (tally.prediction, tally.count, tally.samples) == (1, 400, 1_000)
+def test_what_an_earlier_look_proved_is_not_lost():
+    plan = Doubling(known_labels=True, pilot=0)
+    good, bad = Look(50, {4: 33}), Look(50, {4: 10})
+    early = plan.prove([good], NOISE, label=4).lower
+    assert 0 < early < 0.5
+    assert plan.prove([good, bad], NOISE, label=4).lower == early
+    assert plan.prove([bad, good], NOISE, label=4).lower < early
 
 
-def test_a_reusing_plan_counts_every_look_for_the_class_of_the_pilot():
-    tally = Fixed(1_000, pilot_use="reuse").tally([Look(100, {1: 90, 2: 10}), Look(900, {1: 300, 2: 600})], NOISE)
-    assert (tally.prediction, tally.count, tally.samples) == (1, 390, 1_000)
+def test_a_case_that_is_told_look_after_look_knows_what_the_whole_list_says():
+    plan = Doubling()
+    looks = [Look(20, {1: 12, 0: 8}), Look(50, {1: 30, 0: 20}), Look(50, {1: 30}), Look(100, {1: 70})]
+    case = plan.follow((), NOISE)
+    for number in range(len(looks)):
+        assert case.more == plan.more(looks[:number], NOISE) == looks[number].samples
+        case.add(looks[number])
+        assert case.proof() == plan.prove(looks[: number + 1], NOISE)
+    assert case.more == plan.more(looks, NOISE) == 0
 
 
-@pytest.mark.parametrize(("samples", "pilot"), [(100_000, 1_000), (10_000, 100), (1_000, 100), (50, 50)])
-def test_the_pilot_is_one_percent_of_the_ceiling_and_at_least_100(samples, pilot):
-    assert InputSpecific(samples).pilot == Fixed(samples).pilot == pilot
+@pytest.mark.parametrize("counts", [False, True])
+def test_the_pilot_counts_only_where_the_plan_says_so(counts):
+    plan = Doubling(counts_pilot=counts)
+    proof = plan.prove([Look(20, {1: 20}), Look(30 if counts else 50, {1: 5})], NOISE)
+    assert (proof.count, proof.counted) == ((25, 50) if counts else (5, 50))
+    assert plan.most_samples == (200 if counts else 220)
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"samples": 9}, "samples 9 can never certify"),
-        ({"samples": 100, "pilot": 101}, r"pilot must not exceed samples \(100\), got 101"),
-        ({"pilot": -5}, "pilot must be at least 0, got -5"),
-        ({"pilot": math.nan}, "pilot must be a whole number of at least 0, got nan"),
-        ({"pilot": "many"}, "got 'many'"),
-        ({"pilot_use": "twice"}, "pilot_use must be one of fresh, reuse, got 'twice'"),
-        ({"alpha": 2}, "alpha must be .* got 2"),
-    ],
-)
-@pytest.mark.parametrize("plan", [Fixed, InputSpecific])
-def test_bad_settings_are_named(plan, settings, named):
-    with pytest.raises(InvalidInput, match=named):
-        plan(**settings)
+def test_a_pilot_that_does_not_count_proves_nothing_however_unanimous():
+    proof = replace(Doubling(), pilot=100).prove([Look(100, {1: 100})], NOISE)
+    assert (proof.prediction, proof.lower, proof.count, proof.counted) == (1, 0, 0, 0)
 
 
-def test_plans_are_values():
-    assert InputSpecific(1_000.0, alpha="0.001") == InputSpecific(1_000)
-    assert len({Fixed(1_000), Fixed(1_000), Fixed(2_000)}) == 2
+# --- labels that are known
 
 
-def test_a_plan_describes_itself_in_words_and_as_a_dictionary():
-    plan = InputSpecific(100_000, decline=0.05, pilot_use="reuse")
-    assert str(plan) == (
-        "input-specific, ceiling 100,000, pilot 1,000 (reuse), alpha 0.001, absolute decline 0.05 on the paper's grid"
-    )
-    assert str(Fixed(10_000)) == "fixed, ceiling 10,000, pilot 100 (fresh), alpha 0.001"
-    settings = describe(plan)
-    assert InputSpecific(**{k: v for k, v in settings.items() if k != "name"}) == plan
-    assert settings["name"] == "InputSpecific"
+@pytest.mark.parametrize("plan", [Fixed(1_000, known_labels=True), Doubling(known_labels=True, pilot=0)], ids=str)
+def test_with_known_labels_the_class_is_the_label_and_no_pilot_chooses(plan):
+    first = plan.more([], NOISE, label=7)
+    assert (plan.pilot, first) == (0, 1_000 if isinstance(plan, Fixed) else 50)
+    looks = [Look(first, {7: 20, 1: first - 20})]  # another class has the majority
+    proof = plan.prove(looks, NOISE, label=7)
+    assert (proof.prediction, proof.count, proof.counted) == (7, 20, first)
+    assert Certificate.from_votes(looks, plan=plan, noise=NOISE, label=7).abstained
+
+
+def test_an_input_specific_plan_with_known_labels_plans_for_the_label():
+    plan = InputSpecific(10_000, known_labels=True)
+    pilot = Look(plan.pilot, {7: 90, 1: 10})
+    assert plan.more([], NOISE, label=7) == plan.pilot == 100
+    assert plan.more([pilot], NOISE, label=7) == plan.after_pilot(90, NOISE)
+    assert plan.more([pilot], NOISE, label=1) == plan.after_pilot(10, NOISE) == 0
+    assert plan.prove([pilot], NOISE, label=1).prediction == 1
+
+
+def test_an_input_without_its_label_is_refused_where_labels_are_to_be_known():
+    with pytest.raises(InvalidInput, match="known_labels needs the label of every input, and this one has none"):
+        Fixed(1_000, known_labels=True).more([], NOISE)
+    assert Fixed(1_000).more([], NOISE) == 100  # elsewhere nobody asks
+
+
+def test_a_known_label_without_any_vote_still_is_the_class():
+    proof = Fixed(1_000, known_labels=True).prove([Look(1_000, {})], NOISE, label=2)
+    assert (proof.prediction, proof.lower, proof.counted) == (2, 0, 1_000)

@@ -1,12 +1,14 @@
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, conclude
+from smoothcert import Additive, Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, Proof
+from smoothcert.audit import fault
+from smoothcert.runs.results import Results
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
@@ -14,7 +16,7 @@ NOISE = Gaussian(0.5)
 
 def test_votes_become_a_radius():
     looks = [Look(100, {3: 90, 1: 10}), Look(1_000, {3: 990, 1: 10})]
-    found = conclude(looks, plan=Fixed(1_000), noise=NOISE, id=7, label=3, seconds=1.5)
+    found = Certificate.from_votes(looks, plan=Fixed(1_000), noise=NOISE, id=7, label=3, seconds=1.5)
     assert (found.id, found.label, found.prediction, found.seconds) == (7, 3, 3, 1.5)
     assert found.radius == NOISE.radius(lower_bound(990, 1_000, alpha=0.001))
     assert (found.count, found.counted, found.samples) == (990, 1_000, 1_100)
@@ -23,7 +25,7 @@ def test_votes_become_a_radius():
 
 
 def test_an_abstention_still_costs_its_samples():
-    found = conclude(
+    found = Certificate.from_votes(
         [Look(100, {0: 51, 1: 49}), Look(1_000, {0: 500, 1: 500})], plan=Fixed(1_000), noise=NOISE, label=0
     )
     assert found.abstained
@@ -36,27 +38,27 @@ def test_a_plan_that_wants_nothing_more_abstains_and_costs_its_pilot():
     plan = InputSpecific(100_000, pilot=1_000)
     pilot = Look(1_000, {0: 400, 1: 350, 2: 250})
     assert plan.more([pilot], NOISE) == 0
-    found = conclude([pilot], plan=plan, noise=NOISE)
+    found = Certificate.from_votes([pilot], plan=plan, noise=NOISE)
     assert (found.prediction, found.radius, found.counted, found.samples) == (None, 0, 0, 1_000)
 
 
 def test_outputs_that_are_not_finite_count_for_no_class_but_stay_in_the_denominator():
-    found = conclude([Look(100, {0: 90}), Look(1_000, {0: 900})], plan=Fixed(1_000), noise=NOISE)
+    found = Certificate.from_votes([Look(100, {0: 90}), Look(1_000, {0: 900})], plan=Fixed(1_000), noise=NOISE)
     assert found.missing == 110
     assert found.radius == NOISE.radius(lower_bound(900, 1_000, alpha=0.001))
-    assert conclude([Look(100, {}), Look(1_000, {})], plan=Fixed(1_000), noise=NOISE).abstained
+    assert Certificate.from_votes([Look(100, {}), Look(1_000, {})], plan=Fixed(1_000), noise=NOISE).abstained
 
 
 def test_a_reused_pilot_larger_than_the_plan_keeps_its_denominator():
     plan = InputSpecific(100_000, pilot=5_000, decline=0.3, pilot_use="reuse")
-    found = conclude([Look(5_000, {0: 4_000, 1: 1_000})], plan=plan, noise=NOISE)
+    found = Certificate.from_votes([Look(5_000, {0: 4_000, 1: 1_000})], plan=plan, noise=NOISE)
     assert found.counted == 5_000
     assert found.radius == NOISE.radius(lower_bound(4_000, 5_000, alpha=0.001))
 
 
 def test_an_unknown_label_is_never_correct():
-    nothing = conclude([Look(100, {})], plan=Fixed(1_000), noise=NOISE)
-    sure = conclude([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=NOISE)
+    nothing = Certificate.from_votes([Look(100, {})], plan=Fixed(1_000), noise=NOISE)
+    sure = Certificate.from_votes([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=NOISE)
     assert not nothing.correct
     assert not sure.correct
 
@@ -67,6 +69,14 @@ class Uniform(Noise):
 
     b: float
     norm = "l1"
+
+    @property
+    def draw(self):
+        return Additive("uniform", self.b)
+
+    @property
+    def deviation(self):
+        return self.b / math.sqrt(3)
 
     def radius(self, p):
         return 2 * self.b * (np.asarray(p, float) - 0.5)
@@ -82,7 +92,7 @@ def test_any_increasing_radius_will_do(count, pilot_use, kind):
     looks = [Look(200, {0: count, 1: 200 - count})]
     if more := plan.more(looks, noise):
         looks.append(Look(more, {looks[0].top: more}))
-    found: Certificate = conclude(looks, plan=plan, noise=noise)
+    found = Certificate.from_votes(looks, plan=plan, noise=noise)
     assert 0 <= found.radius < 1
     assert not math.isnan(found.radius)
     assert found.samples <= plan.samples + plan.pilot
@@ -94,9 +104,42 @@ def test_a_radius_that_is_no_positive_number_certifies_nothing(radius):
         def radius(self, p):
             return radius
 
-    found = conclude([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=Broken(1.0))
+    found = Certificate.from_votes([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=Broken(1.0))
     assert found.abstained
     assert found.radius == 0
+
+
+class Majority(Fixed):
+    """Certifies a majority as a radius of 0, and nothing beyond."""
+
+    def certified_radius(self, lower, upper, noise):
+        return np.where(np.asarray(lower) > 0.5, 0.0, np.nan)[()]
+
+
+def test_only_a_missing_prediction_is_an_abstention_and_a_radius_of_0_can_be_proved():
+    plan = Majority(1_000)
+    proved = Certificate.from_votes([Look(100, {0: 90}), Look(1_000, {0: 900})], plan=plan, noise=NOISE, label=0)
+    assert (proved.prediction, proved.radius) == (0, 0)
+    assert not proved.abstained
+    assert proved.correct
+    assert fault(proved) is None
+    unproved = Certificate.from_votes([Look(100, {0: 90}), Look(1_000, {0: 500})], plan=plan, noise=NOISE, label=0)
+    assert (unproved.prediction, unproved.radius) == (None, 0)
+    assert unproved.abstained
+    assert not unproved.correct
+    assert unproved.proof.prediction == 0  # what was chosen is recorded all the same
+    assert "abstains though its votes prove" in fault(replace(proved, prediction=None))
+    assert "do not prove the radius 0" in fault(replace(unproved, prediction=0))
+    columns = Results.from_certificates("two", [proved, replace(unproved, id=1)])
+    assert columns.abstained.tolist() == [False, True]
+    assert columns.correct.tolist() == [True, False]
+
+
+def test_a_certificate_holds_what_was_proved_also_where_that_is_too_little():
+    looks = [Look(100, {0: 90, 2: 10}), Look(1_000, {0: 400, 2: 600})]
+    found = Certificate.from_votes(looks, plan=Fixed(1_000), noise=NOISE)
+    assert found.abstained
+    assert found.proof == Proof(0, lower_bound(400, 1_000, alpha=0.001), None, 400, 1_000)
 
 
 def test_the_public_names_are_all_there():

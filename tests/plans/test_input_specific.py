@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from smoothcert import Gaussian, InputSpecific, Look
-from smoothcert.statistics.bounds import interval
 from smoothcert.errors import InvalidInput
+from smoothcert.statistics.bounds import interval
 
 NOISE = Gaussian(0.5)
 
@@ -30,7 +30,7 @@ def test_a_plan_below_the_pilot_does_not_shrink_what_was_drawn():
     pilot = Look(5_000, {0: 4_000, 1: 1_000})
     assert plan.sample_map(NOISE)(0.8) < 5_000
     assert plan.more([pilot], NOISE) == 0
-    assert plan.tally([pilot], NOISE).samples == 5_000
+    assert plan.prove([pilot], NOISE).counted == 5_000
 
 
 def test_the_paper_grid_never_plans_less_than_the_map():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from smoothcert.statistics import bounds
-from smoothcert.statistics.bounds import can_certify, count_for_bound, interval, keeps_bound, lower_bound, upper_bound
 from smoothcert.errors import InvalidInput
+from smoothcert.statistics import bounds
+from smoothcert.statistics.bounds import can_certify, critical_count, interval, keeps_bound, lower_bound, upper_bound
 
 mp.mp.dps = 40
 
@@ -117,11 +117,22 @@ def test_interval_gives_half_of_alpha_to_each_side(votes, alpha):
 @given(votes(), alphas)
 def test_a_bound_leads_back_to_its_count(votes, alpha):
     count, samples = votes
-    assert count_for_bound(lower_bound(count, samples, alpha=alpha), samples, alpha=alpha) == count
+    assert critical_count(lower_bound(count, samples, alpha=alpha), samples, alpha=alpha) == count
 
 
-def test_a_bound_beyond_reach_takes_all_votes():
-    assert count_for_bound([0.999, 1.0], 100, alpha=0.001).tolist() == [100, 100]
+def test_a_bound_beyond_reach_takes_more_votes_than_there_are():
+    assert critical_count([0.999, 1.0], 100, alpha=0.001).tolist() == [101, 101]
+    unanimous = lower_bound(100, 100, alpha=0.001)
+    assert critical_count([unanimous, unanimous * (1 + 1e-8)], 100, alpha=0.001).tolist() == [100, 101]
+
+
+@settings(max_examples=60, deadline=None)
+@given(votes(most=3_000), alphas, st.floats(0, 1))
+def test_the_critical_count_is_the_first_that_reaches_the_bound(votes, alpha, bound):
+    _, samples = votes
+    reached = np.flatnonzero(keeps_bound(np.arange(samples + 1), samples, bound, alpha=alpha))
+    expected = reached[0] if len(reached) else samples + 1
+    assert critical_count(bound, samples, alpha=alpha) == expected
 
 
 @given(votes(), alphas, st.floats(0, 1))
@@ -177,4 +188,4 @@ def test_bad_input_is_named(function, count, samples, alpha, named):
 @pytest.mark.parametrize("bound", [1.5, -0.1, math.nan])
 def test_a_bound_must_be_a_probability(bound):
     with pytest.raises(InvalidInput, match=f"a bound must lie between 0 and 1, got {bound:g}"):
-        count_for_bound(bound, 100, alpha=0.01)
+        critical_count(bound, 100, alpha=0.01)
