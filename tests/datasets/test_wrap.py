@@ -67,7 +67,7 @@ X, Y = torch.zeros(4, 2), torch.arange(4)
     ("data", "message"),
     [
         ([], "empty"),
-        (5, r"sequence of pairs \(input, label\), .* got int"),
+        (5, r"data must give pairs \(input, label\) by index, .* got int"),
         (DataLoader(TensorDataset(X, Y)), "got DataLoader"),
         ({"x": X, "y": Y}, "got dict"),
         (X, "got Tensor as input 0 of Tensor"),

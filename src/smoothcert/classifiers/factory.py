@@ -27,7 +27,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     """
     factory = _factory(name)
     if required := _required_arguments(factory):
-        raise InvalidInput(f"{name} needs the arguments {', '.join(required)}: name a function without arguments")
+        raise InvalidInput(f"{name} cannot be called without {', '.join(required)}: name a function without arguments")
     try:
         with fresh_weights():
             made = factory if isinstance(factory, nn.Module) else factory()

@@ -16,7 +16,7 @@ from smoothcert.datasets.inputs import as_input, warn_outside
 from smoothcert.datasets.probes import probes
 from smoothcert.errors import InvalidInput
 
-_EXPECTED = "data must be a sequence of pairs (input, label), with None for an unknown label"
+_EXPECTED = "data must give pairs (input, label) by index, with None for an unknown label"
 
 
 def as_dataset(data: Dataset | Sequence[Any]) -> Dataset:
