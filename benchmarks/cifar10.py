@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Together, certify
-from smoothcert.report.figures import paper_style, plot_trade_off, save
+from smoothcert.report.charts import trade_off
+from smoothcert.report.figures import paper_style, plot, save
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import compare
@@ -88,7 +89,7 @@ def _compare_costs(named: dict[str, Results], figure: Path) -> None:
             f"{row.name}: {average:,.0f} samples; fixed sampling has its ACR at {needed:,.0f}, x{needed / average:.2f}"
         )
     with paper_style():
-        fig, ax = plot_trade_off(rows)
+        fig, ax = plot(trade_off(rows, bands=False))
         ax.plot(costs, acrs, color="grey", zorder=0, label="fixed")
         ax.legend()
         save(fig, figure, ["svg"])

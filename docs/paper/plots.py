@@ -1,4 +1,4 @@
-"""The paper's figures. Each function draws one and returns it with the numbers that its caption needs."""
+"""The paper's figures. Each function writes one and returns the numbers that its caption needs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from scipy.stats import binom
 from tables import LOG_SAMPLES, printed, setting
 
 from smoothcert import Fixed, Gaussian, InputSpecific, SampleMap
-from smoothcert.report.figures import COLOURS, plot_sample_map, save
-from smoothcert.runs.logs import Log
 from smoothcert.plans import PilotPlan
 from smoothcert.replay import probabilities, replay
+from smoothcert.report.chart import Axis, Chart, Line
+from smoothcert.report.figures import COLOURS, plot, save
+from smoothcert.runs.logs import Log
 
 ISS, IAS = COLOURS[:2]
 HALF = Gaussian(0.5)
+DECLINES = (0.01, 0.05, 0.10)
 
 
 def trade_off(shown: dict[str, tuple[str, dict[float, Log]]], path: Path) -> None:
@@ -108,10 +110,16 @@ def distribution_of_p(log: Log, crossing: float, path: Path) -> dict[str, float]
 def sample_maps(path: Path) -> None:
     """psi for absolute and relative decline and both ceilings."""
     fig, axes = plt.subplots(2, 2, figsize=(6.4, 4.4))
+    p = np.concatenate([np.linspace(0.5, 0.995, 200), 1 - np.geomspace(5e-3, 1e-6, 60), [1.0]])
     for row, samples in zip(axes, (100_000, 500_000), strict=True):
         for ax, kind in zip(row, ("absolute", "relative"), strict=True):
-            plot_sample_map([SampleMap(HALF, samples, decline, kind) for decline in (0.01, 0.05, 0.10)], ax)
-            ax.set_title(f"{kind} decline, ceiling {samples:,}")
+            maps = [SampleMap(HALF, samples, decline, kind) for decline in DECLINES]
+            names = [f"decline {d:g}" if kind == "absolute" else f"decline {100 * d:g}%" for d in DECLINES]
+            lines = tuple(Line(name, p, psi(p)) for name, psi in zip(names, maps, strict=True))
+            title = f"{kind} decline, ceiling {samples:,}"
+            x, y = Axis("p", zero=False), Axis("samples needed", "count")
+            plot(Chart("sample-map", title, tuple(names), x, y, lines), ax)
+            ax.set_title(title)
     save(fig, path, ["svg"])
 
 

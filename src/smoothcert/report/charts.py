@@ -1,15 +1,14 @@
-"""What the charts show, without a word on how they are drawn.
+"""The charts of a report: each function computes the numbers of one chart from `Results`.
 
-Each function computes the numbers of one chart from `Results`. `vega.spec` draws a chart in the page, `figures.plot` as
-a figure.
+`vega.spec` draws a chart in the page, `figures.plot` as a figure. Where runs have no numbers for a chart, it has no
+layers. A new chart is one more function here and one more line in `charts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,143 +17,17 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.base import Outlook
 from smoothcert.plans.coverage import outlook
+from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
+from smoothcert.report.wording import acr_note, asked, different_norms, distinct, in_norm, outcomes
 from smoothcert.runs.results import Results
 from smoothcert.statistics.metrics import distribution, round_down
-
-Values: TypeAlias = NDArray[Any]
-
-OUTCOMES = ("correct", "wrong", "abstained", "not certified", "no label")
-"""What can become of an input. Each outcome has its own shape in charts."""
 
 _CURVE_POINTS = 201
 _BINS_OF_SAMPLES = 24
 _BINS_OF_P = 50
-_P = np.concatenate([np.linspace(0.5, 0.995, 100), 1 - np.geomspace(4e-3, 1e-5, 30), [1.0]])
+_P = np.concatenate([np.linspace(0.5, 0.995, 200), 1 - np.geomspace(5e-3, 1e-5, 50)[1:], [1.0]])
 # A plan without a closed form needs a forward pass over its states for every p, so it gets fewer of them.
 _FEW_P = np.concatenate([np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0]])
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis.
-
-    Args:
-        title: What it shows.
-        kind: How its numbers are written: as they are, as percentages, or as counts ("5k").
-        log: Whether the scale is logarithmic.
-        zero: Whether the scale includes 0.
-    """
-
-    title: str
-    kind: Literal["number", "percent", "count"] = "number"
-    log: bool = False
-    zero: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Column:
-    """Values that a reader sees when pointing at a mark.
-
-    Args:
-        title: What the values are. It is unique within a layer.
-        values: One value per mark. Where a layer draws the same array, it is stored only once.
-        format: A format that Python and D3 both understand, as in ",.0f"; empty for text.
-    """
-
-    title: str
-    values: Values
-    format: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """A curve, with a band around it where `low` and `high` are given.
-
-    Args:
-        series: The run that it belongs to. Several lines may belong to one run.
-        x: Where the curve is known.
-        y: Its values there.
-        low: The lower end of the band.
-        high: The upper end of the band.
-        step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
-        columns: What a reader sees when pointing at it.
-    """
-
-    series: str
-    x: Values
-    y: Values
-    low: Values | None = None
-    high: Values | None = None
-    step: bool = False
-    columns: tuple[Column, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Points:
-    """Marks, with a vertical line through each where `low` and `high` are given.
-
-    Args:
-        series: The run that they belong to.
-        x: Their positions.
-        y: Their positions.
-        low: The lower ends of the vertical lines.
-        high: The upper ends of the vertical lines.
-        outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
-        columns: What a reader sees when pointing at one.
-    """
-
-    series: str
-    x: Values
-    y: Values
-    low: Values | None = None
-    high: Values | None = None
-    outcome: Values | None = None
-    columns: tuple[Column, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Bars:
-    """A histogram.
-
-    Args:
-        series: The run that it belongs to.
-        edges: The edges of the bins, one more than there are bins.
-        y: The height of each bar.
-        columns: What a reader sees when pointing at a bar.
-    """
-
-    series: str
-    edges: Values
-    y: Values
-    columns: tuple[Column, ...] = ()
-
-
-Layer: TypeAlias = Line | Points | Bars
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart and the text around it.
-
-    Args:
-        id: Its name in the page and the name of its file.
-        title: Its heading.
-        series: The runs in the order of their colours, also those that this chart does not show.
-        x: The horizontal axis.
-        y: The vertical axis.
-        layers: What is drawn; empty if the runs have no numbers for this chart.
-        caption: The sentences below it.
-        description: The chart in words, for readers who cannot see it.
-    """
-
-    id: str
-    title: str
-    series: tuple[str, ...]
-    x: Axis
-    y: Axis
-    layers: tuple[Layer, ...]
-    caption: str = ""
-    description: str = ""
 
 
 def charts(results: Sequence[Results], *, most_points: int | None = None) -> list[Chart]:
@@ -195,19 +68,21 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
         layers.append(Line(r.name, radii, share, step=True, columns=tuple(columns)))
         if bands:
             layers[-1] = replace(layers[-1], low=low, high=high)
-    caption = "The share of inputs whose answer is correct and provably stays correct under any change up to the radius."
+    caption = (
+        "The share of inputs whose answer is correct and provably stays correct under any change up to the radius."
+    )
     return Chart(
         "certified-accuracy",
         "Certified accuracy",
         _names(results),
-        Axis(f"radius r{_in_norm(results)}"),
+        Axis(f"radius r{in_norm(results)}"),
         Axis("certified accuracy", "percent"),
         tuple(layers),
         _sentences(
             caption,
             bands and "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
-            _different_norms(results),
-            _decided(shown, "is known only at the radii that were asked for"),
+            different_norms(results),
+            asked("The curve is known only at the radii that were asked for", shown),
         ),
         f"Certified accuracy against the radius for {', '.join(r.name for r in shown)}: "
         + "; ".join(f"{r.name} starts at {float(r.certified_accuracy([0])[0]):.1%}" for r in shown)
@@ -242,12 +117,12 @@ def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
         "What the radius costs",
         _names(results),
         Axis("average samples per input", "count", zero=False),
-        Axis(f"ACR{_in_norm(results)}", zero=False),
+        Axis(f"ACR{in_norm(results)}", zero=False),
         tuple(layers),
         _sentences(
             "Average certified radius (ACR) against forward passes per input: up and to the left is better.",
-            bands and "Lines: 95% band over inputs. Runs on the same inputs share it.",
-            _different_norms(results),
+            bands and "Lines: 95% band over inputs; for runs on the same inputs, the bands move together.",
+            different_norms(results),
             acr_note(shown),
         ),
         f"Average certified radius against average samples: {'; '.join(words)}.",
@@ -281,13 +156,13 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
         "Radius against samples spent",
         _names(results),
         Axis("samples spent (log scale)", "count", log=True),
-        Axis(f"radius{_in_norm(results)}"),
+        Axis(f"radius{in_norm(results)}"),
         tuple(layers),
         _sentences(
             "Each mark is one input.",
             adaptive and "An adaptive plan spends its samples where they gain radius.",
             any(len(r) > most for r in results) and f"Of larger runs, {most:,} inputs are shown.",
-            _different_norms(results),
+            different_norms(results),
         ),
         f"Radius of each input against the samples that it got, for {', '.join(layer.series for layer in layers)}. "
         f"Samples range from {fewest:,} to {largest:,}.",
@@ -381,58 +256,6 @@ def sample_maps(results: Sequence[Results]) -> Chart:
     )
 
 
-def outcomes(results: Results) -> NDArray[np.str_]:
-    """What became of each input, as one of `OUTCOMES`.
-
-    With known labels, an input without a certificate was not certified for its label. Nobody knows whether it is wrong.
-
-    Args:
-        results: The run.
-    """
-    conditions = [results.abstained, results.correct, results.wrong]
-    return np.select(conditions, [uncertified(results), "correct", "wrong"], "no label")
-
-
-def uncertified(results: Results) -> str:
-    """The word for an input without a certificate: "abstained", or "not certified" where labels were known.
-
-    Args:
-        results: The run.
-    """
-    return "not certified" if results.certified_by is not None and results.certified_by.known_labels else "abstained"
-
-
-def norms(results: Sequence[Results]) -> list[str]:
-    """The norms in which these runs measure radii, each once. Published logs do not tell theirs.
-
-    Args:
-        results: The runs.
-    """
-    return list(dict.fromkeys(r.noise.norm for r in results if r.noise is not None))
-
-
-def acr_note(results: Sequence[Results]) -> str:
-    """A sentence about runs that decide chosen radii; empty if there are none.
-
-    Args:
-        results: The runs.
-    """
-    return _decided(results, "ACR counts only the radii that were asked for", before=True)
-
-
-def distinct(results: Sequence[Results]) -> list[Results]:
-    """The same runs; those of the same name are told apart by a number.
-
-    Args:
-        results: The runs.
-    """
-    names = [r.name for r in results]
-    return [
-        replace(r, name=f"{r.name} ({names[: i + 1].count(r.name)})") if names.count(r.name) > 1 else r
-        for i, r in enumerate(results)
-    ]
-
-
 def evenly(length: int, most: int) -> NDArray[np.int64]:
     """Places in a sequence, at most `most` of them at even distances.
 
@@ -458,39 +281,6 @@ def _bars(series: str, values: Values, edges: Values, format: str) -> Bars:
 
 def _names(results: Sequence[Results]) -> tuple[str, ...]:
     return tuple(r.name for r in results)
-
-
-def _in_norm(results: Sequence[Results]) -> str:
-    """The norm of the radii, to follow the title of an axis."""
-    known = norms(results)
-    if not known:
-        return ""
-    if len(known) > 1:
-        return f" ({' or '.join(known)}, by run)"
-    return f" ({known[0]})" if all(r.noise is not None for r in results) else f" ({known[0]} where known)"
-
-
-def _different_norms(results: Sequence[Results]) -> str:
-    known = norms(results)
-    if len(known) < 2:
-        return ""
-    runs = "; ".join(f"{norm}: {', '.join(_of_norm(results, norm))}" for norm in known)
-    return f"The runs measure radii in different norms, which cannot be compared ({runs})."
-
-
-def _of_norm(results: Sequence[Results], norm: str) -> list[str]:
-    return [r.name for r in results if r.noise is not None and r.noise.norm == norm]
-
-
-def _decided(results: Sequence[Results], text: str, *, before: bool = False) -> str:
-    """A sentence about the runs that decide radii, with their names unless all of them do."""
-    names = [r.name for r in results if r.decided_radii is not None]
-    if not names:
-        return ""
-    if before:
-        return f"{text}." if len(names) == len(results) else f"{text} ({', '.join(names)})."
-    subject = "The curve" if len(names) == len(results) else f"The curve of {', '.join(names)}"
-    return f"{subject} {text}."
 
 
 def _sentences(*parts: str | bool) -> str:

@@ -1,4 +1,4 @@
-"""Figures for a paper: each `plot_*` draws on `ax` (a new figure if None) and returns figure and axes."""
+"""Charts as figures for a paper, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smoothcert.errors import InvalidInput
-from smoothcert.statistics.metrics import distribution
-from smoothcert.plans import InputSpecific
+from smoothcert.report.chart import OUTCOMES, Axis, Chart, Line, Points
+from smoothcert.report.charts import charts
 from smoothcert.runs.results import Results
-from smoothcert.statistics.sample_map import SampleMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 Plot = tuple["Figure", "Axes"]
 
-# Okabe and Ito's colours, which all kinds of colour vision tell apart, in an order that prints well in grey.
+# The colours of Okabe and Ito can be told apart with every kind of colour vision. This order also prints well in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
 STYLE: dict[Any, Any] = {
@@ -42,102 +41,65 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "smoothcert",  # the same figure is the same file
 }
 
+_MARKERS = dict(zip(OUTCOMES, ("o", "X", "D", "^", "s"), strict=True))
+_GREY = "#555555"
 
-def plot_certified_accuracy(results: Sequence[Results], ax: Axes | None = None, *, band: bool = True) -> Plot:
-    """CA(r) against r, one curve per run that has labels, with its 95% band over inputs."""
+
+def plot(chart: Chart, ax: Axes | None = None) -> Plot:
+    """Draw a chart.
+
+    Args:
+        chart: The chart, as in `certified_accuracy([run])`.
+        ax: Where to draw; None makes a new figure.
+
+    Returns:
+        The figure and its axes.
+    """
     fig, ax = _axes(ax)
-    largest = max((float(r.radius.max(initial=0)) for r in results if r.labelled), default=0.0)
-    radii = np.linspace(0, largest * 1.02 or 1.0, 400)
-    for r, look in zip(results, _looks(), strict=False):
-        if not r.labelled:
-            continue
-        ax.plot(radii, 100 * r.certified_accuracy(radii), label=_plain(r.name), **look)
-        if band:
-            low, high = r.certified_accuracy_band(radii)
-            ax.fill_between(radii, 100 * low, 100 * high, color=look["color"], alpha=0.15, linewidth=0)
-    ax.set(xlabel="radius", ylabel="certified accuracy (%)", xlim=(0, radii[-1]), ylim=(0, None))
-    ax.legend()
-    return fig, ax
-
-
-def plot_trade_off(results: Sequence[Results], ax: Axes | None = None) -> Plot:
-    """ACR against average samples, one mark per run that has labels and knows its samples."""
-    fig, ax = _axes(ax)
-    for r, look in zip(results, _looks(), strict=False):
-        if r.labelled and r.average_samples is not None:
-            ax.plot(r.average_samples, r.acr, "o", color=look["color"], label=_plain(r.name))
-    ax.set(xlabel="average samples", ylabel="ACR")
-    ax.legend()
-    return fig, ax
-
-
-def plot_radius_against_samples(results: Sequence[Results], ax: Axes | None = None) -> Plot:
-    """Each input's radius against the samples it got."""
-    fig, ax = _axes(ax)
-    for r, look in zip(results, _looks(), strict=False):
-        known = r.samples > 0
-        ax.scatter(
-            r.samples[known], r.radius[known], s=5, color=look["color"], alpha=0.5, linewidths=0, label=_plain(r.name)
-        )
-    ax.set(xlabel="samples", ylabel="radius", xscale="log")
-    ax.legend()
-    return fig, ax
-
-
-def plot_samples(results: Sequence[Results], ax: Axes | None = None) -> Plot:
-    """The distribution of samples over inputs."""
-    known = [r.samples for r in results if r.average_samples is not None]
-    low = max(min((int(s.min()) for s in known), default=1), 1)
-    high = max((int(s.max()) for s in known), default=10)
-    fig, ax = _histogram(results, "samples", np.geomspace(low * 0.99, high * 1.01, 30), ax)
-    ax.set(xlabel="samples", xscale="log")
-    return fig, ax
-
-
-def plot_probabilities(results: Sequence[Results], ax: Axes | None = None) -> Plot:
-    """The distribution of p, the share of votes for the class, over inputs."""
-    fig, ax = _histogram(results, "p", np.linspace(0, 1, 51), ax)
-    ax.set(xlabel="p")
-    return fig, ax
-
-
-def plot_sample_map(maps: Sequence[SampleMap], ax: Axes | None = None) -> Plot:
-    """Samples needed against p."""
-    fig, ax = _axes(ax)
-    p = np.concatenate([np.linspace(0.5, 0.995, 200), 1 - np.geomspace(5e-3, 1e-6, 60), [1.0]])
-    for psi, look in zip(maps, _looks(), strict=False):
-        decline = f"{psi.decline:g}" if psi.kind == "absolute" else f"{100 * psi.decline:g}%"
-        ax.plot(p, psi(p), label=f"{psi.samples:,}, decline {decline}", **look)
-    ax.set(xlabel="p", ylabel="samples needed")
-    ax.legend()
+    labelled: set[str] = set()
+    for layer in chart.layers:
+        place = chart.series.index(layer.series)
+        colour, line_style = COLOURS[place % len(COLOURS)], LINES[place % len(LINES)]
+        label = None if layer.series in labelled else _plain(layer.series)
+        labelled.add(layer.series)
+        if isinstance(layer, Line):
+            _draw_line(ax, layer, colour, line_style, label)
+        elif isinstance(layer, Points):
+            _draw_points(ax, layer, colour, label)
+        else:
+            ax.stairs(layer.y, layer.edges, color=colour, linestyle=line_style, linewidth=1.3, label=label)
+    _set_axis(ax, "x", chart.x)
+    _set_axis(ax, "y", chart.y)
+    if chart.layers:
+        ax.legend(handles=[*ax.get_legend_handles_labels()[0], *_outcome_handles(chart)])
     return fig, ax
 
 
 def save_figures(results: Sequence[Results], folder: str | Path) -> list[Path]:
-    """Every figure that these runs have numbers for, as PDF, SVG and PNG."""
-    maps = [r.plan.sample_map(r.noise) for r in results if isinstance(r.plan, InputSpecific) and r.noise is not None]
-    plots: dict[str, tuple[Any, Sequence[Any]]] = {
-        "certified-accuracy": (plot_certified_accuracy, results if any(r.labelled for r in results) else []),
-        "sample-map": (plot_sample_map, list(dict.fromkeys(maps))),
-    }
-    if spent := [r for r in results if r.average_samples is not None]:
-        plots |= {
-            "trade-off": (plot_trade_off, spent if any(r.labelled for r in spent) else []),
-            "radius-against-samples": (plot_radius_against_samples, spent),
-            "samples": (plot_samples, spent),
-            "probabilities": (plot_probabilities, spent),
-        }
-    written = []
+    """Write every chart that these runs have numbers for as PDF, SVG and PNG.
+
+    Args:
+        results: The runs.
+        folder: Where the files go. It is made if it is missing.
+
+    Returns:
+        The files.
+    """
     with paper_style():
-        for name, (plot, drawn) in plots.items():
-            if drawn:
-                fig, _ = plot(drawn)
-                written += save(fig, Path(folder) / name)
-    return written
+        return [path for chart in charts(results) for path in save(plot(chart)[0], Path(folder) / chart.id)]
 
 
 def save(fig: Figure, path: Path, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
-    """Write a figure once per format, without a date, and close it."""
+    """Write a figure once per format, without a date, and close it.
+
+    Args:
+        fig: The figure.
+        path: The file without its ending.
+        formats: The endings.
+
+    Returns:
+        The files.
+    """
     import matplotlib.pyplot as plt
 
     paths = [path.with_name(f"{path.name}.{format}") for format in formats]
@@ -155,7 +117,7 @@ def save(fig: Figure, path: Path, formats: Sequence[str] = ("pdf", "svg", "png")
 
 @contextmanager
 def paper_style() -> Iterator[None]:
-    """Figures drawn inside fit one column of a paper."""
+    """Figures that are drawn inside fit one column of a paper."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
@@ -171,26 +133,64 @@ def _axes(ax: Axes | None) -> Plot:
     return ax.get_figure(root=True), ax  # type: ignore[return-value]
 
 
-def _plain(name: str) -> str:
-    """A name as it is: no formula between dollar signs."""
-    return name.replace("$", r"\$")
+def _draw_line(ax: Axes, line: Line, colour: str, style: str, label: str | None) -> None:
+    ax.plot(
+        line.x,
+        line.y,
+        color=colour,
+        linestyle=style,
+        drawstyle="steps-pre" if line.step else "default",
+        label=label,
+    )
+    if line.low is not None and line.high is not None:
+        step: Any = "pre" if line.step else None
+        ax.fill_between(line.x, line.low, line.high, step=step, color=colour, alpha=0.15, linewidth=0)
 
 
-def _looks() -> Iterator[dict[str, Any]]:
-    """Colours change first; line styles tell curves apart where there is no colour."""
-    i = 0
-    while True:
-        yield {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i % len(LINES)]}
-        i += 1
+def _draw_points(ax: Axes, points: Points, colour: str, label: str | None) -> None:
+    if points.outcome is None:
+        ax.margins(x=0.1)
+        if points.low is not None and points.high is not None:
+            ax.plot([points.x, points.x], [points.low, points.high], "-", color=colour, alpha=0.4)
+        ax.plot(points.x, points.y, "o", color=colour, label=label)
+        return
+    for outcome in OUTCOMES:
+        chosen = points.outcome == outcome
+        if np.any(chosen):
+            marker, place = _MARKERS[outcome], (points.x[chosen], points.y[chosen])
+            ax.scatter(*place, s=9, color=colour, alpha=0.5, linewidths=0, marker=marker, clip_on=False)
+    ax.plot([], [], "o", markersize=4, color=colour, label=label)  # for the legend alone
 
 
-def _histogram(results: Sequence[Results], column: str, edges: np.ndarray[Any, Any], ax: Axes | None) -> Plot:
-    fig, ax = _axes(ax)
-    for r, look in zip(results, _looks(), strict=False):
-        share = distribution(getattr(r, column), edges)
-        ax.stairs(
-            100 * share, edges, color=look["color"], linestyle=look["linestyle"], label=_plain(r.name), linewidth=1.3
-        )
-    ax.set(ylabel="inputs (%)")
-    ax.legend()
-    return fig, ax
+def _outcome_handles(chart: Chart) -> list[Any]:
+    """Entries of the legend that explain the shapes; none if all marks have the same shape."""
+    from matplotlib.lines import Line2D
+
+    found = {
+        o for layer in chart.layers if isinstance(layer, Points) and layer.outcome is not None for o in layer.outcome
+    }
+    shapes = [(outcome, marker) for outcome, marker in _MARKERS.items() if outcome in found]
+    if len(shapes) < 2:
+        return []
+    return [Line2D([], [], linestyle="", marker=m, color=_GREY, markersize=4, label=o) for o, m in shapes]
+
+
+def _set_axis(ax: Axes, which: str, axis: Axis) -> None:
+    from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+
+    ticks = ax.xaxis if which == "x" else ax.yaxis
+    ax.set(**{f"{which}label": _plain(axis.title)})
+    if axis.log:
+        ax.set(**{f"{which}scale": "log"})
+        return
+    if axis.zero:
+        ax.set(**{f"{which}lim": (0, None)})
+    if axis.kind == "percent":
+        ticks.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif axis.kind == "count":
+        ticks.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _plain(text: str) -> str:
+    """Text as it is: no formula between dollar signs."""
+    return text.replace("$", r"\$")

@@ -24,7 +24,7 @@
     all: { keep: () => true, sort: ["id", 1] },
     easiest: { keep: (row) => row.outcome === "correct", sort: ["radius", -1] },
     hardest: { keep: (row) => row.outcome === "correct", sort: ["radius", 1] },
-    abstained: { keep: (row) => row.outcome === "abstained", sort: ["id", 1] },
+    uncertified: { keep: (row) => row.prediction < 0, sort: ["id", 1] },
     wrong: { keep: (row) => row.outcome === "wrong", sort: ["radius", -1] },
   };
   const [head, body] = [document.querySelector("#rows thead tr"), document.querySelector("#rows tbody")];
@@ -35,15 +35,16 @@
     return index < 0 ? "-" : data.classes[index] === undefined ? String(index) : `${index} ${data.classes[index]}`;
   }
 
-  function outcome(label, prediction) {
-    if (prediction < 0) return "abstained";
+  function outcome(label, prediction, uncertified) {
+    if (prediction < 0) return uncertified;
     return label < 0 ? "no label" : label === prediction ? "correct" : "wrong";
   }
 
   function load(index) {
-    const table = data.runs[index].columns;
+    const { columns: table, uncertified } = data.runs[index];
+    filter.querySelector("[value=uncertified]").textContent = uncertified;
     rows = table.id.map((id, i) => {
-      const row = { outcome: outcome(table.label[i], table.prediction[i]) };
+      const row = { outcome: outcome(table.label[i], table.prediction[i], uncertified) };
       for (const key of Object.keys(table)) row[key] = table[key][i];
       return row;
     });
@@ -112,7 +113,7 @@
       }
       return cell;
     }
-    if (column.key === "outcome") cell.className = row.outcome;
+    if (column.key === "outcome") cell.className = row.prediction < 0 ? "uncertified" : row.outcome;
     cell.textContent = column.text ? column.text(row[column.key]) : row[column.key];
     return cell;
   }

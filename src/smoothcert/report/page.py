@@ -1,7 +1,7 @@
 """The page: numbers from `Results`, a Jinja template that escapes them, Vega for the charts, all in one file.
 
-The page may not reach for anything: its content security policy forbids every request and every script but its own
-two, which are named by their hashes.
+The page makes no requests. Its content security policy forbids them, and it allows only the page's own two scripts,
+which it names by their hashes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,28 +19,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smoothcert._files import write_whole
-from smoothcert._version import __version__
-from smoothcert.plans.coverage import Coverage, exact_coverage
-from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.statistics.metrics import round_down
-from smoothcert.noises import Noise
 from smoothcert._registry import describe
+from smoothcert._version import __version__
+from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.noises import Noise
 from smoothcert.plans import Plan
-from smoothcert.report.charts import CONFIG, SERIES, charts
+from smoothcert.plans.coverage import Coverage, exact_coverage
+from smoothcert.report import vega
+from smoothcert.report.charts import charts, evenly
 from smoothcert.report.thumbnails import thumbnails
+from smoothcert.report.wording import acr_note, distinct, norms, uncertified
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import compare, duration
+from smoothcert.statistics.metrics import round_down
 
 if TYPE_CHECKING:
     from smoothcert.datasets import Dataset
 
 ROWS = 50_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
+POINTS = 6_000
+"""Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A plan, the runs that used it, and how often its certificates really fail."""
+    """How often the certificates of a plan really fail.
+
+    Args:
+        plan: The plan.
+        noise: The smoothing noise.
+        runs: The names of the runs that used it.
+        found: Its failure probabilities.
+    """
 
     plan: Plan
     noise: Noise
@@ -56,7 +67,18 @@ def write_report(
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
 ) -> Path:
-    """Write the page about these runs to `out`. Pictures come from `dataset`, by default the one the runs name."""
+    """Write the page about these runs.
+
+    Args:
+        results: The runs, exports or published logs.
+        out: The file to write.
+        reference: The run that MAD is against; by default the best one among the runs themselves.
+        radii: The radii r of the columns CA r.
+        dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
+
+    Returns:
+        The path of the page.
+    """
     page = render(results, reference=reference, radii=radii, dataset=dataset)
     write_whole(out, page.encode())
     return Path(out)
@@ -69,28 +91,38 @@ def render(
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
 ) -> str:
-    """The page as text."""
+    """The page as text.
+
+    Args:
+        results: The runs, exports or published logs.
+        reference: The run that MAD is against; by default the best one among the runs themselves.
+        radii: The radii r of the columns CA r.
+        dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
+    """
     from jinja2 import Environment, StrictUndefined
 
     if not results:
         raise InvalidInput("a report needs at least one run")
-    results = _distinct(results)
+    results = distinct(results)
     table = compare(results, reference=reference, radii=radii)
     dataset = _dataset_of(results) if dataset is None else _checked(dataset, results)
-    shown = charts(results)
+    shown = charts(results, most_points=POINTS)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"down": round_down, "duration": duration, "share": lambda v: f"{v:.1%}"}
-    scripts = [_vega(), _text("page.js")]
+    scripts = [_vega_script(), _text("page.js")]
     return environment.from_string(_text("page.html")).render(
         results=results,
         table=table,
         charts=shown,
+        norms=norms(results),
+        acr_note=acr_note(results),
+        uncertified=uncertified,
         guarantees=_guarantees(results),
         settings={r.name: dict(_settings(r)) for r in results},
         data=_embedded(
             {
-                "config": CONFIG,
-                "charts": {chart.id: chart.spec for chart in shown},
+                "config": vega.CONFIG,
+                "charts": {chart.id: vega.spec(chart) for chart in shown},
                 "runs": [_certificates(r, ROWS // len(results)) for r in results],
                 "classes": list(dataset.class_names or ()) if dataset else [],
                 "pictures": thumbnails(dataset, results) if dataset else {},
@@ -99,22 +131,13 @@ def render(
         style=_text("page.css"),
         scripts=scripts,
         hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
-        series=range(1, SERIES + 1),
+        series=range(1, vega.SERIES + 1),
         version=__version__,
     )
 
 
-def _distinct(results: Sequence[Results]) -> list[Results]:
-    """Runs of the same name are told apart by a number."""
-    names = [r.name for r in results]
-    return [
-        replace(r, name=f"{r.name} ({names[: i + 1].count(r.name)})") if names.count(r.name) > 1 else r
-        for i, r in enumerate(results)
-    ]
-
-
 def _certificates(results: Results, most: int) -> dict[str, Any]:
-    kept = np.unique(np.linspace(0, len(results) - 1, min(len(results), most)).astype(int))
+    kept = evenly(len(results), most)
     known = {"samples": np.any(results.samples), "p": np.any(results.counted), "missing": np.any(results.missing)}
     columns = {
         "id": results.id[kept].tolist(),
@@ -128,12 +151,13 @@ def _certificates(results: Results, most: int) -> dict[str, Any]:
     return {
         "name": results.name,
         "inputs": len(results),
+        "uncertified": uncertified(results),
         "columns": {name: column for name, column in columns.items() if known.get(name, True)},
     }
 
 
 def _guarantees(results: Sequence[Results]) -> list[Guarantee]:
-    """The exact failure probability of each plan in use."""
+    """The failure probability of each plan in use, under each noise."""
     used: dict[tuple[Plan, Noise], list[str]] = {}
     for r in results:
         if (plan := r.certified_by) is not None and r.noise is not None:
@@ -142,12 +166,12 @@ def _guarantees(results: Sequence[Results]) -> list[Guarantee]:
 
 
 def _settings(results: Results) -> Iterator[tuple[str, Any]]:
-    """Noise, plan and manifest as flat pairs, nested names joined by dots; not what only a program reads."""
+    """Noise, plan and manifest as flat pairs; nested names are joined by dots."""
     for title, part in (("noise", results.noise), ("plan", results.plan)):
         if part is not None:
             yield from _flat(title, describe(part))
     if results.manifest is not None:
-        hidden = {"answers", "noise", "plan"}
+        hidden = {"answers", "noise", "plan"}  # answers are of use only to programs
         yield from _flat("", {k: v for k, v in results.manifest.plain().items() if k not in hidden})
 
 
@@ -161,7 +185,10 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _dataset_of(results: Sequence[Results]) -> Dataset | None:
-    """The data set that all runs (logs do not tell) were made on, if they agree and its name is enough to load it."""
+    """The data set that all runs were made on, if they agree and it can be loaded by its name.
+
+    Published logs do not name theirs, so they are not asked.
+    """
     named = {(r.manifest.data, r.manifest.data_hash) for r in results if r.manifest is not None}
     if len(named) != 1:
         return None
@@ -176,22 +203,22 @@ def _dataset_of(results: Sequence[Results]) -> Dataset | None:
 
 
 def _checked(dataset: Dataset, results: Sequence[Results]) -> Dataset:
-    """Refuse pictures that no run was made on; a published log does not tell."""
+    """Refuse a data set that no run was made on. A published log may have been made on any."""
     made_on = {r.manifest.data_hash if r.manifest else None for r in results}
     if not made_on & {dataset.fingerprint, None}:
         raise InvalidInput(
-            f"{dataset.name} is not the data that the runs were made on; leave out --data or give theirs"
+            f"{dataset.name} is not the data set that the runs were made on; give that one as dataset, or none"
         )
     return dataset
 
 
 def _embedded(data: Any) -> str:
-    """JSON that no HTML parser can be led out of."""
+    """JSON in which no HTML parser finds the end of the script."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @lru_cache(maxsize=1)
-def _vega() -> str:
+def _vega_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script."""
     from vl_convert import javascript_bundle
 

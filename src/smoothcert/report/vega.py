@@ -1,0 +1,201 @@
+"""Charts of the page, as Vega-Lite specifications.
+
+Colours are variables of the page's style sheet, so that dark mode and print need no second drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from smoothcert.report.chart import OUTCOMES, Axis, Bars, Chart, Column, Layer, Line, Points, Values
+
+Spec = dict[str, Any]
+
+SERIES = 6
+"""Colours of the style sheet; they repeat for more runs than that."""
+
+_SHAPES = dict(zip(OUTCOMES, ("circle", "cross", "diamond", "triangle-up", "square"), strict=True))
+_TICKS = {"percent": "%", "count": "~s"}
+
+CONFIG: Spec = {
+    "background": "transparent",
+    "font": "system-ui, 'Segoe UI', Roboto, sans-serif",
+    "axis": {
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "titleFontWeight": "normal",
+        "gridColor": "var(--line)",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+    },
+    "legend": {
+        "orient": "top",
+        "columns": 2,
+        "title": None,
+        "labelColor": "var(--ink)",
+        "labelFontSize": 12,
+        "labelLimit": 130,
+        "symbolStrokeWidth": 2,
+        "symbolOpacity": 1,
+    },
+    "view": {"stroke": "transparent"},
+    "range": {"category": [f"var(--series-{i + 1})" for i in range(SERIES)]},
+    "text": {"color": "var(--ink)"},
+}
+
+
+def spec(chart: Chart) -> Spec:
+    """A chart as a Vega-Lite specification, one colour per run. It has a legend only if it shows several runs.
+
+    Args:
+        chart: The chart.
+    """
+    present = [name for name in chart.series if any(layer.series == name for layer in chart.layers)]
+    color: Spec = {
+        "field": "run",
+        "type": "nominal",
+        "scale": {"domain": list(chart.series)},
+        "legend": {"values": present} if len(present) > 1 else None,
+    }
+    lines = [layer for layer in chart.layers if isinstance(layer, Line)]
+    drawn = (
+        _lines([line for line in lines if not line.step], chart),
+        _lines([line for line in lines if line.step], chart),
+        _points([layer for layer in chart.layers if isinstance(layer, Points)], chart),
+        _bars([layer for layer in chart.layers if isinstance(layer, Bars)], chart),
+    )
+    return {
+        "description": chart.description,
+        "width": "container",
+        "height": 260,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "encoding": {"color": color},
+        "layer": [group for group in drawn if group is not None],
+    }
+
+
+def _lines(lines: Sequence[Line], chart: Chart) -> Spec | None:
+    if not lines:
+        return None
+    rows = [row | {"line": i} for i, line in enumerate(lines) for row in _rows(line, _drawn(line))]
+    x, y = _axis("x", chart.x), _axis("y", chart.y)
+    curve = {"interpolate": "step-before" if lines[0].step else "linear"}
+    each = {"x": x, "detail": {"field": "line"}}  # several lines of one run are not joined
+    layers: list[Spec] = [{"mark": {"type": "line", "strokeWidth": 2} | curve, "encoding": each | {"y": y}}]
+    if any(line.low is not None for line in lines):
+        band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
+        layers.insert(0, {"mark": {"type": "area", "opacity": 0.15} | curve, "encoding": band})
+    if any(line.columns for line in lines):
+        layers.append(_hover_points(x, y, lines[0]))
+    return {"data": {"values": rows}, "layer": layers}
+
+
+def _points(points: Sequence[Points], chart: Chart) -> Spec | None:
+    if not points:
+        return None
+    rows = [row for layer in points for row in _rows(layer, _drawn(layer))]
+    room = {"padding": 8 if chart.x.log else 30}  # pixels, so that no mark is cut off
+    x, y = _axis("x", chart.x, **room), _axis("y", chart.y)
+    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0])}
+    mark: Spec = {"type": "point", "filled": True, "size": 110, "opacity": 1}
+    present = [outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)]
+    if present:
+        mark = {"type": "point", "size": 28, "opacity": 0.6}
+        encoding["shape"] = {
+            "field": "outcome",
+            "scale": {"domain": present, "range": [_SHAPES[outcome] for outcome in present]},
+            "legend": {"orient": "bottom", "columns": 4},
+        }
+    layers: list[Spec] = [{"mark": mark, "encoding": encoding}]
+    if any(layer.low is not None for layer in points):
+        ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
+        layers.insert(0, {"mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.4}, "encoding": ends})
+    return {"data": {"values": rows}, "layer": layers}
+
+
+def _bars(bars: Sequence[Bars], chart: Chart) -> Spec | None:
+    """Bars of one bin stand side by side, in parts of equal width on the scale of x."""
+    if not bars:
+        return None
+    rows = []
+    for place, layer in enumerate(bars):
+        left, right = (_between(layer.edges, (place + side) / len(bars), log=chart.x.log) for side in (0, 1))
+        rows += [row for row in _rows(layer, {"x": left, "right": right, "y": layer.y}) if row["y"]]
+    encoding = {
+        "x": _axis("x", chart.x),
+        "x2": {"field": "right"},
+        "y": _axis("y", chart.y) | {"stack": None},
+        "y2": {"datum": 0},
+        "tooltip": _tooltip(bars[0]),
+    }
+    return {"data": {"values": rows}, "mark": {"type": "bar", "binSpacing": 0.5}, "encoding": encoding}
+
+
+def _between(edges: Values, part: float, *, log: bool) -> Values:
+    low, high = edges[:-1], edges[1:]
+    return np.asarray(low * (high / low) ** part if log else low + (high - low) * part)
+
+
+def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
+    """Points that show, with their values, only under the pointer."""
+    name = "hover_step" if line.step else "hover"
+    return {
+        "params": [
+            {"name": name, "select": {"type": "point", "on": "pointerover", "nearest": True, "clear": "pointerout"}}
+        ],
+        "mark": {"type": "point", "filled": True, "size": 70},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
+            "tooltip": _tooltip(line),
+        },
+    }
+
+
+def _axis(field: str, axis: Axis, **scale: Any) -> Spec:
+    ticks: Spec = {"tickCount": 6} | ({"format": _TICKS[axis.kind]} if axis.kind in _TICKS else {})
+    if axis.log:
+        scale |= {"type": "log", "nice": False}
+    elif not axis.zero:
+        scale["zero"] = False
+    return {"field": field, "type": "quantitative", "title": axis.title, "axis": ticks, "scale": scale}
+
+
+def _rows(layer: Layer, drawn: Mapping[str, Values]) -> Iterator[Spec]:
+    """One row per mark. A column that is drawn as well is not written twice."""
+    shown = {column.title: column.values for column in layer.columns if _field(column, drawn) == column.title}
+    fields = {name: _plain(values) for name, values in (*drawn.items(), *shown.items())}
+    for values in zip(*fields.values(), strict=True):
+        yield {"run": layer.series} | dict(zip(fields, values, strict=True))
+
+
+def _tooltip(layer: Layer) -> list[Spec]:
+    entries: list[Spec] = [{"field": "run", "type": "nominal"}]
+    for column in layer.columns:
+        entry: Spec = {"field": _field(column, _drawn(layer)), "title": column.title, "type": "nominal"}
+        entries.append(entry | ({"type": "quantitative", "format": column.format} if column.format else {}))
+    return entries
+
+
+def _drawn(layer: Layer) -> dict[str, Values]:
+    """The arrays of a layer by their names."""
+    return {name: values for name, values in vars(layer).items() if isinstance(values, np.ndarray)}
+
+
+def _field(column: Column, drawn: Mapping[str, Values]) -> str:
+    """Where a row holds the value of a column."""
+    return next((name for name, values in drawn.items() if values is column.values), column.title)
+
+
+def _plain(values: Values) -> list[Any]:
+    """Plain numbers, short enough for a page; Vega wants null where there is none."""
+    return [
+        (round(value, 6) if np.isfinite(value) else None) if isinstance(value, float) else value
+        for value in values.tolist()
+    ]

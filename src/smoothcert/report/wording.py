@@ -1,0 +1,103 @@
+"""What the page and the charts say about runs, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.runs.results import Results
+
+
+def outcomes(results: Results) -> NDArray[np.str_]:
+    """What became of each input, as one of `OUTCOMES`.
+
+    With known labels, an input without a certificate was not certified for its label. Nobody knows whether it is wrong.
+
+    Args:
+        results: The run.
+    """
+    conditions = [results.abstained, results.correct, results.wrong]
+    return np.select(conditions, [uncertified(results), "correct", "wrong"], "no label")
+
+
+def uncertified(results: Results) -> str:
+    """The word for an input without a certificate: "abstained", or "not certified" where labels were known.
+
+    Args:
+        results: The run.
+    """
+    return "not certified" if results.certified_by is not None and results.certified_by.known_labels else "abstained"
+
+
+def norms(results: Sequence[Results]) -> list[str]:
+    """The norms in which these runs measure radii, each once. Published logs do not tell theirs.
+
+    Args:
+        results: The runs.
+    """
+    return list(dict.fromkeys(r.noise.norm for r in results if r.noise is not None))
+
+
+def acr_note(results: Sequence[Results]) -> str:
+    """A sentence about runs that decide chosen radii; empty if there are none.
+
+    Args:
+        results: The runs.
+    """
+    return asked("ACR counts only the radii that were asked for", results)
+
+
+def distinct(results: Sequence[Results]) -> list[Results]:
+    """The same runs; those of the same name are told apart by a number.
+
+    Args:
+        results: The runs.
+    """
+    names = [r.name for r in results]
+    return [
+        replace(r, name=f"{r.name} ({names[: i + 1].count(r.name)})") if names.count(r.name) > 1 else r
+        for i, r in enumerate(results)
+    ]
+
+
+def in_norm(results: Sequence[Results]) -> str:
+    """The norm of the radii, to follow the title of an axis; empty where it is unknown.
+
+    Args:
+        results: The runs.
+    """
+    known = norms(results)
+    if not known:
+        return ""
+    if len(known) > 1:
+        return f" ({' or '.join(known)}, by run)"
+    return f" ({known[0]})" if all(r.noise is not None for r in results) else f" ({known[0]} where known)"
+
+
+def different_norms(results: Sequence[Results]) -> str:
+    """A warning about runs with different norms; empty if they agree.
+
+    Args:
+        results: The runs.
+    """
+    known = norms(results)
+    if len(known) < 2:
+        return ""
+    runs = ", ".join(f"{r.name}: {r.noise.norm}" for r in results if r.noise is not None)
+    return f"The runs measure radii in different norms, which cannot be compared ({runs})."
+
+
+def asked(text: str, results: Sequence[Results]) -> str:
+    """A sentence about the runs that decide chosen radii, with their names unless all of them do; empty if none does.
+
+    Args:
+        text: The sentence, without its full stop.
+        results: The runs.
+    """
+    names = [r.name for r in results if r.decided_radii is not None]
+    if not names:
+        return ""
+    return f"{text}." if len(names) == len(results) else f"{text} ({', '.join(names)})."
