@@ -34,7 +34,11 @@ class Normalize(nn.Module):
         self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised batch."""
+        """The normalised batch.
+
+        Args:
+            x: Inputs in [0, 1], of shape (batch, channels, height, width).
+        """
         return (x - self.mean).div_(self.deviation)  # in place, because a second large buffer would cost more time
 
 
@@ -52,7 +56,11 @@ class Normalized(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits for a batch of inputs in [0, 1]."""
+        """The logits for a batch of inputs in [0, 1].
+
+        Args:
+            x: Inputs in [0, 1], of shape (batch, channels, height, width).
+        """
         logits: Tensor = self.network(self.normalize(x))
         return logits
 
@@ -81,7 +89,11 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output of the block."""
+        """The output of the block.
+
+        Args:
+            x: Activations of shape (batch, channels_in, height, width).
+        """
         shortcut = x if self.downsample is None else self.downsample(x)
         hidden = self.bn1(self.conv1(x)).relu()
         return torch.relu(self.bn2(self.conv2(hidden)) + shortcut)
@@ -109,7 +121,11 @@ class CifarResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits for a batch of normalised inputs."""
+        """The logits for a batch of normalised inputs.
+
+        Args:
+            x: Inputs of shape (batch, 3, 32, 32).
+        """
         hidden = self.bn1(self.conv1(x)).relu()
         hidden = self.layer3(self.layer2(self.layer1(hidden)))
         logits: Tensor = self.fc(hidden.mean((2, 3)))

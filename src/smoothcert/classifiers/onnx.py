@@ -51,7 +51,11 @@ class OnnxModule(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor) -> Tensor:
-        """The logits or labels for a batch."""
+        """The logits or labels for a batch.
+
+        Args:
+            x: Inputs in [0, 1], of shape (batch, ...).
+        """
         expected = tuple(own or given for own, given in zip(self.input_shape, x.shape[1:], strict=False))
         if x.shape[1:] != expected or len(expected) != len(self.input_shape):
             raise InvalidInput(f"{self.path} takes inputs of shape {self.input_shape}, got {tuple(x.shape[1:])}")

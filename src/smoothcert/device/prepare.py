@@ -42,7 +42,11 @@ class LabelClassifier(nn.Module):
         self.classes = classes
 
     def forward(self, x: Tensor) -> Tensor:
-        """The class of each row, as integers of shape (batch,)."""
+        """The class of each row, as integers of shape (batch,).
+
+        Args:
+            x: A batch of inputs.
+        """
         output = self.module(x)
         if output.ndim == 1:
             return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
