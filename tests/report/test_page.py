@@ -3,13 +3,14 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, InputSpecific, Together
+from smoothcert.plans import Combined, Fixed, InputSpecific
 from smoothcert.report import render, write_report
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.table import compare
@@ -32,7 +33,7 @@ class Pictures:
 
 @pytest.fixture(scope="module")
 def page_path(iss_run, fixed_run, altered, tmp_path_factory):
-    hostile = altered(iss_run, name=HOSTILE, manifest=iss_run.manifest | {"model": HOSTILE})
+    hostile = altered(iss_run, name=HOSTILE, manifest=replace(iss_run.manifest, model=HOSTILE))
     path = tmp_path_factory.mktemp("report") / "report <b>.html"
     return write_report([hostile, fixed_run], path, dataset=Pictures())
 
@@ -98,7 +99,7 @@ def test_every_chart_is_drawn_with_alternative_text(page):
 
 
 def test_hovering_a_chart_shows_values(page):
-    chart = page.locator("#accuracy svg")
+    chart = page.locator("#certified-accuracy svg")
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -120,7 +121,7 @@ def test_certificates_are_sorted_by_a_click(page, iss_run):
 
 @pytest.mark.parametrize("kind", ["wrong", "abstained"])
 def test_certificates_are_filtered(page, iss_run, kind):
-    page.select_option("#filter", kind)
+    page.select_option("#filter", label=kind)
     assert set(column(page, "outcome")) == {kind}
     assert len(column(page, "outcome")) == getattr(iss_run, kind).sum() > 0
 
@@ -156,7 +157,7 @@ def test_pictures_are_shown_where_there_are_images(page):
 def test_phone_needs_no_sideways_scrolling(browser, page_path, scheme):
     page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     page.goto(page_path.as_uri())
-    page.wait_for_selector("#map svg")
+    page.wait_for_selector("#sample-map svg")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     brightness = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (brightness == "rgb(255, 255, 255)") == (scheme == "light")
@@ -178,9 +179,9 @@ def test_ten_thousand_inputs_fit_a_page_and_are_drawn_as_they_are_reached(browse
 def test_a_published_log_alone_makes_a_page(iss_run, tmp_path):
     write_results(iss_run, tmp_path / "log.tsv", "cohen")
     page = render([read_results(tmp_path / "log.tsv")])
-    assert "A published log tells nothing of its settings." in page
-    assert 'id="accuracy"' in page
-    assert 'id="map"' not in page
+    assert "A published log says nothing about its settings." in page
+    assert 'id="certified-accuracy"' in page
+    assert 'id="sample-map"' not in page
 
 
 def test_runs_without_labels_make_a_page_without_figures_that_need_them(iss_run, fixed_run, altered):
@@ -188,8 +189,8 @@ def test_runs_without_labels_make_a_page_without_figures_that_need_them(iss_run,
     page = render([unlabelled])
     assert "None of the 60 inputs has a label" in page
     assert 'class="acr"' not in page
-    assert 'id="accuracy"' not in page
-    assert 'id="scatter"' in page
+    assert 'id="certified-accuracy"' not in page
+    assert 'id="radius-against-samples"' in page
     assert render([unlabelled, fixed_run]).count('class="acr"') == 1
 
 
@@ -211,8 +212,8 @@ def test_the_guarantee_of_fixed_sampling_that_counts_its_pilot_again_is_told(sim
 
 
 def test_plans_that_shared_their_draws_make_a_page(simulate):
-    page = render([simulate("both", Together((Fixed(1_000), InputSpecific(1_000))), inputs=10)])
-    assert "together 1,000" in page
+    page = render([simulate("both", Combined((Fixed(1_000), InputSpecific(1_000))), inputs=10)])
+    assert "combined 1,000" in page
 
 
 def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(iss_run, fixed_run, simulate):
@@ -227,20 +228,56 @@ def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(iss_
 
 def test_an_export_of_a_run_that_is_not_finished_says_so(iss_run, altered, tmp_path):
     for last, unfinished in ((590, False), (600, True)):
-        run = altered(iss_run, manifest=iss_run.manifest | {"ids": {"first": 0, "last": last, "step": 10}})
+        run = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, last + 1, 10)))
         write_results(run, tmp_path / "iss.json", "json")
         assert ("The run is not finished" in render([read_results(tmp_path / "iss.json")])) == unfinished
 
 
 def test_plans_together_promise_what_the_first_one_does(simulate):
     sound, reused = Fixed(1_000), InputSpecific(1_000, pilot_use="reuse")
-    claim = "by the published claim; see below for the exact figure"
-    page = render([simulate("both", Together((reused, sound)), inputs=10)])
+    claim = "but the pilot is counted again"
+    page = render([simulate("both", Combined((reused, sound)), inputs=10)])
     assert claim in page
     assert "<td>input-specific 1,000, decline 0.05, pilot reused</td><td>both</td>" in page
-    page = render([simulate("both", Together((sound, reused)), inputs=10)])
+    page = render([simulate("both", Combined((sound, reused)), inputs=10)])
     assert claim not in page
     assert "<td>fixed 1,000</td><td>both</td>" in page
+
+
+def test_the_norm_is_told(iss_run, l1_run, altered):
+    assert "shorter than the radius (in the l2 norm) can" in render([iss_run])
+    assert "(in the norm that belongs to the noise of the run)" in render([iss_run, l1_run])
+    assert "shorter than the radius can" in render([altered(iss_run, noise=None, plan=None, manifest=None)])
+
+
+def test_an_acr_over_chosen_radii_is_marked(iss_run, deciding_run):
+    page = render([iss_run, deciding_run])
+    assert "ACR counts only the radii that were asked for (0.25, 0.5)." in page
+    assert "ACR counts only the radii that were asked for (deciding)." in page
+    assert page.count("only those asked for") == 1
+    assert "asked for" not in render([iss_run])
+
+
+def test_a_plan_of_ones_own_with_known_labels_makes_a_page(doubling_run, browser, tmp_path):
+    path = write_report([doubling_run], tmp_path / "page.html")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    text = page.inner_text("#summary")
+    assert "were not certified for their label" in text
+    assert "abstained" not in text
+    page.wait_for_selector("#sample-map svg")
+    page.select_option("#filter", label="not certified")
+    assert set(column(page, "outcome")) == {"not certified"}
+    assert page.inner_text("#guarantee tbody td:last-child") == "yes"
+    page.close()
+
+
+def test_an_upper_bound_on_the_failure_is_told_from_an_exact_figure(simulate):
+    exact = render([simulate("plain", Fixed(1_000), inputs=10)])
+    bounded = render([simulate("pair", Fixed(1_000, bound="runner-up"), inputs=10)])
+    assert "at most 0.001000" in bounded
+    assert "upper bound that a theorem" in bounded
+    assert "at most 0.00" not in exact.partition('id="guarantee"')[2]
 
 
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):

@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+
+from smoothcert.plans.coverage import outlook
+from smoothcert.report import charts
+from smoothcert.runs.formats import read_results, write_results
+from smoothcert.statistics.sample_map import SampleMap
+
+BUILDERS = [
+    charts.certified_accuracy,
+    charts.trade_off,
+    charts.radius_against_samples,
+    charts.samples,
+    charts.probabilities,
+    charts.sample_maps,
+]
+
+
+def shown(chart):
+    return [layer.series for layer in chart.layers]
+
+
+def test_the_curve_is_the_certified_accuracy_with_its_band(iss_run):
+    [line] = charts.certified_accuracy([iss_run]).layers
+    band = iss_run.certified_accuracy_band(line.x)
+    assert line.y.tolist() == iss_run.certified_accuracy(line.x).tolist()
+    assert (line.low.tolist(), line.high.tolist()) == (band.low.tolist(), band.high.tolist())
+    assert charts.certified_accuracy([iss_run], bands=False).layers[0].low is None
+
+
+def test_the_curve_of_decided_radii_has_a_point_at_each_of_them(deciding_run, iss_run):
+    chart = charts.certified_accuracy([deciding_run])
+    [line] = chart.layers
+    for radius in deciding_run.decided_radii:
+        expected = np.mean(deciding_run.correct & (deciding_run.radius >= radius))
+        assert line.y[line.x == radius].tolist() == [expected]
+    assert chart.caption.endswith("The curve is known only at the radii that were asked for.")
+    assert "asked for (deciding)." in charts.certified_accuracy([iss_run, deciding_run]).caption
+
+
+def test_an_acr_over_chosen_radii_is_marked(deciding_run, iss_run):
+    assert charts.trade_off([deciding_run]).caption.endswith("ACR counts only the radii that were asked for.")
+    assert "ACR counts" not in charts.trade_off([iss_run]).caption
+
+
+def test_a_sample_map_is_what_the_plan_follows(iss_run):
+    [line] = charts.sample_maps([iss_run]).layers
+    psi = SampleMap(iss_run.noise, samples=10_000)
+    assert line.y.tolist() == psi(line.x).tolist()
+    assert charts.sample_maps([iss_run]).y.title == "samples needed"
+
+
+def test_every_adaptive_plan_has_a_sample_map(doubling_run, iss_run, fixed_run):
+    chart = charts.sample_maps([doubling_run, fixed_run])
+    [line] = chart.layers
+    assert line.series == "doubling"
+    assert line.y.tolist() == outlook(doubling_run.plan, doubling_run.noise, line.x).samples.tolist()
+    assert line.y[0] == pytest.approx(800, rel=0.01)
+    assert line.y[-1] == 100
+    assert chart.y.title == "expected samples"
+    assert charts.sample_maps([doubling_run, iss_run]).y.title == "samples, needed or expected"
+
+
+def test_every_histogram_counts_every_input(iss_run, fixed_run):
+    for chart in (charts.samples([iss_run, fixed_run]), charts.probabilities([iss_run, fixed_run])):
+        for bars, run in zip(chart.layers, (iss_run, fixed_run), strict=True):
+            known = np.isfinite(run.p).sum() if chart.id == "probabilities" else len(run)
+            assert round(bars.y.sum() * len(run)) == known
+
+
+def test_a_radius_is_never_drawn_larger_than_it_is(iss_run):
+    [points] = charts.radius_against_samples([iss_run]).layers
+    assert np.all(points.y <= iss_run.radius)
+    assert points.outcome.tolist() == charts.outcomes(iss_run).tolist()
+    assert set(points.outcome) == {"correct", "wrong", "abstained"}
+
+
+def test_inputs_with_known_labels_are_not_certified_instead_of_abstained(doubling_run):
+    [points] = charts.radius_against_samples([doubling_run]).layers
+    assert set(points.outcome) == {"correct", "not certified"}
+
+
+def test_large_runs_are_thinned_out_where_that_is_asked_for(iss_run, fixed_run):
+    full, thin = (charts.radius_against_samples([iss_run, fixed_run], most_points=n) for n in (None, 30))
+    assert [len(layer.x) for layer in full.layers] == [60, 60]
+    assert [len(layer.x) for layer in thin.layers] == [15, 15]
+    assert "15 inputs are shown" in thin.caption
+    assert "are shown" not in full.caption
+
+
+@pytest.mark.parametrize("build", [charts.certified_accuracy, charts.trade_off, charts.radius_against_samples])
+def test_an_axis_of_radii_names_the_norm(build, iss_run, l1_run, altered):
+    def title(*runs):
+        chart = build(runs)
+        return (chart.x if build is charts.certified_accuracy else chart.y).title
+
+    log = altered(iss_run, name="log", noise=None, plan=None, manifest=None)
+    assert title(iss_run).endswith("(l2)")
+    assert title(l1_run).endswith("(l1)")
+    assert "(" not in title(log)
+    assert title(iss_run, log).endswith("(l2 where known)")
+    assert title(iss_run, l1_run).endswith("(l2 or l1, by run)")
+    assert "cannot be compared (iss: l2, manhattan: l1)" in build([iss_run, l1_run]).caption
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_runs_keep_their_colour_in_every_chart_and_are_told_apart(build, iss_run, fixed_run, altered):
+    assert build([fixed_run, iss_run]).series == ("fixed", "iss")
+    again = build([iss_run, altered(iss_run)])
+    assert again.series == ("iss (1)", "iss (2)")
+    assert shown(again) == ["iss (1)", "iss (2)"]
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_nothing_to_show_is_a_chart_without_layers(build):
+    assert build([]).layers == ()
+
+
+def test_a_published_log_has_no_charts_of_samples(iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "log.tsv", "cohen")
+    assert [chart.id for chart in charts.charts([read_results(tmp_path / "log.tsv")])] == ["certified-accuracy"]
+
+
+def test_what_needs_labels_is_not_shown_without_them(iss_run, fixed_run, altered):
+    without = altered(iss_run, name="without", label=np.full(len(iss_run), -1))
+    assert shown(charts.certified_accuracy([without, fixed_run])) == ["fixed"]
+    assert shown(charts.trade_off([without, fixed_run])) == ["fixed"]
+    left = [chart.id for chart in charts.charts([without])]
+    assert left == ["radius-against-samples", "samples", "probabilities", "sample-map"]
