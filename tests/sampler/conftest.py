@@ -19,7 +19,8 @@ class Drawer:
         defaults = {
             "seed": 0,
             "batch": sum(count for _, _, count in segments),
-            "sigma": 1.0,
+            "law": "normal",
+            "scale": 1.0,
             "x": 0.0,
             "dtype": "float32",
         }

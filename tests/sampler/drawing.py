@@ -17,9 +17,10 @@ if kind == "interpreted":
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from smoothcert.noises import Additive  # noqa: E402
 from smoothcert.sampler.packing import Batch, Segment  # noqa: E402
 from smoothcert.sampler.streams import HostStream  # noqa: E402
-from smoothcert.sampler.voting import _Stage  # noqa: E402
+from smoothcert.sampler.voting import _HostBuffer  # noqa: E402
 
 device = torch.device("cuda" if kind == "cuda" else "cpu")
 if kind == "host":
@@ -33,13 +34,15 @@ else:
         philox._BLOCK = 8192  # the interpreter pays per block
 
 
-def draw(seed: int, segments: list[list[int]], shape: list[int], batch: int, sigma: float, x: float, dtype: str):
+def draw(
+    seed: int, segments: list[list[int]], shape: list[int], batch: int, law: str, scale: float, x: float, dtype: str
+):
     """The noisy rows of segments (id, first sample, count) of an input whose values are all `x`."""
     inputs = torch.full((2, *shape), x, device=device)
     out = torch.full((batch, *shape), torch.nan, device=device, dtype=getattr(torch, dtype))
     parts = [Segment(0, id, first, count) for id, first, count in segments]
-    rows = _Stage(batch, device).send(Batch(parts, []), padding=1)
-    make(seed).write(out, inputs, sigma, parts, rows)
+    rows = _HostBuffer(batch, device).send(Batch(parts, []), padding=1)
+    make(seed, Additive(law, scale)).write(out, inputs, parts, rows)
     return out[: sum(part.count for part in parts)].float().cpu().numpy()
 
 

@@ -5,9 +5,9 @@ import torch
 
 from smoothcert import Gaussian, InputSpecific
 from smoothcert.classifiers.architectures import build
-from smoothcert.sampler.engine import build_engine
 from smoothcert.device.prepare import prepare
 from smoothcert.device.runtime import Runtime
+from smoothcert.sampler.engine import build_engine
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,12 +2,11 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from smoothcert.plans.coverage import tie_failure
-from smoothcert.sampler.engine import _window, build_engine
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific
-from smoothcert.device.runtime import Runtime
+from smoothcert.sampler.engine import _window, build_engine
 
 NOISE = Gaussian(0.5)
 
@@ -149,5 +148,5 @@ def test_the_truth_test_catches_a_plan_that_overclaims_as_often_as_computed():
     ties = [0.0] * 3000
     failures = overclaimed(certify(plan, ties, batch=32768), ties)
     assert failures > most(plan.alpha, len(ties))
-    exact = tie_failure(plan, NOISE)
+    exact = plan.tie_failure(NOISE)
     assert abs(failures - exact * len(ties)) < 4.5 * (exact * len(ties)) ** 0.5

@@ -7,7 +7,7 @@ import torch
 from smoothcert.noises import Gaussian
 from smoothcert.sampler.packing import Batch
 from smoothcert.sampler.sampler import Sampler
-from smoothcert.sampler.voting import Voter
+from smoothcert.sampler.voting import VoteCounter
 
 CPU = torch.device("cpu")
 INPUTS = torch.rand((12, 3, 4), generator=torch.Generator().manual_seed(1))
@@ -21,7 +21,7 @@ def thirds(x):
 
 
 def make(*, slots, batch, classify=thirds, classes=3, shape=(3, 4), seed=0):
-    voter = Voter(
+    counter = VoteCounter(
         classify,
         noise=Gaussian(0.25),
         shape=shape,
@@ -32,7 +32,7 @@ def make(*, slots, batch, classify=thirds, classes=3, shape=(3, 4), seed=0):
         device=CPU,
         dtype=torch.float32,
     )
-    return Sampler(voter)
+    return Sampler(counter)
 
 
 def sample(sampler, order):
@@ -81,10 +81,10 @@ def test_all_rows_are_counted_and_only_the_last_batch_is_padded(expected):
 
 def test_memory_is_bounded_by_slots_not_by_inputs_or_samples():
     sampler = make(slots=3, batch=64)
-    voter = sampler.voter
-    before = {name: value.shape for name, value in vars(voter).items() if isinstance(value, torch.Tensor)}
+    counter = sampler.counter
+    before = {name: value.shape for name, value in vars(counter).items() if isinstance(value, torch.Tensor)}
     sample(sampler, range(len(INPUTS)))
-    assert before == {name: value.shape for name, value in vars(voter).items() if isinstance(value, torch.Tensor)}
+    assert before == {name: value.shape for name, value in vars(counter).items() if isinstance(value, torch.Tensor)}
     assert (sampler.free, sampler.waiting) == (3, 0)
 
 
@@ -133,6 +133,6 @@ def test_noise_really_is_added_to_the_input():
 
 
 def test_an_empty_batch_is_only_padding():
-    voter = make(slots=1, batch=8).voter
-    assert voter.run(Batch([], [])) is None
-    assert voter.counts[:-1].sum() == 0
+    counter = make(slots=1, batch=8).counter
+    assert counter.run(Batch([], [])) is None
+    assert counter.counts[:-1].sum() == 0

@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
-from scipy.stats import binomtest, chi2_contingency, kstest, norm
+from scipy.stats import binomtest, chi2_contingency, kstest, laplace, norm, uniform
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Additive
 
 IDS, SAMPLES, ELEMENTS = 16, 20, 24_000
 
@@ -34,7 +37,7 @@ def test_another_seed_input_or_sample_is_other_noise(draw):
 
 def test_noise_is_scaled_and_added_to_the_input(draw):
     plain = draw((1, 0, 20))
-    np.testing.assert_allclose(draw((1, 0, 20), sigma=0.25, x=0.5), 0.5 + 0.25 * plain, atol=1e-6)
+    np.testing.assert_allclose(draw((1, 0, 20), scale=0.25, x=0.5), 0.5 + 0.25 * plain, atol=1e-6)
     np.testing.assert_allclose(draw((1, 0, 20), dtype="bfloat16"), plain, rtol=2**-7)
 
 
@@ -77,3 +80,52 @@ def test_noise_is_independent_between(noise, name):
 def test_seeds_that_differ_give_independent_noise(draw):
     a, b = (draw((0, 0, 20), shape=(10_000,), seed=seed).ravel() for seed in (3, 4))
     assert abs(np.corrcoef(a, b)[0, 1]) * np.sqrt(len(a)) < 4.5
+
+
+LAWS = {"normal": norm(), "uniform": uniform(-1, 2), "laplace": laplace()}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_noise_has_the_law_that_was_asked_for(draw, law):
+    z = draw(*((id, 0, 10) for id in range(4)), shape=(10_000,), seed=3, law=law).ravel().astype(float)
+    expected = LAWS[law]
+    assert kstest(z, expected.cdf).pvalue > 1e-4
+    for power in (1, 2, 3, 4):
+        values = z**power
+        assert abs(values.mean() - expected.moment(power)) < 4.5 * values.std() / np.sqrt(len(z))
+    for other in LAWS.values():
+        assert other is expected or kstest(z, other.cdf).pvalue < 1e-100
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 5, 5)])
+def test_every_law_is_keyed_by_seed_input_and_sample(draw, law, shape):
+    whole = draw((5, 0, 8), shape=shape, seed=9, law=law)
+    packed = draw((8, 3, 1), (5, 5, 3), (5, 0, 1), shape=shape, seed=9, batch=7, law=law)
+    np.testing.assert_array_equal(packed[1:4], whole[5:8])
+    np.testing.assert_array_equal(packed[4], whole[0])
+    others = [draw((6, 0, 8), shape=shape, seed=9, law=law), draw((5, 0, 8), shape=shape, seed=10, law=law)]
+    assert all(np.abs(other - whole).min() > 0 for other in others)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_is_scaled_and_added_to_the_input(draw, law):
+    plain = draw((1, 0, 20), law=law)
+    np.testing.assert_allclose(draw((1, 0, 20), scale=0.25, x=0.5, law=law), 0.5 + 0.25 * plain, atol=1e-6)
+
+
+def test_uniform_noise_never_leaves_its_cube_and_laplace_noise_has_its_tails(draw):
+    segments = [(id, 0, 10) for id in range(4)]
+    flat = draw(*segments, shape=(20_000,), seed=3, law="uniform", scale=0.5)
+    assert np.abs(flat).max() <= 0.5
+    heavy = draw(*segments, shape=(20_000,), seed=3, law="laplace")
+    for beyond in (2, 5, 9):
+        assert binomtest(int((np.abs(heavy) > beyond).sum()), heavy.size, 2 * laplace.sf(beyond)).pvalue > 1e-4
+    assert np.isfinite(heavy).all()
+
+
+def test_a_law_that_no_stream_draws_is_refused():
+    with pytest.raises(InvalidInput, match="law must be one of normal, uniform, laplace, got 'cauchy'"):
+        Additive("cauchy", 1.0)
+    with pytest.raises(InvalidInput, match="scale must be a number above 0, got 0"):
+        Additive("normal", 0)

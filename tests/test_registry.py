@@ -1,0 +1,282 @@
+"""Plans and noises of a user's own, recorded by name and found again."""
+
+import importlib
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Noise, Plan, certify
+from smoothcert._registry import check_recordable, describe, import_module_or_file, restore
+
+MODULE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from smoothcert import Additive, Noise, Plan
+from smoothcert.statistics.bounds import lower_bound
+
+
+@dataclass(frozen=True)
+class Halves(Plan):
+    samples: int = 400
+    pilot: int = 100
+    alpha: float = 0.01
+    shares: tuple[float, ...] = (0.5, 0.5)
+    partner: Plan | None = None
+    name: ClassVar[str] = "halves"
+
+    def request(self, state, noise):
+        return (self.samples // 2) * (state.look < 3) + 0 * state.count
+
+    def lower_bound(self, state, noise):
+        return lower_bound(state.count, state.drawn, alpha=self.alpha / 2)
+
+    def __str__(self):
+        return f"halves {self.samples}"
+
+
+@dataclass(frozen=True)
+class Flat(Noise):
+    half_width: float
+    norm: ClassVar[str] = "l1"
+
+    @property
+    def draw(self):
+        return Additive("uniform", self.half_width)
+
+    @property
+    def deviation(self):
+        return self.half_width / 3**0.5
+
+    def radius(self, p):
+        return 2 * self.half_width * (p - 0.5)
+
+    def probability(self, radius):
+        return radius / (2 * self.half_width) + 0.5
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A user's module on the path."""
+    (tmp_path / "users_own.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("users_own")
+    forget("users_own")
+
+
+def forget(module):
+    """As in a process that has not imported it."""
+    from smoothcert import _registry
+
+    sys.modules.pop(module, None)
+    importlib.invalidate_caches()
+    for key in [key for key in _registry._REGISTERED if key[0] == module]:
+        del _registry._REGISTERED[key]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Gaussian(0.5),
+        Fixed(1_000, known_labels=True),
+        InputSpecific(1_000, kind="relative", pilot_use="reuse"),
+        Combined((Fixed(1_000), InputSpecific(2_000, decline=0.1))),
+    ],
+    ids=str,
+)
+def test_our_own_come_back_from_json_and_name_no_module(config):
+    described = describe(config)
+    assert restore(json.loads(json.dumps(described))) == config
+    assert "module" not in described
+    assert "file" not in described
+
+
+def test_a_users_plan_and_noise_come_back_from_json(own):
+    for config in (
+        own.Halves(),
+        own.Halves(600, shares=(0.25, 0.75), partner=Fixed(1_000)),
+        own.Flat(0.5),
+        Combined((own.Halves(), Fixed(1_000))),
+    ):
+        described = json.loads(json.dumps(describe(config)))
+        assert restore(described) == config
+        check_recordable(config)
+    described = describe(own.Flat(0.5))
+    assert (described["name"], described["module"], described["half_width"]) == ("Flat", "users_own", 0.5)
+    assert described["file"] == own.__file__
+
+
+def test_a_users_module_is_imported_again_when_a_record_names_it(own):
+    described = describe(own.Halves(600))
+    forget("users_own")
+    assert str(restore(described)) == "halves 600"
+    assert "users_own" in sys.modules
+
+
+def test_a_module_that_is_missing_is_named_with_its_file(own, monkeypatch):
+    described = describe(own.Halves(600))
+    forget("users_own")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != described["file"].rpartition("/")[0]])
+    with pytest.raises(InvalidInput) as caught:
+        restore(described)
+    assert "Halves is defined in module 'users_own'" in str(caught.value)
+    assert described["file"] in str(caught.value)
+    assert "PYTHONPATH" in str(caught.value)
+
+
+def test_a_module_that_no_longer_has_the_class_says_what_it_has(own):
+    with pytest.raises(
+        InvalidInput, match="there is no plan or noise 'Thirds' in module 'users_own'; it has Flat, Halves"
+    ):
+        restore({"name": "Thirds", "module": "users_own"})
+
+
+def test_a_record_never_makes_us_run_a_file(tmp_path):
+    """A run's folder may come from a stranger: what it calls a file is told, never executed."""
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n" + MODULE)
+    for module in ("trap", str(trap), str(tmp_path / "trap"), "../trap", "trap.py"):
+        with pytest.raises(InvalidInput, match="cannot be imported here"):
+            restore({"name": "Halves", "module": module, "file": str(trap), "samples": 10})
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_record_restores_nothing_but_plans_and_noises():
+    for description in (
+        {"name": "Popen", "module": "subprocess", "args": "true"},
+        {"name": "system", "module": "os"},
+        {"name": "Manifest"},
+    ):
+        with pytest.raises(InvalidInput, match="there is no plan or noise"):
+            restore(description)
+
+
+@pytest.mark.parametrize(
+    ("description", "named"),
+    [
+        ({"name": "Sequential", "samples": 10}, "no plan or noise 'Sequential' in this version of smoothcert"),
+        ({"name": "Fixed", "samples": 10, "pace": 2}, "Fixed were written by another version: .*'pace'"),
+    ],
+)
+def test_a_plan_of_a_later_version_is_refused(description, named):
+    with pytest.raises(InvalidInput, match=named):
+        restore(description)
+
+
+# --- what cannot be recorded
+
+
+class Undecorated(Noise):
+    norm = "l2"
+    draw = property(lambda self: Gaussian(0.5).draw)
+    deviation = 0.5
+
+    def radius(self, p):
+        return p
+
+    def probability(self, radius):
+        return radius
+
+
+@dataclass(frozen=True)
+class Callback(Fixed):
+    """Holds what JSON cannot."""
+
+    when: object = field(default=print, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Forgetful(Fixed):
+    """Is not what its own fields say."""
+
+    mood: str = "good"
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "mood", self.mood + "!")
+
+
+def local_noise():
+    @dataclass(frozen=True)
+    class Local(Gaussian):
+        pass
+
+    return Local(0.5)
+
+
+UNRECORDABLE = [
+    (Undecorated(), "Undecorated cannot be recorded: make it a frozen dataclass"),
+    (local_noise(), "Local is defined inside a function, so a run cannot name it: move it to module level"),
+    (Callback(1_000), "Callback.when cannot be recorded: fields may be numbers, .* got builtin_function_or_method"),
+    (Forgetful(1_000), "does not come back from its own record"),
+]
+
+
+@pytest.mark.parametrize(("config", "named"), UNRECORDABLE, ids=lambda value: str(value)[:20])
+def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path, config, named):
+    with pytest.raises(InvalidInput, match=named):
+        check_recordable(config)
+    given = {"noise": config} if isinstance(config, Noise) else {"noise": Gaussian(0.5), "plan": config}
+    with pytest.raises(InvalidInput, match=named):
+        certify(lambda x: x[:, :2], [([0.5, 0.5], 0)], classes=2, device="cpu", batch=10, out=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+# --- modules that the user names
+
+
+@pytest.mark.parametrize("kind", ["file", "module"])
+def test_a_user_may_name_a_file_or_a_module(tmp_path, monkeypatch, kind):
+    name = f"named_{kind}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    if kind == "module":
+        monkeypatch.syspath_prepend(tmp_path)
+    try:
+        import_module_or_file(str(tmp_path / f"{name}.py") if kind == "file" else name)
+        assert restore({"name": "Flat", "module": name, "half_width": 0.5}).half_width == 0.5
+    finally:
+        forget(name)
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("nowhere.py", "cannot import nowhere.py: there is no such file"),
+        ("no.such.module", "cannot import no.such.module: ModuleNotFoundError"),
+        ("broken.py", "cannot import .*broken.py: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path, monkeypatch, place, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(InvalidInput, match=named):
+        import_module_or_file(place)
+    sys.modules.pop("broken", None)
+
+
+def test_a_class_of_a_script_is_recorded_under_the_scripts_name(tmp_path):
+    """`python mine.py` calls its module __main__; whoever reads the run imports `mine`."""
+    (tmp_path / "mine.py").write_text(
+        MODULE
+        + "\nif __name__ == '__main__':\n"
+        + "    import json\n"
+        + "    from smoothcert._registry import check_recordable, describe\n"
+        + "    check_recordable(Halves(600))\n"
+        + "    print(json.dumps(describe(Halves(600))))\n"
+    )
+    done = subprocess.run([sys.executable, tmp_path / "mine.py"], capture_output=True, text=True, check=True)
+    described = json.loads(done.stdout)
+    assert (described["name"], described["module"]) == ("Halves", "mine")
+
+
+def test_every_plan_and_noise_of_ours_can_be_recorded_by_its_name():
+    from smoothcert import _registry
+
+    ours = {name: cls for (home, name), cls in _registry._REGISTERED.items() if home is None}
+    assert {"Fixed", "InputSpecific", "Combined", "Together", "Gaussian"} <= set(ours)
+    assert ours["Together"] is ours["Combined"]
+    assert all(issubclass(cls, Plan | Noise) for cls in ours.values())
