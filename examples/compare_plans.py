@@ -2,7 +2,7 @@
 
 import smoothcert as sc
 
-plans = sc.Together(
+plans = sc.Combined(
     (
         sc.Fixed(2_000),
         sc.InputSpecific(2_000, decline=0.05),

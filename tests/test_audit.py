@@ -2,7 +2,6 @@ import json
 import math
 import sqlite3
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 import smoothcert as sc
-from smoothcert.audit import _tail, audit, fault
+from smoothcert.audit import audit, fault
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.run import open_run
 
@@ -56,7 +55,7 @@ def test_certificates_as_they_are_concluded_hold_by_the_other_route(plan, share)
     looks = []
     while more := plan.more(looks, noise):
         looks.append(sc.Look(more, {2: round(share * more)}))
-    assert fault(sc.conclude(looks, plan=plan, noise=noise)) is None
+    assert fault(sc.Certificate.from_votes(looks, plan=plan, noise=noise)) is None
 
 
 @pytest.mark.parametrize("factor", [1 + 1e-6, 1.01, 2, 1e3, math.inf, -1, 0.99])
@@ -69,7 +68,9 @@ def test_a_radius_that_is_not_the_proved_one_is_found(run, factor):
 
 
 def test_few_votes_prove_no_radius_however_large():
-    honest = sc.conclude([sc.Look(1000, {2: 999}), sc.Look(100_000, {2: 20_000})], plan=PLAIN, noise=sc.Gaussian(1))
+    honest = sc.Certificate.from_votes(
+        [sc.Look(1000, {2: 999}), sc.Look(100_000, {2: 20_000})], plan=PLAIN, noise=sc.Gaussian(1)
+    )
     almost_all_of_the_noise = max(r for r in np.arange(8, 8.5, 1e-6) if math.erfc(-r / math.sqrt(2)) < 2)
     for radius in (1e-6, 0.5, 4, almost_all_of_the_noise):
         assert "do not prove the radius" in fault(replace(honest, prediction=2, radius=float(radius)))
@@ -102,7 +103,7 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
     [honest] = [c for c in run.certificates() if c.id == id]
     pilot, rest = honest.looks
     better = sc.Look(rest.samples, {1: min(rest.votes[1] + 3, rest.samples)})
-    forged = sc.conclude([pilot, better], plan=honest.plan, noise=honest.noise)
+    forged = sc.Certificate.from_votes([pilot, better], plan=honest.plan, noise=honest.noise)
     looks = json.dumps([[look.samples, look.votes] for look in forged.looks])
     tamper(run, id, looks=looks, count=forged.count, radius=forged.radius)
     assert check(run, redraw=0).findings == ()
@@ -166,17 +167,7 @@ def test_the_seed_chooses_what_is_drawn_again(run):
     assert len(set(hits)) == 2
 
 
-@pytest.mark.parametrize(
-    ("count", "samples", "p"),
-    [(520, 1000, 0.5), (300, 1000, 0.7), (480, 1000, 0.5), (1000, 1000, 0.99), (2990, 3000, 0.994)],
-)
-def test_the_tail_is_that_of_the_binomial_distribution(count, samples, p):
-    win, lose = Fraction(p), 1 - Fraction(p)
-    exact = sum(math.comb(samples, k) * win**k * lose ** (samples - k) for k in range(count, samples + 1))
-    assert _tail(count, samples, p) == pytest.approx(float(exact), rel=1e-11)
-
-
 def test_a_certificate_without_counted_samples_proves_nothing(run):
-    abstained = sc.conclude([sc.Look(100, {})], plan=PLAN, noise=sc.Gaussian(0.25))
+    abstained = sc.Certificate.from_votes([sc.Look(100, {})], plan=PLAN, noise=sc.Gaussian(0.25))
     assert fault(abstained) is None
     assert fault(replace(abstained, prediction=1, radius=0.1)) == "its votes are for class None, it states 1"

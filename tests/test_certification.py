@@ -10,8 +10,8 @@ import smoothcert as sc
 from smoothcert.audit import audit
 from smoothcert.classifiers import Classifier
 from smoothcert.errors import InvalidInput
-from smoothcert.runs.progress import LiveProgress, Progress
 from smoothcert.runs.journal import Journal
+from smoothcert.runs.progress import LiveProgress, Progress
 
 RNG = np.random.default_rng(0)
 DATA = [(x, int(x[0] > 0.5)) for x in RNG.random((40, 6))]
@@ -66,7 +66,7 @@ def test_figures_of_a_run_are_those_of_its_certificates(tmp_path):
     ]
     assert "input-specific" in run.table()
     assert 0 < run.samples_saved < 1
-    assert run.manifest["forwarded"] >= run.samples.sum()
+    assert run.manifest.forwarded >= run.samples.sum()
 
 
 def test_modules_functions_names_and_classifiers_are_models(tmp_path):
@@ -75,9 +75,9 @@ def test_modules_functions_names_and_classifiers_are_models(tmp_path):
     by_module = certify(tmp_path / "module", network, limit=3)
     by_function = certify(tmp_path / "function", lambda x: network(x), limit=3)
     assert rows(by_module) == rows(by_function)
-    assert by_module.manifest["weights_hash"]
+    assert by_module.manifest.weights_hash
     images = certify(tmp_path / "name", "fashion-cnn", "fashion-mnist", weights="none", limit=2)
-    assert images.manifest["data"] == "fashion-mnist"
+    assert images.manifest.data == "fashion-mnist"
     labels = certify(tmp_path / "labels", lambda x: (x[:, 0] > 0.5).long(), classes=2)
     assert rows(labels) == rows(certify(tmp_path / "logits"))
 
@@ -102,7 +102,7 @@ def test_an_interrupted_run_resumes_to_the_same_certificates(tmp_path):
     assert not partial.complete
     resumed = certify(tmp_path / "stopped", batch="auto")  # takes over the batch that the run was begun with
     assert rows(resumed) == rows(whole)
-    assert resumed.manifest["forwarded"] >= resumed.samples.sum()
+    assert resumed.manifest.forwarded >= resumed.samples.sum()
 
 
 def test_a_run_can_be_extended(tmp_path):
@@ -118,7 +118,7 @@ def test_a_run_can_be_extended(tmp_path):
     assert not partial.complete
     assert not audit(tmp_path / "grown", redraw=0).findings
     assert rows(certify(tmp_path / "grown")) == rows(whole)
-    assert certify(tmp_path / "grown").manifest["finished"]
+    assert certify(tmp_path / "grown").manifest.finished
     assert rows(certify(tmp_path / "grown", limit=5)) == rows(whole)
     with pytest.raises(sc.InvalidInput, match=r"differs in ids"):
         certify(tmp_path / "part", ids="0-4") and certify(tmp_path / "part", ids="4-8")
@@ -360,8 +360,8 @@ def test_a_list_with_one_other_input_is_another_one(tmp_path):
         sc.certify("fashion-cnn", [*rows[:1], rows[2], *rows[2:]], **settings)
 
 
-def test_together_warns_if_its_certificates_count_a_pilot_again(tmp_path):
+def test_a_combined_plan_warns_if_its_certificates_count_a_pilot_again(tmp_path):
     reused = sc.InputSpecific(500, pilot=50, pilot_use="reuse")
     with pytest.warns(UserWarning, match="the pilot is counted again"):
-        certify(tmp_path / "first", plan=sc.Together((reused, sc.Fixed(500, pilot=50))), limit=2)
-    certify(tmp_path / "second", plan=sc.Together((sc.Fixed(500, pilot=50), reused)), limit=2)
+        certify(tmp_path / "first", plan=sc.Combined((reused, sc.Fixed(500, pilot=50))), limit=2)
+    certify(tmp_path / "second", plan=sc.Combined((sc.Fixed(500, pilot=50), reused)), limit=2)

@@ -3,10 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert import Fixed, Gaussian, InputSpecific, Look, conclude, metrics
+from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look
 from smoothcert.errors import InvalidInput
+from smoothcert.replay import from_shares, measured_probabilities, probabilities, replay, simulate
 from smoothcert.runs.logs import read_log
-from smoothcert.replay import measured_probabilities, probabilities, replay, simulate
+from smoothcert.statistics import metrics
 
 SMALL = Path(__file__).parent / "data" / "small-log.tsv"
 PUBLISHED = Path(__file__).parents[2] / "shared" / "logs"
@@ -55,10 +56,10 @@ def test_a_plan_lies_between_fixed_sampling_at_its_cost_and_the_ceiling(small):
 
 
 def test_every_forward_pass_is_paid_for_even_where_nothing_is_certified():
-    hopeless = simulate(np.full(20, 0.3), np.zeros(20, bool), PLAN, noise=NOISE)
+    hopeless = simulate(from_shares(np.full(20, 0.3), np.zeros(20, bool)), PLAN, noise=NOISE)
     assert hopeless.plan.abstained == 1
     assert hopeless.plan.samples == PLAN.pilot
-    abstaining = simulate(np.full(20, 0.52), np.ones(20, bool), Fixed(100, pilot=50), noise=NOISE)
+    abstaining = simulate(from_shares(np.full(20, 0.52), np.ones(20, bool)), Fixed(100, pilot=50), noise=NOISE)
     assert abstaining.plan.abstained > 0.9
     assert abstaining.plan.samples == 150
 
@@ -72,7 +73,7 @@ def test_the_simulation_agrees_with_certificates_made_one_by_one(small):
             looks = []
             while more := PLAN.more(looks, NOISE):
                 looks.append(Look(more, {0: int(rng.binomial(more, share))}))
-            certificate = conclude(looks, plan=PLAN, noise=NOISE)
+            certificate = Certificate.from_votes(looks, plan=PLAN, noise=NOISE)
             radii.append(certificate.radius)
             samples.append(certificate.samples)
     radii = np.reshape(radii, (20, len(p)))
@@ -91,7 +92,9 @@ def test_certified_accuracy_falls_with_the_radius_from_the_share_of_correct_inpu
 def test_the_decline_is_measured_on_the_same_noise():
     """A plan that always draws up to its ceiling loses nothing at all."""
     for pilot_use in ("fresh", "reuse"):
-        same = simulate(np.linspace(0.5, 1, 50), np.ones(50), Fixed(1_000, pilot_use=pilot_use), noise=NOISE)
+        same = simulate(
+            from_shares(np.linspace(0.5, 1, 50), np.ones(50)), Fixed(1_000, pilot_use=pilot_use), noise=NOISE
+        )
         assert same.plan.mad == same.fixed.mad == 0
         assert same.plan.acr == same.ceiling.acr
 
@@ -111,7 +114,7 @@ def test_what_is_assumed_of_abstained_inputs_matters_to_relative_decline():
 def test_a_run_of_our_own_is_replayed_from_its_votes(iss_run):
     p = measured_probabilities(iss_run, noise=NOISE, abstained_p=0.3)
     assert np.all(p == np.where(iss_run.counted > 0, iss_run.count / np.maximum(iss_run.counted, 1), 0.3))
-    again = simulate(p, iss_run.correct, iss_run.plan, noise=NOISE)
+    again = simulate(from_shares(p, iss_run.correct), iss_run.plan, noise=NOISE)
     assert again.plan.samples == pytest.approx(iss_run.average_samples, rel=0.05)
     assert again.plan.acr == pytest.approx(iss_run.acr, abs=0.02)
     with pytest.raises(InvalidInput, match=r"certified under Gaussian\(sigma=0.5\), its votes tell nothing of"):

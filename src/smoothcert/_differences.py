@@ -42,7 +42,9 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             shared = {name for name in a if name in b}
             inner = differences(
-                {k: v for k, v in a.items() if k in shared}, {k: v for k, v in b.items() if k in shared}, f"{prefix}{key}."
+                {k: v for k, v in a.items() if k in shared},
+                {k: v for k, v in b.items() if k in shared},
+                f"{prefix}{key}.",
             )
             if inner:
                 found += inner

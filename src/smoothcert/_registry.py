@@ -51,9 +51,13 @@ def describe(config: Recorded) -> dict[str, Any]:
     if not is_dataclass(config):
         raise InvalidInput(f"{cls.__name__} cannot be recorded: make it a frozen dataclass (@dataclass(frozen=True))")
     if "<locals>" in cls.__qualname__:
-        raise InvalidInput(f"{cls.__name__} is defined inside a function, so a run cannot name it: move it to module level")
+        raise InvalidInput(
+            f"{cls.__name__} is defined inside a function, so a run cannot name it: move it to module level"
+        )
     home = _home(cls)
-    origin = {} if home is None else {"module": home, "file": getattr(sys.modules.get(cls.__module__), "__file__", None)}
+    origin = (
+        {} if home is None else {"module": home, "file": getattr(sys.modules.get(cls.__module__), "__file__", None)}
+    )
     settings = {field.name: _plain(cls, field.name, getattr(config, field.name)) for field in fields(config)}
     return {"name": cls.__name__} | origin | settings
 

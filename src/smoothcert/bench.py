@@ -23,13 +23,13 @@ from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.sampler.engine import assemble
+from smoothcert.device.prepare import LabelClassifier, place, prepare
+from smoothcert.device.runtime import Runtime, blank, synchronize
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Case, InputSpecific, Look, Plan
+from smoothcert.sampler.engine import assemble
 from smoothcert.sampler.packing import Segment
-from smoothcert.device.prepare import LabelClassifier, place, prepare
-from smoothcert.device.runtime import Runtime, blank, synchronize
 from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import VoteCounter
 
@@ -88,7 +88,9 @@ def bench(
     inputs = _inputs(classifier, dataset)
     shape = tuple(inputs.shape[1:])
     # Before anything is prepared, since that makes plain loops on a CPU faster, too.
-    reference = LabelClassifier(place(classifier.module, replace(runtime, dtype="float32"), shape=()), classifier.classes)
+    reference = LabelClassifier(
+        place(classifier.module, replace(runtime, dtype="float32"), shape=()), classifier.classes
+    )
     check_classifier(reference.module, classifier.classes, inputs[:8].to(runtime.torch_device))
     published: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:

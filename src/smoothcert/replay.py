@@ -8,6 +8,7 @@ noise.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +18,10 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan, State
 from smoothcert.plans.base import RIVALS
-from smoothcert.runs.logs import Log, votes
+from smoothcert.runs.formats import read_results
+from smoothcert.runs.logs import Log, read_votes, votes
 from smoothcert.runs.results import Results
+from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import lower_bound
 
@@ -85,6 +88,84 @@ def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
         np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1),
         np.where(correct, 0, 1),
         np.zeros(len(p), np.int64),
+    )
+
+
+def from_votes(votes: ArrayLike, label: ArrayLike) -> Population:
+    """Inputs of which the votes for all classes are known.
+
+    Args:
+        votes: Votes for each class, shape (inputs, classes).
+        label: The label of each input.
+    """
+    counts = np.asarray(votes, float)
+    return Population(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), np.asarray(label, np.int64))
+
+
+def read_population(
+    path: str | Path,
+    plan: Plan,
+    *,
+    noise: Noise | None = None,
+    log_samples: int | None = None,
+    log_alpha: float | None = None,
+    abstained_p: float = 0.49,
+) -> tuple[Population, Noise, str | None]:
+    """The inputs of a published log, a file of votes, a run or an export, their noise, and a remark for the reader.
+
+    Args:
+        path: The file or folder.
+        plan: The plan to simulate.
+        noise: The smoothing noise; a run tells its own.
+        log_samples: Samples per input of a published log. Default: 100,000.
+        log_alpha: The alpha of a published log. Default: the plan's.
+        abstained_p: Assumed where a log abstained, because it does not tell.
+    """
+    if (table := read_votes(path)) is not None:
+        if noise is None:
+            raise InvalidInput(f"{path} does not tell its noise: give noise=")
+        return from_votes(*table), noise, None
+    results = read_results(path)
+    if not len(results):
+        raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
+    noise = noise or results.noise
+    if noise is None:
+        raise InvalidInput(f"{path} does not tell its noise: give noise=")
+    if results.noise is None:  # a published log, or an export of one
+        samples = 100_000 if log_samples is None else log_samples
+        alpha = plan.alpha if log_alpha is None else log_alpha
+        p = probabilities(results.to_log(), noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
+        remark = f"Radii in the log are taken to be of {samples:,} samples per input (log_samples)."
+        return from_shares(p, results.correct), noise, remark
+    if log_samples is not None or log_alpha is not None:
+        raise InvalidInput(f"{path} tells its samples and alpha itself: leave out log_samples= and log_alpha=")
+    p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
+    if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals):  # these need the votes of all classes
+        return _population_of(results), noise, _unanimous(results, plan.samples)
+    if plan.known_labels and not results.labelled:
+        raise InvalidInput(f"{path} has no labels, and known_labels=True needs them")
+    return from_shares(p, results.correct), noise, _unanimous(results, plan.samples)
+
+
+def _population_of(run: Run) -> Population:
+    votes = np.zeros((len(run), run.manifest.classes))
+    for row, certificate in zip(votes, run.certificates(), strict=True):
+        for look in certificate.looks:
+            for c, count in look.votes.items():
+                row[c] += count
+    if np.any(run.label < 0):
+        raise InvalidInput(f"{run.path} has inputs without a label, and known_labels=True needs one for every input")
+    return from_votes(votes, run.label)
+
+
+def _unanimous(results: Results, ceiling: int) -> str | None:
+    unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
+    if not unanimous.any():
+        return None
+    most = int(results.counted[unanimous].max())
+    return (
+        f"{int(unanimous.sum())} inputs were unanimous in at most {most:,} samples. Their p is taken as 1, "
+        "so large radii come out too often."
     )
 
 
@@ -213,9 +294,7 @@ class _Followed:
     """NaN where there is no certificate."""
 
 
-def _follow(
-    population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator
-) -> _Followed:
+def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator) -> _Followed:
     shape = (repetitions, len(population))
     fixed_class = population.label if plan.known_labels else population.chosen
     by_class = plan.uses_rivals or fixed_class is None

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.datasets.inputs import as_input, warn_outside
-from smoothcert.sampler.engine import assemble
+from smoothcert.device.prepare import prepare
+from smoothcert.device.runtime import Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Fixed, Look, Plan, State, plan_or_default
+from smoothcert.sampler.engine import assemble
 from smoothcert.sampler.packing import MOST_IDS
-from smoothcert.device.prepare import prepare
-from smoothcert.device.runtime import Runtime, settle_dtype
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,21 @@ class Prediction:
 
 
 class Smoothed:
-    """`model` smoothed with `noise`: any module or function from a float batch to logits or labels.
+    """A smoothed classifier in memory.
 
-    Inputs are certified on noise of their own: each call takes the next number of the stream `seed`, unless `id`
-    says which. Bytes and images stand for 0 to 255 and are divided by 255; other numbers are taken as they are. A
-    module is copied when it is first needed: after further training, make a new `Smoothed`.
+    Every input gets noise of its own: each call takes the next number of the stream `seed`, unless `id` says which.
+    Bytes and images stand for 0 to 255 and are divided by 255; other numbers are taken as they are. A module is copied
+    when it is first needed: after further training, make a new `Smoothed`.
+
+    Args:
+        model: Any module or function from a float batch to logits or labels.
+        noise: The smoothing noise.
+        classes: The number of classes.
+        seed: The key of the noise.
+        device: "cpu", "cuda", "cuda:N" or "mps". Default: the fastest there is.
+        dtype: The number format of the classifier. Default: bfloat16 where the device has it, else float32.
+        batch: Rows per forward pass. Default: chosen by measuring.
+        compile: "none", "default" or "max". Default: "default" on CUDA, else "none".
 
     >>> from smoothcert import Gaussian, InputSpecific
     >>> def halves(x):  # the class is the sign of the first number
@@ -73,15 +83,31 @@ class Smoothed:
         self._ids = count()
         self._prepared: dict[tuple[int, ...], tuple[Callable[[Tensor], Tensor], Runtime]] = {}
 
-    def certify(self, x: ArrayLike | Tensor, *, plan: Plan | None = None, id: int | None = None) -> Certificate:
-        """The certificate of one input; input-specific sampling with its defaults if no plan is given."""
-        [certificate] = self._run(x, plan_or_default(plan), id)
+    def certify(
+        self, x: ArrayLike | Tensor, *, plan: Plan | None = None, id: int | None = None, label: int | None = None
+    ) -> Certificate:
+        """The certificate of one input.
+
+        Args:
+            x: The input.
+            plan: How many samples it gets. Default: input-specific sampling with its defaults.
+            id: The number of its noise. Default: the next one.
+            label: Its label, where it is known.
+        """
+        [certificate] = self._run(x, plan_or_default(plan), id, label)
         return certificate
 
     def predict(
         self, x: ArrayLike | Tensor, *, samples: int = 1000, alpha: float = 0.001, id: int | None = None
     ) -> Prediction:
-        """The top class if it leads the runner-up beyond chance (error at most alpha), else an abstention."""
+        """The top class if it leads the runner-up beyond chance, else an abstention.
+
+        Args:
+            x: The input.
+            samples: Noisy copies to classify.
+            alpha: The probability of a wrong answer, at most.
+            id: The number of its noise. Default: the next one.
+        """
         _check.between("alpha", alpha, 0, 1)
         if _check.whole("samples", samples, least=1) < (least := ceil(1 - log2(alpha))):
             raise InvalidInput(
@@ -95,7 +121,7 @@ class Smoothed:
         p_value = min(2 * float(betainc(first, second + 1, 0.5)), 1.0) if first else 1.0
         return Prediction(look.top if p_value <= alpha else None, 1 - p_value, look)
 
-    def _run(self, x: ArrayLike | Tensor, plan: Plan, id: int | None) -> list[Certificate]:
+    def _run(self, x: ArrayLike | Tensor, plan: Plan, id: int | None, label: int | None = None) -> list[Certificate]:
         tensor = as_input(x)
         if not tensor.numel():
             raise InvalidInput(f"the input is empty: its shape is {tuple(tensor.shape)}")
@@ -119,7 +145,7 @@ class Smoothed:
             runtime=runtime,
             seed=self.seed,
         )
-        return list(engine.certify([(number, tensor, None)]))
+        return list(engine.certify([(number, tensor, label)]))
 
 
 class _OneLook(Fixed):

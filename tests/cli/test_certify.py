@@ -68,7 +68,7 @@ def test_options_reach_the_plan(smoothcert, job):
     assert run.id.tolist() == [2, 4, 5]
     assert run.samples.tolist() == [1000] * 3
     assert str(run.plan) == "fixed, ceiling 1,000, pilot 50 (reuse), alpha 0.01"
-    assert (run.manifest["seed"], run.manifest["dtype"]) == (3, "bfloat16")
+    assert (run.manifest.seed, run.manifest.dtype) == (3, "bfloat16")
 
 
 def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):

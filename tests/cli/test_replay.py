@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert.plans.certificate import conclude
+from smoothcert._registry import describe
 from smoothcert.noises import Gaussian
-from smoothcert.plans import InputSpecific, Look
-from smoothcert.plans.base import describe
+from smoothcert.plans import Certificate, InputSpecific, Look
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.journal import Journal
 
@@ -65,7 +64,7 @@ def test_a_run_that_counted_no_votes_is_replayed_and_an_empty_one_is_named(smoot
     with Journal(tmp_path, write=True) as journal:
         journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7]})
         empty = smoothcert(f"replay {tmp_path} --sigma 0.5")
-        journal.add(conclude([Look(100, {3: 10})], plan=plan, noise=noise, id=7, label=3), {})
+        journal.add(Certificate.from_votes([Look(100, {3: 10})], plan=plan, noise=noise, id=7, label=3), {})
     assert (empty.code, "holds no certificates yet" in empty.err) == (2, True)
     assert json.loads(smoothcert(f"replay {tmp_path} --sigma 0.5 --json").out)["abstained"] == 1
 

@@ -6,15 +6,14 @@ from dataclasses import replace
 import pytest
 
 from smoothcert import Fixed, Gaussian
-from smoothcert.plans.certificate import conclude
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors import choose_executor, pool
 from smoothcert.executors.base import Job, Status
 from smoothcert.executors.local import LocalExecutor
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Ready, Report
-from smoothcert.plans import Look
-from smoothcert.device.runtime import Runtime
+from smoothcert.plans import Certificate, Look
 
 PLAN, NOISE = Fixed(1000, pilot=100), Gaussian(0.5)
 LEFT_OPEN = Runtime("cuda:0", "bfloat16", "default")
@@ -44,7 +43,7 @@ class Scripted(PoolExecutor):
     def send(self, worker, ids):
         fate = self.fates.popleft() if self.fates else None
         looks = [Look(100, {1: 100}), Look(1000, {1: 1000})]
-        finished = tuple(conclude(looks, plan=PLAN, noise=NOISE, id=id) for id in ids)
+        finished = tuple(Certificate.from_votes(looks, plan=PLAN, noise=NOISE, id=id) for id in ids)
         self.messages.append((worker, fate or Report(finished, (), Status(), 0.0)))
         self.in_flight.append(sum(other == worker for other, _ in self.messages))
 

@@ -23,7 +23,7 @@ def test_two_processes_write_the_rows_of_one_and_are_gone_afterwards(job, expect
     run = job.run(two(), progress=progress, trouble="wait", times=2)
     assert rows(run) == expected
     assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
-    assert run.manifest["forwarded"] == progress.status.forwarded >= run.samples.sum()
+    assert run.manifest.forwarded == progress.status.forwarded >= run.samples.sum()
     assert len(job.workers()) == 2
     assert not any(map(alive, job.workers()))
 
@@ -42,7 +42,7 @@ def test_an_executor_that_is_used_again_runs_the_second_job_as_it_is_meant(tmp_p
     settings = {"noise": Gaussian(0.25), "plan": Fixed(100), "limit": 3, "executor": executor}
     first = certify("fashion-cnn", "fashion-mnist", dtype="bfloat16", batch=64, out=tmp_path / "first", **settings)
     again = certify("fashion-cnn", "fashion-mnist", dtype="float32", batch=32, out=tmp_path / "again", **settings)
-    assert (first.manifest["batch"], again.manifest["batch"]) == (64, 32)
+    assert (first.manifest.batch, again.manifest.batch) == (64, 32)
 
 
 def test_an_input_that_cannot_be_read_for_once_is_tried_again(job, expected):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidInput
+from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.logs import read_log
-from smoothcert.runs.formats import read_results, restore, write_results
 from smoothcert.runs.results import COLUMNS, Results
 
 
@@ -90,15 +90,3 @@ def test_a_missing_file_and_an_unwritable_one_are_named(iss_run: Results, tmp_pa
         read_results(tmp_path / "nothing.csv")
     with pytest.raises(InvalidInput, match="cannot write"):
         write_results(iss_run, tmp_path, "csv")
-
-
-@pytest.mark.parametrize(
-    ("description", "named"),
-    [
-        ({"name": "Sequential", "samples": 10}, "'Sequential', written by another version"),
-        ({"name": "Fixed", "samples": 10, "pace": 2}, "Fixed were written by another version: .*'pace'"),
-    ],
-)
-def test_a_plan_of_a_later_version_is_refused(description, named):
-    with pytest.raises(InvalidInput, match=named):
-        restore(description)

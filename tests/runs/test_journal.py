@@ -2,23 +2,38 @@ import gc
 import multiprocessing
 import os
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
-from smoothcert.plans.certificate import conclude
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, Look
-from smoothcert.plans.base import describe
+from smoothcert.plans import Certificate, Fixed, Look
 from smoothcert.runs.journal import FILE, Journal
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import open_run
 
 PLAN, NOISE = Fixed(1000), Gaussian(0.5)
 
 
+MANIFEST = Manifest(
+    model="m",
+    classes=10,
+    data="d",
+    data_hash="0",
+    ids=(7,),
+    noise=NOISE,
+    plan=PLAN,
+    seed=0,
+    device="cpu",
+    dtype="float32",
+    compile="none",
+)
+
+
 def certificate(id, votes=900, label=3):
     looks = [Look(100, {3: 90, 7: 10}), Look(1000, {3: votes})]
-    return conclude(looks, plan=PLAN, noise=NOISE, id=id, label=label, seconds=0.5)
+    return Certificate.from_votes(looks, plan=PLAN, noise=NOISE, id=id, label=label, seconds=0.5)
 
 
 def test_certificates_come_back_as_they_were_sorted_by_id(tmp_path):
@@ -65,16 +80,17 @@ def test_a_colleague_without_write_access_can_read(tmp_path):
 
 def test_a_certificate_and_its_entries_are_written_together_or_not_at_all(tmp_path):
     with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest(MANIFEST.plain())
         journal.add(certificate(1), {"forwarded": 10})
         with pytest.raises(SmoothcertError, match="cannot write to"):
             journal.add(certificate(1), {"forwarded": 20})
-        assert journal.read_manifest() == {"forwarded": 10}
+        assert journal.manifest() == replace(MANIFEST, forwarded=10)
         with pytest.raises(TypeError):
             journal.add(certificate(2), {"forwarded": object()})
         assert journal.ids() == {1}
         journal.add(certificate(2), {"forwarded": 30})
     with Journal(tmp_path) as journal:
-        assert (journal.read_manifest(), journal.ids()) == ({"forwarded": 30}, {1, 2})
+        assert (journal.manifest(), journal.ids()) == (replace(MANIFEST, forwarded=30), {1, 2})
 
 
 def test_every_commit_is_flushed_and_readers_are_let_in(tmp_path):
@@ -120,13 +136,10 @@ def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path):
         open_run(tmp_path)
 
 
-MANIFEST = {"plan": describe(PLAN), "noise": describe(NOISE), "seed": 0, "ids": [7]}
-
-
 def changed(folder, *statement):
     """A run of one certificate that another hand has been in."""
     with Journal(folder, write=True) as journal:
-        journal.add(certificate(7), MANIFEST)
+        journal.add(certificate(7), MANIFEST.plain())
     with sqlite3.connect(folder / FILE) as db:
         db.execute(*statement)
     db.close()
@@ -144,7 +157,7 @@ def test_columns_and_entries_of_a_later_version_do_no_harm(tmp_path):
     [
         ("UPDATE manifest SET value = '{' WHERE key = 'seed'", "its manifest cannot be read"),
         ("DELETE FROM manifest WHERE key IN ('plan', 'ids')", "its manifest has no plan, ids"),
-        ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "its plan or noise cannot be read"),
+        ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "its manifest cannot be read"),
         ('UPDATE manifest SET value = \'{"name": "Gaussian", "mood": 1}\' WHERE key = \'noise\'', "another version"),
         ("UPDATE certificates SET radius = 'far'", "the certificate of input 7 cannot be read"),
         ("UPDATE certificates SET label = 'cat'", "the certificate of input 7 cannot be read"),

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from smoothcert import Gaussian
-from smoothcert.statistics.bounds import lower_bound
 from smoothcert.errors import InvalidInput
 from smoothcert.runs.logs import read_log, votes
+from smoothcert.statistics.bounds import lower_bound
 
-SMALL = Path(__file__).parent / "data" / "small-log.tsv"
+SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "logs"
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 

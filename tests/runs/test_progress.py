@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 
 import smoothcert as sc
-from smoothcert import Gaussian, InputSpecific, conclude
+from smoothcert import Certificate, Gaussian, InputSpecific
 from smoothcert.executors import Status
-from smoothcert.statistics.metrics import round_down
 from smoothcert.plans import Look
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.progress import Pace, PlainProgress, clock
 from smoothcert.runs.run import Run
+from smoothcert.statistics.metrics import round_down
 
 PLAN, NOISE = InputSpecific(10_000), Gaussian(0.5)
-CERTIFICATE = conclude([Look(100, {1: 60}), Look(900, {1: 600})], plan=PLAN, noise=NOISE, label=1)
+CERTIFICATE = Certificate.from_votes([Look(100, {1: 60}), Look(900, {1: 600})], plan=PLAN, noise=NOISE, label=1)
 
 
 @pytest.fixture
@@ -24,9 +25,25 @@ def now(monkeypatch):
     return times
 
 
+MANIFEST = Manifest(
+    model="m",
+    classes=2,
+    data="d",
+    data_hash="0",
+    ids=(0, 1),
+    noise=NOISE,
+    plan=PLAN,
+    seed=0,
+    device="cpu",
+    dtype="float32",
+    compile="none",
+    forwarded=2000,
+)
+
+
 def run_of(certificates):
     columns = Run.from_certificates("run", certificates).columns
-    return Run(name="run", **columns, noise=NOISE, plan=PLAN, manifest={"forwarded": 2000})
+    return Run(name="run", **columns, noise=NOISE, plan=PLAN, manifest=MANIFEST)
 
 
 def test_time_left_is_what_plans_want_over_the_rate_since_sampling_began(now):
@@ -47,7 +64,7 @@ def test_a_resumed_run_counts_what_was_there_before(now):
     assert (pace.done, pace.spent) == (2, 2000)
     assert pace.eta == pytest.approx(1000 / 100)  # nothing is left but what is open
     assert pace.acr == CERTIFICATE.radius
-    assert pace.saved == 1 - 1000 / PLAN.ceiling_cost
+    assert pace.saved == 1 - 1000 / PLAN.most_samples
 
 
 def test_plain_progress_is_a_line_now_and_then(now, capsys):

@@ -1,19 +1,18 @@
 import numpy as np
 import pytest
 
-from smoothcert.statistics import metrics
-from smoothcert.plans.certificate import conclude
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, InputSpecific, Look, Together
+from smoothcert.plans import Certificate, Combined, Fixed, InputSpecific, Look
 from smoothcert.runs.results import Results
+from smoothcert.statistics import metrics
 
 
 def test_columns_are_sorted_by_id_and_hold_what_the_certificates_say():
     plan, noise = InputSpecific(1000), Gaussian(0.5)
     certificates = [
-        conclude([Look(100, {3: 99}), Look(900, {3: 890})], plan=plan, noise=noise, id=7, label=3),
-        conclude([Look(100, {1: 51}), Look(50, {1: 20})], plan=plan, noise=noise, id=2, label=None),
+        Certificate.from_votes([Look(100, {3: 99}), Look(900, {3: 890})], plan=plan, noise=noise, id=7, label=3),
+        Certificate.from_votes([Look(100, {1: 51}), Look(50, {1: 20})], plan=plan, noise=noise, id=2, label=None),
     ]
     results = Results.from_certificates("two", certificates)
     assert results.id.tolist() == [2, 7]
@@ -44,15 +43,15 @@ def test_samples_saved_counts_the_pilot_on_both_sides(iss_run: Results, fixed_ru
 def test_decline_needs_the_same_noise_and_every_input(iss_run: Results, fixed_run: Results, altered):
     assert iss_run.decline(fixed_run) == np.max(fixed_run.radius - iss_run.radius)
     assert iss_run.decline(altered(fixed_run, noise=Gaussian(1.0))) is None
-    assert iss_run.decline(altered(fixed_run, manifest=fixed_run.manifest | {"seed": 1})) is None
-    assert iss_run.decline(altered(fixed_run, manifest={})) is None
+    assert iss_run.decline(altered(fixed_run, manifest=altered(fixed_run.manifest, seed=1))) is None
+    assert iss_run.decline(altered(fixed_run, manifest=None)) is None
     assert iss_run.decline(altered(fixed_run, id=fixed_run.id + 1)) is None
 
 
 @pytest.mark.parametrize("other", [{"pilot": 200}, {"pilot_use": "reuse"}, {"alpha": 0.01}])
 def test_decline_needs_the_same_pilot_and_alpha(iss_run: Results, fixed_run: Results, altered, other):
     assert iss_run.decline(altered(fixed_run, plan=Fixed(10_000, **other))) is None
-    first = Together((Fixed(10_000), Fixed(10_000, **other)))
+    first = Combined((Fixed(10_000), Fixed(10_000, **other)))
     assert iss_run.decline(altered(fixed_run, plan=first)) == iss_run.decline(fixed_run)
 
 

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, InputSpecific, Together
+from smoothcert.plans import Combined, Fixed, InputSpecific
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import FORMATS, compare, method
+from smoothcert.runs.table import FORMATS, compare
 
 
 def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_run, simulate):
@@ -48,7 +48,7 @@ def test_a_fixed_run_is_its_own_reference_among_those_of_its_size(fixed_run, alt
 
 
 def test_plans_together_are_held_against_the_ceiling_of_the_first(iss_run, fixed_run, simulate):
-    both = simulate("both", Together((iss_run.plan, Fixed(40_000, pilot=100))))
+    both = simulate("both", Combined((iss_run.plan, Fixed(40_000, pilot=100))))
     [row, _] = compare([both, fixed_run]).rows
     assert (row.mad, row.ceiling) == (iss_run.decline(fixed_run), 10_000)
 
@@ -114,10 +114,10 @@ def test_a_log_does_not_tell_its_alpha(iss_run, tmp_path):
 
 def test_every_plan_that_counts_its_pilot_again_says_so():
     reused = Fixed(1_000, pilot_use="reuse")
-    assert method(reused) == "fixed 1,000, pilot reused"
-    assert method(InputSpecific(1_000, pilot_use="reuse")).endswith("decline 0.05, pilot reused")
-    assert method(Together((reused, Fixed(2_000)))) == "together 2,000, certificates of fixed 1,000, pilot reused"
-    assert "reused" not in method(Together((Fixed(2_000), reused)))
+    assert str(reused) == "fixed 1,000, pilot reused"
+    assert str(InputSpecific(1_000, pilot_use="reuse")).endswith("decline 0.05, pilot reused")
+    assert str(Combined((reused, Fixed(2_000)))) == "combined 2,000, certificates of fixed 1,000, pilot reused"
+    assert "reused" not in str(Combined((Fixed(2_000), reused)))
 
 
 def test_latex_compiles_for_hostile_names(iss_run, altered):
@@ -176,14 +176,13 @@ def test_a_radius_that_is_none_is_refused(iss_run, radius):
 
 
 def test_a_run_that_is_not_complete_says_so(iss_run, altered):
-    ids = {"first": 0, "last": 10 * (len(iss_run) + 9), "step": 10}
-    partial = altered(iss_run, manifest=dict(iss_run.manifest) | {"ids": ids})
+    partial = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, 10 * (len(iss_run) + 10), 10)))
     assert f"{len(iss_run)}/{len(iss_run) + 10}" in compare([partial]).render()
     assert "/" not in compare([iss_run]).cells[0][2].text
 
 
 def test_json_and_csv_tell_what_was_asked_for_and_at_which_noise_and_alpha(iss_run, altered):
-    partial = altered(iss_run, manifest=dict(iss_run.manifest) | {"ids": [*range(0, 700, 10)]})
+    partial = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, 700, 10)))
     table = compare([partial])
     [row] = json.loads(table.render("json"))["runs"]
     assert (row["inputs"], row["asked"], row["noise"], row["alpha"]) == (60, 70, "Gaussian(sigma=0.5)", 0.001)

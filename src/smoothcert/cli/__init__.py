@@ -6,6 +6,7 @@ Commands import what they need when they run, so that `--help` and the commands 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 
@@ -24,15 +25,19 @@ app = typer.Typer(
 for module in (demo, certify, audit, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
-_WORDS = {  # what the parser's validator says, and what a user understands
+# What the parser says, and what a user understands.
+_WORDS = {
     "Value error, ": "",
     "Input should be a valid integer, unable to parse string as an integer": "give a whole number, as in 10000",
     "Input should be a valid number, unable to parse string as a number": "give a number, as in 0.25",
 }
-# How long torch's threads wait for each other before they sleep. By default so long that, where cores are shared, they
-# keep those waiting that they wait for.
+# How long torch's threads spin while they wait for each other. The default is so long that, on shared cores, spinning
+# threads slow down the threads that they wait for.
 _SPINS = "1000"
-_INTERRUPTED = 130  # what typer makes of Ctrl-C
+_INTERRUPTED = 130  # typer's exit code for Ctrl-C
+# Library messages name parameters as in `out=DIR`. What stands inside a call, such as Gaussian(sigma=0.5), stays.
+_CALL = re.compile(r"(\w+\([^()]*\))")
+_PARAMETER = re.compile(r"(?<!\S)([a-z_]+)=(\"[^\"]*\"|[^\s,;:)]*)")
 
 
 @app.callback(invoke_without_command=True)
@@ -63,7 +68,7 @@ def main() -> None:
     try:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:
-        sys.exit(_fail(str(error)))
+        sys.exit(_fail(_in_flags(str(error))))
     except OSError as error:
         sys.exit(_fail(str(error)))
     except typer.Abort:
@@ -80,17 +85,38 @@ def main() -> None:
 
 
 def _plain(message: str) -> str:
-    """A parser's complaint in plain words."""
+    """The parser's message in plain words."""
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
     return message
 
 
+def _in_flags(message: str) -> str:
+    """A library message with its parameters as options: `out=DIR` becomes `--out DIR`."""
+    parts = _CALL.split(message)
+    parts[::2] = [_PARAMETER.sub(_flag, part) for part in parts[::2]]
+    return "".join(parts).replace("or import it first", "or import it with smoothcert --import FILE")
+
+
+def _flag(found: re.Match[str]) -> str:
+    option, value = _options().get(found[1]), found[2].strip('"')
+    if option is None:
+        return found[0]
+    return option if value in ("", "True") else f"{option} {value}"
+
+
+def _options() -> dict[str, str]:
+    """Every option of every command, by the name of its parameter."""
+    commands = typer.main.get_group(app).commands.values()
+    options = {str(p.name): p.opts[0] for command in commands for p in command.params if p.opts[0].startswith("--")}
+    return options | {"learning_rate": "--lr"}
+
+
 def _fail(message: str) -> int:
-    if message:  # empty where the help was shown instead
+    if message:  # it is empty where the help was shown instead
         print(f"smoothcert: {message}", file=sys.stderr)
     return 2
 
 
 def _warn(message: Warning | str, *where: object, **more: object) -> None:
-    print(f"smoothcert: warning: {message}", file=sys.stderr)
+    print(f"smoothcert: warning: {_in_flags(str(message))}", file=sys.stderr)

@@ -43,8 +43,8 @@ def command(
     from smoothcert.certification import check_shape
     from smoothcert.classifiers import load_classifier
     from smoothcert.datasets import load_dataset
-    from smoothcert.errors import InvalidInput
     from smoothcert.device.runtime import Runtime, settle_dtype
+    from smoothcert.errors import InvalidInput
 
     smoothing = noise.build()
     sigma = smoothing.deviation

@@ -24,7 +24,9 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
     elif max(found.worst_failure, found.tie_failure) > alpha:
         verdict = f"The plan does NOT keep its alpha of {alpha:g}."
     else:
-        verdict = f"Nothing proves that the plan keeps its alpha of {alpha:g}: the pilot that chooses the class also counts."
+        verdict = (
+            f"Nothing proves that the plan keeps its alpha of {alpha:g}: the pilot that chooses the class also counts."
+        )
     bound = "" if found.exact else ", at most (union bound)"
     print_table(
         f"{'Exact failure' if found.exact else 'Failure'} probability\n{chosen}",

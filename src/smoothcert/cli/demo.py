@@ -9,8 +9,7 @@ import typer
 
 from smoothcert.cli.options import Json, folder, print_json
 
-# The largest radius that 10,000 samples prove is 0.799; the agreed decline takes 0.05 of it.
-_RADII = [0.0, 0.25, 0.5, 0.7]
+_RADII = (0.0, 0.25, 0.5)
 
 
 def command(
@@ -19,22 +18,16 @@ def command(
     ] = Path("runs/demo"),
     json: Json = False,
 ) -> None:
-    """Certify 500 bundled images with a bundled model: input-specific beside fixed sampling."""
+    """Certify 500 bundled images with a bundled model by three plans: fixed, input-specific, and at chosen radii."""
     from smoothcert.certification import certify
     from smoothcert.noises import Gaussian
-    from smoothcert.plans import Fixed, InputSpecific
+    from smoothcert.plans import AtRadii, Fixed, InputSpecific
     from smoothcert.report import write_report
     from smoothcert.runs.table import compare
 
+    plans = (Fixed(10_000), InputSpecific(10_000, decline=0.05), AtRadii(_RADII, 10_000, known_labels=True))
     runs = [
-        certify(
-            "fashion-cnn",
-            "fashion-mnist",
-            noise=Gaussian(0.25),
-            plan=plan,
-            out=out / plan.name,
-        )
-        for plan in (Fixed(10_000), InputSpecific(10_000, decline=0.05))
+        certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.25), plan=plan, out=out / plan.name) for plan in plans
     ]
     table = compare(runs, radii=_RADII)
     page = write_report(runs, out / "report.html", radii=_RADII)
@@ -42,4 +35,6 @@ def command(
         print_json(table.plain())
         return
     print(table.render())
+    fixed, *_, radii = (run.average_samples or 1 for run in runs)
+    print(f"The table of certified accuracy at three radii took {fixed / radii:.0f} times fewer samples than usual.")
     print(f"The report is {page}: open it in a browser.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,10 +28,12 @@ def command(
     samples, titles = found.samples.tolist(), list(found.proved)
     columns = [found.proved[title].tolist() for title in titles]
     if json:
-        rows = [
-            {"p": q, "samples": n, "share": n / chosen.samples} | dict(zip(titles, values, strict=True))
-            for q, n, *values in zip(p, samples, *columns, strict=True)
-        ]
+        rows = []
+        for q, n, *values in zip(p, samples, *columns, strict=True):
+            proved: dict[str, Any] = dict(zip(titles, values, strict=True))
+            if chosen.radii is not None:
+                proved = {"proved": {f"{r:g}": value for r, value in zip(chosen.radii, values, strict=True)}}
+            rows.append({"p": q, "samples": n, "share": n / chosen.samples} | proved)
         print_json({"map": rows})
         return
     print_table(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from smoothcert.classifiers.base import Classifier
 from smoothcert.datasets.base import Dataset
+from smoothcert.device.runtime import Runtime
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
-from smoothcert.device.runtime import Runtime
 
 Say = Callable[[str], None]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from smoothcert.plans import Certificate
-from smoothcert.sampler.engine import Engine
+from smoothcert.device.runtime import Runtime
 from smoothcert.executors.base import Executor, Job, Say, Status
 from smoothcert.executors.worker import engine_for, read_input, status_of
-from smoothcert.device.runtime import Runtime
+from smoothcert.plans import Certificate
+from smoothcert.sampler.engine import Engine
 
 
 class LocalExecutor(Executor):

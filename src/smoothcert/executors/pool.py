@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from smoothcert.plans import Certificate
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors.assignment import TRIES, Assignment
 from smoothcert.executors.base import Executor, Job, Say, Status, WorkerStatus
 from smoothcert.executors.worker import Failed, Message, Ready, Report
-from smoothcert.device.runtime import Runtime
+from smoothcert.plans import Certificate
 
 Handle = TypeVar("Handle")
 

@@ -15,11 +15,11 @@ from threading import Thread
 
 import torch
 
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.executors.base import Job, Say
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
-from smoothcert.device.runtime import Runtime
 
 
 class ProcessExecutor(PoolExecutor[Connection]):

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from smoothcert import _check
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.executors.base import Job, Say
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
-from smoothcert.device.runtime import Runtime
 
 try:
     import ray

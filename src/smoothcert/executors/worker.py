@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from smoothcert.plans import Certificate
-from smoothcert.sampler.engine import Engine, Input, build_engine
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors.base import Job, Say, Status
-from smoothcert.device.runtime import Runtime
+from smoothcert.plans import Certificate
+from smoothcert.sampler.engine import Engine, Input, build_engine
 
 # Seconds that a call lasts while there is enough to do: often enough for progress, rare enough for a driver of many.
 _PERIOD = 1.0

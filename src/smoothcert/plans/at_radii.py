@@ -50,7 +50,7 @@ class AtRadii(Plan):
     >>> from smoothcert import Gaussian
     >>> plan = AtRadii([0, 0.5], samples=10_000)
     >>> looks = [Look(50, {3: 49}), Look(60, {3: 60})]
-    >>> plan.certified_radius(plan.prove(looks, Gaussian(0.5)).lower, None, Gaussian(0.5))
+    >>> float(plan.certified_radius(plan.prove(looks, Gaussian(0.5)).lower, None, Gaussian(0.5)))
     0.5
     """
 

@@ -193,7 +193,7 @@ class Plan(Recorded, ABC):
         """A sentence about what the plan does not guarantee, None if it keeps its promise."""
         return None
 
-    def check(self, noise: Noise) -> None:  # noqa: B027 -- a hook: most plans can certify under any noise
+    def check(self, noise: Noise) -> None:
         """Raise if this plan can never certify anything under this noise.
 
         Args:

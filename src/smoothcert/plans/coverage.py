@@ -7,9 +7,10 @@ computes the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.noises import Noise
@@ -18,8 +19,10 @@ from smoothcert.plans.forward import ending
 
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
 _ROUNDING = 1e-9
-# Where the failure of a plan without a closed form is looked for: the bound can exceed p anywhere above 1/2.
-_GRID = np.concatenate([np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-5, 12)])
+# Where the failure of a plan without a closed form is looked for: up to so many values all over, or a few in every cell
+# of the grid and then many in the best cells.
+_GRID = np.concatenate([np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-5, 12), [1.0]])
+_ALL, _FEW, _MANY, _BEST_CELLS = 3_000, 8, 300, 5
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,43 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
         return Coverage(plan.alpha, plan.alpha, 0.5, plan.alpha, plan.pilot_counts, exact=False)
     worst = plan.worst_failure(noise)
     if worst is None:
-        worst = max((failure_probability(plan, noise, p), float(p)) for p in _GRID)
+        worst = _search(plan, noise)
     tied = plan.tie_failure(noise)
     if tied is None:  # given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes
         tied = failure_probability(plan, noise, 0.5)
     return Coverage(plan.alpha, *worst, tied, plan.pilot_counts)
+
+
+def _search(plan: Plan, noise: Noise) -> tuple[float, float]:
+    """The largest failure over p and where it is, for any plan.
+
+    The failure is a saw: it climbs with p and drops where p passes a value that the bound can take. So the worst p lies
+    just below such a value. Small plans have few, and all are tried. Of a plan with very many states, the search may
+    miss the very worst tooth.
+    """
+    cells = [_attainable(plan, noise, low, high) for low, high in pairwise(_GRID.tolist())]
+    few = _ALL if sum(map(len, cells)) <= _ALL else _FEW
+    found = [_worst(plan, noise, _spread(cell, few)) for cell in cells]
+    order = sorted(range(len(cells)), key=lambda i: found[i], reverse=True)
+    closer = [] if few == _ALL else [_worst(plan, noise, _spread(cells[i], _MANY)) for i in order[:_BEST_CELLS]]
+    return max([*found, *closer])
+
+
+def _worst(plan: Plan, noise: Noise, p: NDArray[np.float64]) -> tuple[float, float]:
+    return max(((failure_probability(plan, noise, q), q) for q in p.tolist()), default=(0.0, 0.5))
+
+
+def _spread(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """At most so many of the values, evenly spread."""
+    return values[np.unique(np.linspace(0, len(values) - 1, min(len(values), most)).astype(int))]
+
+
+def _attainable(plan: Plan, noise: Noise, low: float, high: float) -> NDArray[np.float64]:
+    """Just below the values between `low` and `high` that the bound can take, in increasing order."""
+    seen: list[NDArray[np.float64]] = []
+    ending(plan, noise, low, limit=np.inf, seen=seen)
+    values = np.unique(np.concatenate([np.ravel(part) for part in seen])) if seen else np.empty(0)
+    return np.asarray(values[(values > low) & (values <= high)] * (1 - 1e-12))
 
 
 def failure_probability(plan: Plan, noise: Noise, p: float) -> float:

@@ -35,7 +35,7 @@ class Ending(NamedTuple):
     """The probability of each bound at the end, for plans that remember what they proved."""
 
 
-def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
+def ending(plan: Plan, noise: Noise, p: float, *, limit: float, seen: list[Array] | None = None) -> Ending:
     """Follow a plan through all of its looks.
 
     Args:
@@ -43,6 +43,7 @@ def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
         noise: The smoothing noise.
         p: The probability of the class.
         limit: Proving a larger bound than this counts as failed and ends the plan.
+        seen: Where to collect the bounds of all states on the way.
     """
     start = plan.pilot or int(plan.request(State(0, 0, 0), noise))
     first, probability = _draw(start, p)
@@ -51,7 +52,7 @@ def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
     proved: dict[float, float] = defaultdict(float)
     for look in range(1, _MOST_LOOKS):
         if look > 1 or not plan.pilot or plan.pilot_counts:
-            groups, newly = _prove(plan, noise, look, groups, limit)
+            groups, newly = _prove(plan, noise, look, groups, limit, seen)
             failed += newly
         drop = look == 1 and plan.pilot > 0 and not plan.pilot_counts
         parts: dict[tuple[int, float], list[_Group]] = defaultdict(list)
@@ -74,13 +75,20 @@ def ending(plan: Plan, noise: Noise, p: float, *, limit: float) -> Ending:
 
 
 def _prove(
-    plan: Plan, noise: Noise, look: int, groups: dict[tuple[int, float], _Group], limit: float
+    plan: Plan,
+    noise: Noise,
+    look: int,
+    groups: dict[tuple[int, float], _Group],
+    limit: float,
+    seen: list[Array] | None,
 ) -> tuple[dict[tuple[int, float], _Group], float]:
     """Take out the states that prove too much, and note in the others what they proved if the plan remembers it."""
     kept: dict[tuple[int, float], list[_Group]] = defaultdict(list)
     failed = 0.0
     for (drawn, lower), (first, probability) in groups.items():
         proved = np.asarray(plan.lower_bound(_state(look, first, probability, drawn, lower), noise))
+        if seen is not None:
+            seen.append(proved)
         wrong = proved > limit
         failed += float(probability[wrong].sum())
         level = np.maximum(proved, lower) if plan.remembers else np.zeros(len(probability))

@@ -176,19 +176,20 @@ def _outcome_handles(chart: Chart) -> list[Any]:
 
 
 def _set_axis(ax: Axes, which: str, axis: Axis) -> None:
-    from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentFormatter
 
     ticks = ax.xaxis if which == "x" else ax.yaxis
     ax.set(**{f"{which}label": _plain(axis.title)})
     if axis.log:
         ax.set(**{f"{which}scale": "log"})
-        return
-    if axis.zero:
+        ticks.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        ticks.set_minor_locator(NullLocator())
+    elif axis.zero:
         ax.set(**{f"{which}lim": (0, None)})
     if axis.kind == "percent":
         ticks.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif axis.kind == "count":
-        ticks.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        ticks.set_major_formatter(EngFormatter(sep=""))  # 5000 is 5k
 
 
 def _plain(text: str) -> str:

@@ -155,7 +155,7 @@ def _read_json(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
     meta = json.loads(content)
     rows = meta["certificates"]
     present = [name for name in COLUMNS if name not in OPTIONAL or (rows and name in rows[0])]
-    none = {name: np.nan for name in OPTIONAL}
+    none = dict.fromkeys(OPTIONAL, np.nan)
     return {name: [none.get(name) if row[name] is None else row[name] for row in rows] for name in present}, meta
 
 

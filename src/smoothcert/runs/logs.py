@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.statistics.bounds import critical_count, lower_bound
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.statistics.bounds import critical_count, lower_bound
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 
@@ -83,6 +83,31 @@ def read_log(path: str | Path) -> Log:
             raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
     columns = [np.array(c) for c in zip(*parsed, strict=True)]
     return Log(path.stem, *columns)
+
+
+def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Votes for all classes and the label of each input, as published for top-k certification; None for other files.
+
+    Each line holds one count per class, then the label, separated by spaces.
+
+    Args:
+        path: The file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        first = file.readline(100_000).split()
+    if len(first) < 3 or not all(part.isdigit() for part in first):
+        return None
+    try:
+        table = np.loadtxt(path, dtype=np.int64, ndmin=2)
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not a table of votes: {error}") from None
+    counts, label = table[:, :-1], table[:, -1]
+    if np.any(label >= counts.shape[1]):
+        raise InvalidInput(f"{path}: label {label.max()} is out of range for {counts.shape[1]} classes")
+    return counts, label
 
 
 def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.int64]:

@@ -11,10 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from smoothcert.plans import Certificate
 from smoothcert.executors.base import Status, WorkerStatus
-from smoothcert.statistics.metrics import round_down
+from smoothcert.plans import Certificate
 from smoothcert.runs.run import Run
+from smoothcert.statistics.metrics import round_down
 
 _LISTED = 8  # workers that are named one by one
 
@@ -188,9 +188,10 @@ def summary(run: Run, *, already: bool) -> str:
         + f"{len(run):,} input{'' if len(run) == 1 else 's'}, "
         + f"{int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
         + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, "
-        + (f"ACR {round_down(run.acr)}, " if run.labelled else "")
+        + (f"ACR {round_down(run.acr)}{' at the decided radii' if run.decided_radii else ''}, " if run.labelled else "")
         + (f"{run.unlabelled:,} without a label counted as 0, " if run.labelled and run.unlabelled else "")
-        + f"{int(run.abstained.sum())} abstained, {run.total_seconds:.1f} s"
+        + f"{int(run.abstained.sum())} {'not certified' if run.plan.known_labels else 'abstained'}, "
+        + f"{run.total_seconds:.1f} s"
         + (f"; {missing:,} outputs were not finite or no class, and counted for none" if missing else "")
     )
 

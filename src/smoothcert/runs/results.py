@@ -263,7 +263,12 @@ class Results:
             reference: Results at the full ceiling.
         """
         basis, other = (None if r.certified_by is None else r.certified_by.basis for r in (self, reference))
-        if basis is None or basis != other or not self.shares_noise_with(reference) or not np.all(np.isin(self.id, reference.id)):
+        if (
+            basis is None
+            or basis != other
+            or not self.shares_noise_with(reference)
+            or not np.all(np.isin(self.id, reference.id))
+        ):
             return None
         return metrics.largest_decline(self.radius, reference.radius[np.searchsorted(reference.id, self.id)])
 

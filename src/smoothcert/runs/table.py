@@ -6,15 +6,16 @@ import csv
 import html
 import io
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from smoothcert import _check
-from smoothcert.statistics import metrics
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.runs.results import Results
+from smoothcert.statistics import metrics
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 
@@ -43,6 +44,10 @@ class Row:
     abstained: float
     """Share of inputs without a certificate."""
     certified_accuracy: dict[float, float | None]
+    known_labels: bool = False
+    """Whether the class was the label: an input without a certificate is then not certified, whoever it is."""
+    radii_only: bool = False
+    """Whether ACR counts only the radii that were asked for."""
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -56,7 +61,9 @@ class Row:
             "unlabelled": self.unlabelled,
             "average_samples": self.average_samples,
             "acr": self.acr,
+            "acr_counts_only_decided_radii": self.radii_only,
             "abstained": self.abstained,
+            "known_labels": self.known_labels,
             "seconds": self.seconds,
             "mad": self.mad,
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
@@ -106,7 +113,9 @@ class Table:
         alpha = [_ALPHA] if len({row.alpha for row in self.rows} - {None}) > 1 else []
         unlabelled = [_UNLABELLED] if any(0 < row.unlabelled < row.inputs for row in self.rows) else []
         accuracy = [_accuracy_column(radius) for radius in self.radii]
-        return [run, how, *noise, *alpha, inputs, *unlabelled, *rest, *accuracy]
+        known = {row.known_labels for row in self.rows}
+        without = [c for c, shown in ((_ABSTAINED, False in known), (_NOT_CERTIFIED, True in known)) if shown]
+        return [run, how, *noise, *alpha, inputs, *unlabelled, *rest, *without, *accuracy]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Ties as printed are all best; a value without a rival, or 0, is none.
@@ -146,7 +155,8 @@ def compare(
     if empty := [r.name for r in results if not len(r)]:
         raise InvalidInput(f"{', '.join(empty)} holds no certificates yet; run certify again to go on")
     if radii is None:
-        radii = metrics.default_radii(max(float(r.radius.max()) for r in results))
+        decided = {radius for r in results for radius in r.decided_radii or ()}
+        radii = sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in results))
     radii = [_check.at_least("each radius", radius, 0) for radius in radii]
     rows = [_row(r, [reference] if reference is not None else _ceilings(r, results), radii) for r in results]
     return Table(tuple(rows), tuple(radii))
@@ -171,10 +181,17 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         ceiling=ceiling.samples if ceiling is not None and not ceiling.adaptive else None,
         acr=run.acr if run.labelled else None,
         abstained=float(run.abstained.mean()),
-        certified_accuracy=dict(zip(radii, run.certified_accuracy(radii).tolist(), strict=True))
-        if run.labelled
-        else dict.fromkeys(radii),
+        certified_accuracy=_accuracy(run, radii),
+        known_labels=run.plan is not None and run.plan.primary.known_labels,
+        radii_only=run.decided_radii is not None,
     )
+
+
+def _accuracy(run: Results, radii: Sequence[float]) -> dict[float, float | None]:
+    """CA by radius; None where it is unknown: without labels, and beyond the radii that were decided."""
+    largest = max(run.decided_radii) if run.decided_radii is not None else math.inf
+    shares = run.certified_accuracy(radii).tolist() if run.labelled else [None] * len(radii)
+    return {r: share if r <= largest else None for r, share in zip(radii, shares, strict=True)}
 
 
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
@@ -186,9 +203,7 @@ def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
     if (plan := run.certified_by) is None:
         return []
     fixed = [
-        (p.samples, r is run, i)
-        for i, r in enumerate(results)
-        if (p := r.certified_by) is not None and not p.adaptive
+        (p.samples, r is run, i) for i, r in enumerate(results) if (p := r.certified_by) is not None and not p.adaptive
     ]
     return [results[i] for n, _, i in sorted(fixed, reverse=not plan.adaptive) if n >= plan.samples]
 
@@ -199,10 +214,17 @@ class _Column:
     value: Callable[[Row], Any]
     shown: Callable[[Any], str]
     best: Callable[..., Row] | None = None
+    instead: Callable[[Row], str | None] = lambda row: None
+    """The text of rows that are not compared with others."""
 
     def text(self, row: Row) -> str:
         value = self.value(row)
-        return "-" if value is None else self.shown(value)
+        return self.instead(row) or "-" if value is None else self.shown(value)
+
+
+def _at_radii(row: Row) -> str | None:
+    """The ACR of a run that decides radii, marked: it counts only these radii."""
+    return f"{metrics.round_down(row.acr)} (at radii)" if row.radii_only and row.acr is not None else None
 
 
 def _accuracy_column(radius: float) -> _Column:
@@ -228,9 +250,12 @@ _COLUMNS = (
     _Column("avg samples", lambda row: row.average_samples, lambda v: f"{v:,.0f}", min),
     _Column("time", lambda row: row.seconds or None, duration, min),
     _Column("MAD", lambda row: row.mad, lambda v: f"{v:.3f}", min),
-    _Column("ACR", lambda row: row.acr, metrics.round_down, max),
-    _Column("abstained", lambda row: row.abstained, lambda v: f"{v:.1%}"),
+    _Column(
+        "ACR", lambda row: None if row.radii_only else row.acr, metrics.round_down, max, lambda row: _at_radii(row)
+    ),
 )
+_ABSTAINED = _Column("abstained", lambda row: None if row.known_labels else row.abstained, "{:.1%}".format)
+_NOT_CERTIFIED = _Column("not certified", lambda row: row.abstained if row.known_labels else None, "{:.1%}".format)
 _NOISE = _Column("noise", lambda row: row.noise, str)
 _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)

@@ -8,11 +8,11 @@ from math import ceil, prod
 
 from torch import Tensor
 
+from smoothcert.device.prepare import prepare
+from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Case, Certificate, Look, Plan
-from smoothcert.device.prepare import prepare
-from smoothcert.device.runtime import Runtime
 from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import VoteCounter
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound
 
 Kind = Literal["absolute", "relative"]
 Reference = Literal["ceiling", "ideal"]
