@@ -70,8 +70,8 @@ def test_a_file_of_another_kind_is_one_sentence(tmp_path, name, content):
         (b"\n590,", b"\n580,", "input 580 occurs more than once"),
         (b"\n590,", b"\n1" + b"0" * 20 + b",", "too large"),
         (b"\n590,0,0,", b"\n590,0,0,-", "radius of input 590"),
-        (b"\n590,0,0,", b"\n590,0,0,nan,1,1,1,1,1\n600,0,0,", "radius of input 590"),
-        (b",0.1\n", b"\n", "could not convert string to float: ''"),
+        (b"\n590,0,0,", b"\n590,0,0,nan,1,1,1,1,1,1,1\n600,0,0,", "radius of input 590"),
+        (b",nan\n", b"\n", "could not convert string to float: ''"),
     ],
 )
 def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, tmp_path, old, new, named):

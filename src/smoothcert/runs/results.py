@@ -250,7 +250,7 @@ class Results:
             other: Other results.
         """
         mine, theirs = self.manifest, other.manifest
-        if mine is None or theirs is None or mine.draws() != theirs.draws():
+        if mine is None or theirs is None or self.noise != other.noise or mine.draws() != theirs.draws():
             return False
         return same_answers(mine.answers, theirs.answers)
 
