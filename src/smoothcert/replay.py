@@ -337,7 +337,8 @@ def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, 
             lower = np.where(going, np.maximum(lower, plan.lower_bound(state, noise)), lower)
             state = replace(state, lower=lower)
         wanted = np.where(going, plan.request(state, noise), 0)
-    assert p is not None and chosen is not None
+    assert p is not None
+    assert chosen is not None
     if pilot_only:  # no input got more than its pilot, which does not count
         count, counted = zeros, zeros
     upper = None

@@ -72,7 +72,8 @@ class NoiseOptions:
         except ValueError:
             raise InvalidInput(f"--noise {self.noise}: write the strength after a colon, as in {name}:0.5") from None
         try:
-            return known[name](*values)
+            made: Noise = known[name](*values)
+            return made
         except TypeError:
             raise InvalidInput(f"--noise {self.noise}: {name} takes other numbers than {strength}") from None
 
@@ -177,7 +178,7 @@ class PlanOptions:
         if self.method not in known:
             raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}")
         cls = known[self.method]
-        own = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        own = {field.name: field for field in fields(cls)}
         given = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) not in (None, False)}
         if "radii" in own:
             if self.radii is None:
@@ -189,14 +190,15 @@ class PlanOptions:
             given["pilot"] = _check.whole("pilot", self.pilot, least=1)
         for name in given:
             if name not in own:
-                owners = [other for other, c in known.items() if name in {f.name for f in fields(c)}]  # type: ignore[arg-type]
+                owners = [other for other, c in known.items() if name in {f.name for f in fields(c)}]
                 raise InvalidInput(
                     f"{_OPTIONS[name]} is for --method {' or '.join(owners)}: leave it out with --method {self.method}"
                 )
         needed = [n for n, f in own.items() if f.init and f.default is MISSING and f.default_factory is MISSING]
         if missing := [name for name in needed if name not in given]:
             raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: make it from Python")
-        return cls(**given)
+        made: Plan = cls(**given)
+        return made
 
     def shown_radii(self) -> list[float] | None:
         """The radii to show certified accuracy at, where they were given."""

@@ -54,7 +54,7 @@ class AtRadii(Plan):
     0.5
     """
 
-    radii: tuple[float, ...]  # type: ignore[assignment]
+    radii: tuple[float, ...]
     samples: int = 100_000
     alpha: float = 0.001
     pilot: int = 0

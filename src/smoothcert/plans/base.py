@@ -252,8 +252,8 @@ class Plan(Recorded, ABC):
     def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
         """The probability of votes at least as convincing as these if the class has probability p.
 
-        A proof of `lower` holds if this is at most alpha at p = lower. It is computed by another route than `lower_bound`, so
-        that `audit` checks one against the other. None if a plan has no second route.
+        A proof of `lower` holds if this is at most alpha at p = lower. It is computed by another route than
+        `lower_bound`, so that `audit` checks one against the other. None if a plan has no second route.
 
         Args:
             looks: All votes of one input.

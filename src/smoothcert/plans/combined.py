@@ -1,7 +1,7 @@
 """Several plans on the same draws, at the cost of the most expensive one.
 
 Samples are keyed, so what a short plan draws is the beginning of what a long one draws. The combined plan draws once
-and pauses wherever one of the plans would have looked. So each plan sees exactly the votes that it would have had alone.
+and pauses wherever one of the plans would have looked. So each plan sees exactly the votes that it would see alone.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ def _worst(plan: Plan, noise: Noise, p: NDArray[np.float64]) -> tuple[float, flo
 
 def _spread(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     """At most so many of the values, evenly spread."""
-    return values[np.unique(np.linspace(0, len(values) - 1, min(len(values), most)).astype(int))]
+    kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), most)).astype(int))
+    return np.asarray(values[kept])
 
 
 def _attainable(plan: Plan, noise: Noise, low: float, high: float) -> NDArray[np.float64]:

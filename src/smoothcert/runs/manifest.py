@@ -101,7 +101,15 @@ class Manifest:
         kept = {key: value for key, value in values.items() if key in known}
         if values.get("compiled", values.get("compile")) != values.get("compile"):  # written by version 0.1.0
             kept["fallback"] = "compilation failed"
-        unknown = {"model": "", "classes": 0, "data": "", "data_hash": "", "device": "", "dtype": "", "compile": ""}
+        unknown: dict[str, Any] = {
+            "model": "",
+            "classes": 0,
+            "data": "",
+            "data_hash": "",
+            "device": "",
+            "dtype": "",
+            "compile": "",
+        }
         try:
             kept |= {
                 "ids": tuple(expand_ids(kept["ids"])),
@@ -111,7 +119,7 @@ class Manifest:
             }
             if not isinstance(kept["noise"], Noise) or not isinstance(kept["plan"], Plan):
                 raise TypeError("noise and plan are something else")
-            return cls(**unknown | kept)
+            return cls(**(unknown | kept))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{where}: its manifest cannot be read: {error}") from None
 

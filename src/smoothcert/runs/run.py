@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from smoothcert.noises import Noise
@@ -26,9 +26,9 @@ class Run(Results):
     """
 
     path: Path = Path()
-    noise: Noise
-    plan: Plan
-    manifest: Manifest
+    noise: Noise = field(kw_only=True)
+    plan: Plan = field(kw_only=True)
+    manifest: Manifest = field(kw_only=True)
 
     @property
     def complete(self) -> bool:

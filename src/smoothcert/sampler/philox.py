@@ -73,7 +73,7 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
     _add(target, source, element + 3 * quarter, z3, scale, inside & (element + 3 * quarter < size))
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _signed(word, LAW: tl.constexpr):  # type: ignore[no-untyped-def]
     """A number of the law: uniform on (-1, 1), or Laplace by the inverse of its distribution function."""
     u = word.to(tl.int32, bitcast=True).to(tl.float32) * (1.0 / 2147483648.0)

@@ -1,8 +1,8 @@
 """Keyed noise: sample i of input j is a function of (seed, j, i) alone.
 
-So votes do not depend on batch size, packing, the number of workers or interruptions, and the samples of a short run are
-the first samples of a longer one. The kind of device decides which stream draws the noise: the same seed gives the same
-noise on every device of a kind.
+So votes do not depend on batch size, packing, the number of workers or interruptions, and the samples of a short run
+are the first samples of a longer one. The kind of device decides which stream draws the noise: the same seed gives
+the same noise on every device of a kind.
 """
 
 from __future__ import annotations

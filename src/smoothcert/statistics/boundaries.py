@@ -216,4 +216,4 @@ def _convolve(a: Array, b: Array) -> Array:
         return np.convolve(a, b)
     size = len(a) + len(b) - 1
     fast = next_fast_len(size, real=True)
-    return np.maximum(irfft(rfft(a, fast) * rfft(b, fast), fast)[:size], 0.0)
+    return np.asarray(np.maximum(irfft(rfft(a, fast) * rfft(b, fast), fast)[:size], 0.0))
