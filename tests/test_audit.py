@@ -50,7 +50,7 @@ def test_a_good_run_holds(run):
 
 @pytest.mark.parametrize("plan", [sc.Fixed(1000), sc.Fixed(200_000), sc.InputSpecific(), sc.Fixed(1000, alpha=0.2)])
 @pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.51, 0.7, 0.999, 1])
-def test_certificates_as_they_are_concluded_hold_by_the_other_route(plan, share):
+def test_certificates_as_votes_give_them_hold_by_the_other_route(plan, share):
     noise = sc.Gaussian(0.5)
     looks = []
     while more := plan.more(looks, noise):
@@ -81,13 +81,16 @@ def test_few_votes_prove_no_radius_however_large():
     [
         ({"prediction": 0}, "its votes are for class 1, it states 0"),
         ({"prediction": None}, "it abstains with radius"),
-        ({"prediction": None, "radius": 0}, "abstains though its votes prove a majority"),
+        ({"prediction": None, "radius": 0}, "abstains though its votes prove a certificate"),
         ({"count": 990}, "it states 990 of"),
         ({"counted": 5}, "counted votes"),
         ({"looks": '[[100, {"1": 100}], [7, {"1": 7}]]'}, "the plan asks for"),
         ({"looks": '[[100, {"1": 100}]]'}, "the plan asks for"),
         ({"looks": '[[100, {"1": 170}]]'}, "cannot be read: votes must be counts"),
         ({"looks": "gone"}, "cannot be read"),
+        ({"proof": '{"prediction": 1, "lower": 0.99}'}, "it states a lower bound of 0.99"),
+        ({"proof": '{"prediction": 1, "lower": 0.6, "upper": 0.1}'}, "and an upper bound of 0.1 on others"),
+        ({"proof": '{"mood": 1}'}, "cannot be read"),
     ],
 )
 def test_what_the_votes_do_not_say_is_found_with_its_id(run, columns, reason):
@@ -105,10 +108,40 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
     better = sc.Look(rest.samples, {1: min(rest.votes[1] + 3, rest.samples)})
     forged = sc.Certificate.from_votes([pilot, better], plan=honest.plan, noise=honest.noise)
     looks = json.dumps([[look.samples, look.votes] for look in forged.looks])
-    tamper(run, id, looks=looks, count=forged.count, radius=forged.radius)
+    proof = json.dumps({"prediction": 1, "lower": forged.proof.lower})
+    tamper(run, id, looks=looks, count=forged.count, radius=forged.radius, proof=proof)
     assert check(run, redraw=0).findings == ()
     [finding] = check(run).findings
     assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
+
+
+def test_what_an_abstention_says_about_its_bound_is_checked_too():
+    looks = [sc.Look(100, {2: 60, 1: 40}), sc.Look(1000, {2: 480, 1: 520})]
+    honest = sc.Certificate.from_votes(looks, plan=sc.Fixed(1000), noise=sc.Gaussian(1))
+    assert honest.abstained
+    assert fault(honest) is None
+    forged = replace(honest, proof=replace(honest.proof, lower=0.49))
+    assert "it states a lower bound of 0.49" in fault(forged)
+
+
+def test_a_certificate_that_rests_on_rivals_holds_and_its_bounds_are_checked():
+    plan = sc.Fixed(10_000, bound="runner-up")
+    looks = [sc.Look(100, {0: 50, 1: 30, 2: 20}), sc.Look(10_000, {0: 4_800, 1: 3_000, 2: 2_200})]
+    honest = sc.Certificate.from_votes(looks, plan=plan, noise=sc.Gaussian(0.5))
+    assert honest.prediction == 0
+    assert fault(honest) is None
+    assert "prove more" in fault(replace(honest, radius=honest.radius / 2))
+    assert "do not prove" in fault(replace(honest, radius=honest.radius * 1.01))
+    assert "it states a lower bound" in fault(replace(honest, proof=replace(honest.proof, upper=0.2)))
+    assert "it states a lower bound" in fault(replace(honest, proof=replace(honest.proof, upper=None)))
+
+
+def test_a_label_that_was_known_is_the_class_that_is_checked():
+    plan = sc.Fixed(1000, known_labels=True)
+    certificate = sc.Certificate.from_votes([sc.Look(1000, {1: 900, 2: 100})], plan=plan, noise=sc.Gaussian(1), label=1)
+    assert certificate.prediction == 1
+    assert fault(certificate) is None
+    assert "it states 900 of" in fault(replace(certificate, label=2))
 
 
 def test_a_certificate_nobody_asked_for_is_found_and_does_not_stand_in_for_another(run):
@@ -156,7 +189,10 @@ def test_other_weights_or_data_are_refused(tmp_path):
 
 
 def test_model_or_data_that_are_gone_say_what_to_do(run):
-    with pytest.raises(sc.InvalidInput, match=r"cannot draw again: .* --redraw 0"):
+    with pytest.raises(
+        sc.InvalidInput,
+        match=r"cannot draw again: .* with model=, weights= and data=, or check the votes alone with redraw=0",
+    ):
         audit(run.path)
 
 

@@ -127,7 +127,7 @@ def test_a_run_of_our_own_is_replayed_from_its_votes(iss_run):
         ({"repetitions": 0}, "repetitions must be at least 1, got 0"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"abstained_p": 1.5}, "abstained_p must be .* got 1.5"),
-        ({"radii": [0.5, float("nan")]}, "radii must be finite numbers of at least 0, got nan"),
+        ({"radii": [0.5, float("nan")]}, "each radius must be a number of at least 0, got nan"),
         ({"log_samples": 0}, "samples must lie between 1 and"),
         ({"log_alpha": 0.0}, "alpha must be .* got 0"),
     ],

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,8 +16,20 @@ def positive(x):
     return (x[:, 0] > 0).long()
 
 
+@dataclass(frozen=True)
 class Uniform(sc.Noise):
-    radius = probability = staticmethod(lambda value: value)
+    """Uniform noise on a cube of half width b: R = 2 b (p - 1/2) in l1."""
+
+    b: float = 0.5
+    norm = "l1"
+    draw = property(lambda self: sc.Additive("uniform", self.b))
+    deviation = property(lambda self: self.b / 3**0.5)
+
+    def radius(self, p):
+        return 2 * self.b * (np.asarray(p) - 0.5)
+
+    def probability(self, radius):
+        return np.asarray(radius) / (2 * self.b) + 0.5
 
 
 def smoothed(model=positive, **settings):
@@ -30,6 +42,14 @@ def test_certify_proves_at_most_the_true_radius():
     assert certificate.prediction == 1
     assert 0.4 < certificate.radius < 0.6
     assert certificate.samples == sum(look.samples for look in certificate.looks)
+
+
+@pytest.mark.parametrize("distance", [0.1, 0.3, 0.45])
+def test_any_noise_that_says_how_it_is_drawn_proves_at_most_the_true_radius(distance):
+    """Under uniform noise the half-space at distance d has p = 1/2 + d, and d is its largest l1 radius."""
+    certificate = smoothed(noise=Uniform(0.5)).certify([distance, 0.0], plan=sc.Fixed(20_000))
+    assert certificate.count / certificate.counted == pytest.approx(0.5 + distance, abs=0.02)
+    assert distance - 0.03 < certificate.radius < distance
 
 
 def test_certify_abstains_on_a_tie_and_counts_what_it_cost():
@@ -148,10 +168,13 @@ def test_predict_without_any_vote_abstains():
         (lambda: smoothed(3), "model must be a module or function, got int"),
         (lambda: smoothed(classes=1), "classes must be at least 2"),
         (lambda: smoothed(seed=-1), "seed must be at least 0"),
-        (lambda: smoothed(seed=2**64).predict([0.5]), "seed must be below"),
+        (
+            lambda: smoothed(seed=2**64).predict([0.5]),
+            "seed must be from 0 to 9223372036854775807, got 18446744073709551616",
+        ),
         (lambda: smoothed().certify([0.1, float("nan")]), "NaN or infinite"),
-        (lambda: smoothed(noise=0.25), "Gaussian noise only: give noise=Gaussian.*, got 0.25"),
-        (lambda: smoothed(noise=Uniform()), "Gaussian noise only"),
+        (lambda: smoothed(noise=0.25), r"noise must be a noise such as Gaussian\(0.5\), got 0.25"),
+        (lambda: smoothed(noise=Uniform), "noise must be a noise such as Gaussian.*Uniform"),
         (lambda: smoothed().certify("abc"), "an input must be an array of numbers, got str"),
         (lambda: smoothed().certify(None), "got NoneType"),
         (lambda: smoothed().certify([[0.1], [0.1, 0.2]]), "different lengths"),

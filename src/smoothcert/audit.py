@@ -116,8 +116,10 @@ def fault(certificate: Certificate) -> str | None:
     if not 0 <= c.radius < math.inf:
         return f"its votes do not prove the radius {c.radius}"
     derived = Certificate.from_proof(proof, c.looks, plan=c.plan, noise=c.noise)
+    if c.abstained and not derived.abstained:
+        return "it abstains though its votes prove a certificate"
     if c.abstained:
-        return None if derived.abstained else "it abstains though its votes prove a certificate"
+        return None if _close(c.proof, proof) else f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
     if c.prediction != proof.prediction:
         return f"its votes are for class {proof.prediction}, it states {c.prediction}"
     if derived.abstained or c.radius > derived.radius * (1 + 1e-12):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert import Gaussian
+from smoothcert import Additive, Gaussian
 from smoothcert.errors import InvalidInput
 
 sigmas = st.floats(0.01, 10)
@@ -48,3 +48,41 @@ def test_sigma_must_be_positive(sigma):
 def test_p_must_be_a_probability(p):
     with pytest.raises(InvalidInput, match=f"got {p:g}"):
         Gaussian(0.5).radius(p)
+
+
+probabilities = st.floats(1e-9, 1 - 1e-9)
+
+
+@given(probabilities, probabilities, sigmas)
+def test_the_radius_between_two_probabilities_never_exceeds_the_exact_one(a, b, sigma):
+    radius = mp.mpf(float(Gaussian(sigma).radius_between(a, b)))
+    with mp.workdps(40):
+        exact = mp.mpf(sigma) / 2 * mp.sqrt(2) * (mp.erfinv(2 * mp.mpf(a) - 1) - mp.erfinv(2 * mp.mpf(b) - 1))
+        assert radius <= exact
+        assert exact - radius <= 1e-13 * sigma * 20
+
+
+@given(st.floats(0.5, 1 - 1e-9), sigmas)
+def test_between_a_class_and_all_others_together_lies_the_usual_radius(p, sigma):
+    noise = Gaussian(sigma)
+    assert noise.radius_between(p, 1 - p) == pytest.approx(noise.radius(p), rel=1e-6, abs=1e-12)
+
+
+@given(probabilities, probabilities, probabilities, sigmas)
+def test_the_radius_between_grows_with_the_class_and_falls_with_its_rival(a, b, other, sigma):
+    noise = Gaussian(sigma)
+    low, high = sorted((b, other))
+    assert noise.radius_between(a, high) <= noise.radius_between(a, low)
+    low, high = sorted((a, other))
+    assert noise.radius_between(low, b) <= noise.radius_between(high, b)
+
+
+def test_two_certain_or_two_impossible_classes_prove_nothing():
+    noise = Gaussian(0.5)
+    assert np.isnan(noise.radius_between([0.0, 1.0], [0.0, 1.0])).all()
+    assert noise.radius_between([1.0, 0.5], [0.0, 0.5]).tolist() == [math.inf, 0]
+
+
+def test_gaussian_noise_says_how_it_is_drawn():
+    noise = Gaussian(0.5)
+    assert (noise.draw, noise.deviation, noise.norm) == (Additive("normal", 0.5), 0.5, "l2")

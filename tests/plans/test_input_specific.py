@@ -33,6 +33,26 @@ def test_a_plan_below_the_pilot_does_not_shrink_what_was_drawn():
     assert plan.prove([pilot], NOISE).counted == 5_000
 
 
+@pytest.mark.parametrize("kind", ["absolute", "relative"])
+@pytest.mark.parametrize("bound", ["binary", "runner-up"])
+def test_unanimous_votes_could_have_any_ideal_radius_and_get_the_ceiling(kind, bound):
+    plan = InputSpecific(10_000, reference="ideal", kind=kind, bound=bound)
+    assert plan.more([Look(plan.pilot, {0: plan.pilot})], NOISE) == 10_000
+
+
+@pytest.mark.parametrize("kind", ["absolute", "relative"])
+def test_a_decline_from_the_ideal_radius_takes_more_samples_than_one_from_the_ceiling(kind):
+    ideal, ceiling = (InputSpecific(100_000, reference=r, kind=kind, decline=0.1) for r in ("ideal", "ceiling"))
+    counts = np.arange(ideal.pilot + 1)
+    assert np.all(ideal.after_pilot(counts, NOISE) >= ceiling.after_pilot(counts, NOISE))
+    assert np.any(ideal.after_pilot(counts, NOISE) > ceiling.after_pilot(counts, NOISE))
+    p = 0.8
+    needed = int(ideal.outlook(p, NOISE).samples)
+    assert needed < 100_000
+    kept = ideal.sample_map(NOISE).radius(needed, p)
+    assert kept >= NOISE.radius(p) - (0.1 if kind == "absolute" else 0.1 * NOISE.radius(p)) - 1e-9
+
+
 def test_the_paper_grid_never_plans_less_than_the_map():
     counts = np.arange(1_001)
     paper, exact = (InputSpecific(100_000, grid=grid).after_pilot(counts, NOISE) for grid in ("paper", "exact"))

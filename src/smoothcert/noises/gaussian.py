@@ -54,4 +54,5 @@ class Gaussian(Noise):
         a, b = (ndtri(_check.probabilities("p", p)) for p in (lower, upper))
         rounding = _MARGIN * (np.abs(a) + np.abs(b))  # both terms round on their own, also where they nearly cancel
         with np.errstate(invalid="ignore"):  # infinity minus infinity proves nothing
-            return (self.sigma / 2 * ((a - b) - rounding))[()]
+            difference = a - b
+            return (self.sigma / 2 * np.where(np.isinf(difference), difference, difference - rounding))[()]
