@@ -106,6 +106,7 @@ def test_hovering_a_chart_shows_values(page):
     tooltip = page.locator("#vg-tooltip-element.visible")
     tooltip.wait_for()
     assert re.search(r"certified accuracy:?\s*\d+\.\d%", tooltip.inner_text())
+    assert "undefined" not in tooltip.inner_text()
 
 
 def test_certificates_are_sorted_by_a_click(page, iss_run):

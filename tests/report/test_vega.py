@@ -21,7 +21,7 @@ def test_a_value_that_is_drawn_is_not_written_twice(iss_run):
     [group] = spec(radius_against_samples([iss_run]))["layer"]
     assert set(group["data"]["values"][0]) == {"run", "x", "y", "outcome", "input", "p"}
     tooltip = group["layer"][0]["encoding"]["tooltip"]
-    fields = {entry.get("title", "run"): entry["field"] for entry in tooltip}
+    fields = {entry["title"]: entry["field"] for entry in tooltip}
     expected = {"run": "run", "input": "input", "samples": "x", "radius": "y", "p": "p", "outcome": "outcome"}
     assert fields == expected
 

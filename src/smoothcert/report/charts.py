@@ -178,7 +178,8 @@ def samples(results: Sequence[Results]) -> Chart:
     results = distinct(results)
     shown = {r.name: r.samples for r in results if r.average_samples is not None}
     low, high = (pick((int(pick(spent)) for spent in shown.values()), default=1) for pick in (min, max))
-    edges = np.geomspace(max(low, 1) * 0.999, high * 1.001, _BINS_OF_SAMPLES + 1)
+    room = 1.001 if high > 1.5 * low else 2.5  # where all inputs cost about the same, the axis still has some width
+    edges = np.geomspace(max(low, 1) / room, high * room, _BINS_OF_SAMPLES + 1)
     return Chart(
         "samples",
         "Samples per input",

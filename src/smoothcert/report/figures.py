@@ -182,7 +182,8 @@ def _set_axis(ax: Axes, which: str, axis: Axis) -> None:
     ax.set(**{f"{which}label": _plain(axis.title)})
     if axis.log:
         ax.set(**{f"{which}scale": "log"})
-        ticks.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
+        ticks.set_major_locator(LogLocator(subs=(1.0, 3.0) if high > 50 * low else (1.0, 2.0, 5.0)))
         ticks.set_minor_locator(NullLocator())
     elif axis.zero:
         ax.set(**{f"{which}lim": (0, None)})

@@ -207,7 +207,7 @@ def _checked(dataset: Dataset, results: Sequence[Results]) -> Dataset:
     made_on = {r.manifest.data_hash if r.manifest else None for r in results}
     if not made_on & {dataset.fingerprint, None}:
         raise InvalidInput(
-            f"{dataset.name} is not the data set that the runs were made on; give that one as dataset, or none"
+            f"{dataset.name} is not the data that the runs were made on; leave dataset out or give theirs"
         )
     return dataset
 

@@ -21,7 +21,12 @@ _OF_EACH_KIND = 60
 
 
 def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
-    """Pictures by id as data URIs: first those that the page's filters show first, then others while there is room."""
+    """Pictures by id as data URIs: first those that the page's filters show first, then others while there is room.
+
+    Args:
+        dataset: Where the inputs come from.
+        results: The runs.
+    """
     pictures: dict[int, str] = {}
     room = BUDGET
     for id in _most_telling(results):
@@ -36,7 +41,11 @@ def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
 
 
 def picture_of(x: Any) -> str | None:
-    """An input in [0, 1] of shape (H, W), (1, H, W) or (3, H, W) as a PNG data URI; None if it is no image."""
+    """An input as a small PNG data URI; None if it is no image.
+
+    Args:
+        x: Values in [0, 1] of shape (H, W), (1, H, W) or (3, H, W).
+    """
     from PIL import Image
 
     array = np.asarray(x)
@@ -53,6 +62,7 @@ def picture_of(x: Any) -> str | None:
 
 
 def _most_telling(results: Sequence[Results]) -> Iterable[int]:
+    """The ids of the inputs, those at the top of the page's filters first."""
     for r in results:
         by_radius = r.id[np.argsort(r.radius, kind="stable")]
         certified = by_radius[np.isin(by_radius, r.id[r.correct])]

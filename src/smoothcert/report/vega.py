@@ -5,6 +5,7 @@ Colours are variables of the page's style sheet, so that dark mode and print nee
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -153,7 +154,7 @@ def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
             "x": x,
             "y": y,
             "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
-            "tooltip": _tooltip(line),
+            "tooltip": _nearest_tooltip(line),
         },
     }
 
@@ -176,11 +177,26 @@ def _rows(layer: Layer, drawn: Mapping[str, Values]) -> Iterator[Spec]:
 
 
 def _tooltip(layer: Layer) -> list[Spec]:
-    entries: list[Spec] = [{"field": "run", "type": "nominal"}]
+    entries: list[Spec] = [{"field": "run", "title": "run", "type": "nominal"}]
     for column in layer.columns:
         entry: Spec = {"field": _field(column, _drawn(layer)), "title": column.title, "type": "nominal"}
         entries.append(entry | ({"type": "quantitative", "format": column.format} if column.format else {}))
     return entries
+
+
+def _nearest_tooltip(layer: Layer) -> Spec:
+    """The same as an expression, for the point that is nearest to the pointer.
+
+    There, Vega-Lite gives every point a cell that holds the point's row as "datum". For text, it looks in the cell
+    itself and finds nothing.
+    """
+    shown = []
+    for entry in _tooltip(layer):
+        value = f"(datum.datum || datum)[{json.dumps(entry['field'])}]"
+        if "format" in entry:
+            value = f"format({value}, {json.dumps(entry['format'])})"
+        shown.append(f"{json.dumps(entry['title'])}: {value}")
+    return {"value": {"expr": f"{{{', '.join(shown)}}}"}}
 
 
 def _drawn(layer: Layer) -> dict[str, Values]:
