@@ -63,7 +63,7 @@ class AtRadii(Plan):
     remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        given = [self.radii] if isinstance(self.radii, (int, float)) else list(self.radii or ())
+        given = [] if self.radii is None else np.atleast_1d(np.asarray(self.radii, float)).tolist()
         if not given:
             raise InvalidInput("radii must hold at least one radius, got none")
         radii = sorted({_check.at_least("each radius", radius, 0) for radius in given})
