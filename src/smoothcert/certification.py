@@ -108,12 +108,12 @@ def certify(
             recorded = journal.manifest() if done else None  # a run without certificates binds nobody
             if recorded is None:
                 manifest = replace(wanted, circumstances=circumstances(), started=_now())
+                journal.write_manifest(manifest.plain())
             else:
                 wanted.check_continues(recorded, folder)
                 more = len(set(recorded.ids).union(chosen)) > len(chosen)
                 manifest = replace(recorded, data=wanted.data, weights=wanted.weights)
                 manifest = manifest if more else manifest.with_ids(chosen)
-            journal.write_manifest(manifest.plain())
             todo = [id for id in chosen if id not in done]
             progress.begin(open_run(folder), total=len(done.union(chosen)))
             try:

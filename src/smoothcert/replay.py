@@ -136,15 +136,20 @@ def read_population(
         alpha = plan.alpha if log_alpha is None else log_alpha
         p = probabilities(results.to_log(), noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
         remark = f"Radii in the log are taken to be of {samples:,} samples per input (log_samples)."
-        return from_shares(p, results.correct), noise, remark
+        return _labelled(from_shares(p, results.correct), results), noise, remark
     if log_samples is not None or log_alpha is not None:
         raise InvalidInput(f"{path} tells its samples and alpha itself: leave out log_samples= and log_alpha=")
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals):  # these need the votes of all classes
         return _population_of(results), noise, _unanimous(results, plan.samples)
-    if plan.known_labels and not results.labelled:
-        raise InvalidInput(f"{path} has no labels, and known_labels=True needs them")
-    return from_shares(p, results.correct), noise, _unanimous(results, plan.samples)
+    if plan.known_labels and results.unlabelled:
+        raise InvalidInput(f"{path} has inputs without a label, and known_labels=True needs one for every input")
+    return _labelled(from_shares(p, results.correct), results), noise, _unanimous(results, plan.samples)
+
+
+def _labelled(population: Population, results: Results) -> Population:
+    """The population without labels where the results have none."""
+    return replace(population, label=np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label))
 
 
 def _population_of(run: Run) -> Population:

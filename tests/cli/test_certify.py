@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from smoothcert import InvalidInput, certify, cli, open_run
+from smoothcert import Fixed, InvalidInput, certify, cli, open_run
 from smoothcert.noises import Gaussian
 from smoothcert.runs.journal import Journal
 
@@ -67,7 +67,8 @@ def test_options_reach_the_plan(smoothcert, job):
     run = open_run("run")
     assert run.id.tolist() == [2, 4, 5]
     assert run.samples.tolist() == [1000] * 3
-    assert str(run.plan) == "fixed, ceiling 1,000, pilot 50 (reuse), alpha 0.01"
+    assert str(run.plan) == "fixed 1,000, pilot reused"
+    assert run.plan == Fixed(1000, pilot=50, pilot_use="reuse", alpha=0.01)
     assert (run.manifest.seed, run.manifest.dtype) == (3, "bfloat16")
 
 
@@ -108,7 +109,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         ("--ids 99", "id 99 is out of range: the data has the ids 0 to 24"),
         ("--seed -1", "seed must be at least 0"),
         ("--out data.npz", "cannot write into data.npz"),
-        ("--out=", "'--out': it is empty (a variable that is not set?): name a folder"),
+        ("--out=", "'--out': it is empty (is a shell variable not set?): name a folder"),
         ("--weights none.pth", "none.pth"),
         ("--method magic", "magic"),
     ],

@@ -36,7 +36,7 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         (f"replay {__file__} --sigma 0.5", "not a certification log"),
         (f"replay {sys.executable} --sigma 0.5", "is not a text file"),
         (f"replay {SMALL} --sigma 0.1 --log-samples 10000", "cannot come from Gaussian(sigma=0.1)"),
-        (f"replay {SMALL} --sigma 0.5 --radii nan", "radii must be finite"),
+        (f"replay {SMALL} --sigma 0.5 --radii nan", "each radius must be a number of at least 0, got nan"),
         (f"replay {SMALL} --sigma 0.5 --seed -1", "seed must be at least 0, got -1"),
         ("fly", "fly"),
     ],

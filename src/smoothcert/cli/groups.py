@@ -179,7 +179,8 @@ class PlanOptions:
             raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}")
         cls = known[self.method]
         own = {field.name: field for field in fields(cls)}
-        given = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) not in (None, False)}
+        values = {name: getattr(self, name) for name in _OPTIONS}
+        given = {name: value for name, value in values.items() if value is not None and value is not False}
         if "radii" in own:
             if self.radii is None:
                 raise InvalidInput(f"--method {self.method} needs --radii, as in --radii 0,0.25,0.5")
