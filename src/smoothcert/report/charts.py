@@ -22,10 +22,10 @@ from smoothcert.report.wording import acr_note, asked, different_norms, distinct
 from smoothcert.runs.results import Results
 from smoothcert.statistics.metrics import distribution, round_down
 
-_CURVE_POINTS = 201
+_CURVE_POINTS = 151
 _BINS_OF_SAMPLES = 24
 _BINS_OF_P = 50
-_P = np.concatenate([np.linspace(0.5, 0.995, 200), 1 - np.geomspace(5e-3, 1e-5, 50)[1:], [1.0]])
+_P = np.concatenate([np.linspace(0.5, 0.98, 97), 1 - np.geomspace(2e-2, 1e-5, 50)[1:], [1.0]])
 # A plan without a closed form needs a forward pass over its states for every p, so it gets fewer of them.
 _FEW_P = np.concatenate([np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0]])
 

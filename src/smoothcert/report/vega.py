@@ -83,10 +83,11 @@ def spec(chart: Chart) -> Spec:
 def _lines(lines: Sequence[Line], chart: Chart) -> Spec | None:
     if not lines:
         return None
-    rows = [row | {"line": i} for i, line in enumerate(lines) for row in _rows(line, _drawn(line))]
+    several = len(lines) > len({line.series for line in lines})  # lines of one run, which must not be joined
+    rows = [row | ({"line": i} if several else {}) for i, line in enumerate(lines) for row in _rows(line, _drawn(line))]
     x, y = _axis("x", chart.x), _axis("y", chart.y)
     curve = {"interpolate": "step-before" if lines[0].step else "linear"}
-    each = {"x": x, "detail": {"field": "line"}}  # several lines of one run are not joined
+    each = {"x": x} | ({"detail": {"field": "line"}} if several else {})
     layers: list[Spec] = [{"mark": {"type": "line", "strokeWidth": 2} | curve, "encoding": each | {"y": y}}]
     if any(line.low is not None for line in lines):
         band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
@@ -212,6 +213,6 @@ def _field(column: Column, drawn: Mapping[str, Values]) -> str:
 def _plain(values: Values) -> list[Any]:
     """Plain numbers, short enough for a page; Vega wants null where there is none."""
     return [
-        (round(value, 6) if np.isfinite(value) else None) if isinstance(value, float) else value
+        (round(value, 5) if np.isfinite(value) else None) if isinstance(value, float) else value
         for value in values.tolist()
     ]
