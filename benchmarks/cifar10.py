@@ -3,9 +3,9 @@
     python benchmarks/cifar10.py --weights runs/consistency-0.50/weights.safetensors --data cifar10:DIR --sigma 0.5 \
         --out runs/cifar10-0.50 --results docs/results/cifar10-consistency-0.50
 
-Certifies test ids 0, 20, ..., 9980 with fixed sampling at 100,000 (the references) and all other rows `Together`, then
-writes one log per row, prints the table, and shows what fixed sampling costs that has the ACR of a row. Times in the
-table are shares of one run; to time a row, run it alone.
+Certifies test ids 0, 20, ..., 9980 with fixed sampling at 100,000 (the references) and with all other rows on the same
+draws (`Combined`), then writes one log per row, prints the table, and shows what fixed sampling costs that has the ACR
+of a row. Times in the table are shares of one run; to time a row, run it alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert import Fixed, Gaussian, InputSpecific, Together, certify
+from smoothcert import Combined, Fixed, Gaussian, InputSpecific, certify
 from smoothcert.report.charts import trade_off
 from smoothcert.report.figures import paper_style, plot, save
 from smoothcert.runs.formats import write_results
@@ -59,7 +59,7 @@ def main() -> None:
         args.data,
         weights=args.weights,
         noise=Gaussian(args.sigma),
-        plan=Together(tuple(plans.values())),
+        plan=Combined(tuple(plans.values())),
         skip=args.skip,
         limit=args.limit,
         out=args.out,

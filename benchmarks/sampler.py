@@ -22,14 +22,13 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 
-from smoothcert.plans.certificate import Certificate, conclude
 from smoothcert.classifiers import load_classifier
 from smoothcert.datasets import load_dataset
-from smoothcert.sampler.engine import build_engine
-from smoothcert.noises import Gaussian
-from smoothcert.plans import InputSpecific, Look
 from smoothcert.device.prepare import place
 from smoothcert.device.runtime import Runtime
+from smoothcert.noises import Gaussian
+from smoothcert.plans import Certificate, InputSpecific, Look
+from smoothcert.sampler.engine import build_engine
 
 NOISE, PLAN = Gaussian(0.25), InputSpecific(10_000, decline=0.05)
 
@@ -110,7 +109,7 @@ def certify_one(
                 counts[prediction] += 1
             left -= len(rows)
         looks.append(Look(more, {c: int(n) for c, n in enumerate(counts) if n}))
-    return conclude(looks, plan=PLAN, noise=NOISE, id=id, label=label)
+    return Certificate.from_votes(looks, plan=PLAN, noise=NOISE, id=id, label=label)
 
 
 if __name__ == "__main__":

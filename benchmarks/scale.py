@@ -23,16 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import Gaussian, InputSpecific
-from smoothcert.plans.certificate import conclude
+from smoothcert.device.runtime import Runtime
 from smoothcert.executors.assignment import Assignment
 from smoothcert.executors.base import Job, Status
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Message, Ready, Report
-from smoothcert.runs.logs import read_log
-from smoothcert.plans import Look
+from smoothcert.plans import Certificate, Look
 from smoothcert.replay import probabilities
 from smoothcert.runs.journal import Journal
-from smoothcert.device.runtime import Runtime
+from smoothcert.runs.logs import read_log
 
 WORKERS = (8, 64, 512)
 INPUTS = 50_000
@@ -95,7 +94,7 @@ def tail(options: argparse.Namespace) -> None:
     p = rng.choice(p, INPUTS)
     draws = plan.after_pilot(rng.binomial(plan.pilot, p), noise)
     cost = draws + plan.pilot
-    hours = [INPUTS * samples / options.rate / 3600 for samples in (cost.mean(), plan.ceiling_cost)]
+    hours = [INPUTS * samples / options.rate / 3600 for samples in (cost.mean(), plan.most_samples)]
     print(f"{INPUTS:,} inputs of {options.log.name}: {cost.mean():,.0f} samples on average, {cost.max():,} at most;")
     print(f"{hours[0]:.1f} GPU hours at {options.rate:,.0f} samples/s ({hours[1]:.1f} with fixed sampling)")
     print(f"{'workers':>8} {'ideal':>9}   {'windows kept full':>19} {'windows that shrink':>21} {'longest first':>15}")
@@ -118,7 +117,7 @@ class Canned:
 
     def __init__(self, plan: InputSpecific, noise: Gaussian) -> None:
         looks = [Look(1000, {1: 900, 2: 100}), Look(2421, {1: 2180, 2: 241})]
-        self.certificate = conclude(looks, plan=plan, noise=noise, label=1)
+        self.certificate = Certificate.from_votes(looks, plan=plan, noise=noise, label=1)
 
     def advance(self, ids: Sequence[int]) -> Report:
         return Report(tuple(replace(self.certificate, id=id) for id in ids), (), Status(), 0.0)

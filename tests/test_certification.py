@@ -369,3 +369,47 @@ def test_a_combined_plan_warns_if_its_certificates_count_a_pilot_again(tmp_path)
     with pytest.warns(UserWarning, match="the pilot is counted again"):
         certify(tmp_path / "first", plan=sc.Combined((reused, sc.Fixed(500, pilot=50))), limit=2)
     certify(tmp_path / "second", plan=sc.Combined((sc.Fixed(500, pilot=50), reused)), limit=2)
+
+
+def test_with_known_labels_the_label_is_what_is_certified(tmp_path):
+    run = certify(tmp_path, plan=sc.Fixed(2000, known_labels=True))
+    assert run.samples.tolist() == [2000] * 40  # no pilot
+    assert run.correct[~run.abstained].all()
+    assert [c.proof.prediction for c in run.certificates()] == run.label.tolist()
+    distance = np.array([abs(x[0] - 0.5) for x, _ in DATA])
+    assert (run.radius <= distance).all()
+    assert not audit(tmp_path, redraw=5, model=above_half, data=DATA).findings
+    wrong = certify(tmp_path / "wrong", data=[(x, 1 - label) for x, label in DATA], plan=run.plan)
+    assert wrong.abstained.all()  # a label that loses is never certified, nor is another class
+
+
+def test_inputs_without_labels_are_refused_before_the_run_where_labels_must_be_known(tmp_path):
+    plan = sc.Fixed(200, known_labels=True)
+    np.savez(tmp_path / "data.npz", x=np.zeros((20, 6), np.float32))
+    with pytest.raises(
+        sc.InvalidInput, match="input 0 of data has no label, and known_labels=True needs one for every"
+    ):
+        certify(tmp_path / "run", data=str(tmp_path / "data.npz"), plan=plan)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_label_that_turns_out_to_be_missing_is_named_and_nothing_before_it_is_lost(tmp_path):
+    """A list tells its labels one by one, so this is noticed where it is read."""
+    data = [*DATA[:5], (DATA[5][0], None)]
+    with pytest.raises(sc.InvalidInput, match="input 5 has no label, and known_labels=True needs one for every input"):
+        certify(tmp_path, data=data, plan=sc.Fixed(200, known_labels=True))
+    assert sc.open_run(tmp_path).id.tolist() == list(range(5))
+
+
+def test_a_runner_up_bound_survives_the_journal_and_an_audit(tmp_path):
+    def three(x):
+        return (x[:, 0] > 0.4).long() + (x[:, 0] > 0.6).long()
+
+    plan = sc.Fixed(2000, bound="runner-up")
+    run = certify(tmp_path, three, classes=3, plan=plan, limit=12)
+    assert np.all((run.upper > 0) & (run.upper <= 1 - run.lower + 1e-9))
+    assert any(not c.abstained and c.count <= c.counted / 2 for c in run.certificates())  # leads without a majority
+    assert not audit(tmp_path, redraw=12, model=three, data=DATA).findings
+    exported = sc.write_results(run, tmp_path / "a.csv", "csv")
+    assert exported
+    assert sc.read_results(tmp_path / "a.csv").upper.tolist() == run.upper.tolist()
