@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 
 def test_map_prints_the_reference_values(smoothcert):
     answer = smoothcert(
@@ -18,3 +20,14 @@ def test_map_shows_radii_rounded_down(smoothcert):
     assert "0.0566" in table  # 0.05669...
     assert "1.9057" in table  # 1.90571..., the largest provable radius
     assert max(map(len, table.splitlines())) <= 80
+
+
+def test_the_ideal_radius_of_a_certain_class_has_no_end(smoothcert):
+    """Its radius is infinite, which is no number in JSON."""
+    table = smoothcert("map --sigma 0.5 --reference ideal --at 0.9,1")
+    assert table.code == 0
+    assert "ideal radius" in table.out
+    assert table.out.split()[-1] == "inf"
+    rows = json.loads(smoothcert("map --sigma 0.5 --reference ideal --at 0.9,1 --json").out)["map"]
+    assert [row["ideal radius"] for row in rows] == [pytest.approx(0.640775, abs=1e-6), None]
+    assert [row["samples"] for row in rows][1] == 100_000

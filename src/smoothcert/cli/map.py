@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,7 @@ def command(
     if json:
         rows = []
         for q, n, *values in zip(p, samples, *columns, strict=True):
+            values = [value if isfinite(value) else None for value in values]  # the ideal radius of p = 1
             proved: dict[str, Any] = dict(zip(titles, values, strict=True))
             if chosen.radii is not None:
                 proved = {"proved": {f"{r:g}": value for r, value in zip(chosen.radii, values, strict=True)}}
@@ -40,7 +42,12 @@ def command(
         f"{'Expected samples' if found.expected else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
         ["p", "samples", "share", *titles],
         [
-            [f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *(round_down(value, 4) for value in values)]
+            [
+                f"{q:g}",
+                f"{n:,.0f}",
+                f"{n / chosen.samples:.1%}",
+                *(round_down(value, 4) if isfinite(value) else "inf" for value in values),
+            ]
             for q, n, *values in zip(p, samples, *columns, strict=True)
         ],
     )

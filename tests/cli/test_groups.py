@@ -1,0 +1,122 @@
+"""Options of the noise and the plan, and messages of the library as flags."""
+
+import json
+
+import pytest
+
+from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific, InvalidInput
+from smoothcert.cli import _in_flags
+from smoothcert.cli.groups import NoiseOptions, PlanOptions
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, InputSpecific()),
+        ({"samples": 1_000, "decline": 0.1, "kind": "relative"}, InputSpecific(1_000, decline=0.1, kind="relative")),
+        ({"reference": "ideal", "bound": "runner-up"}, InputSpecific(reference="ideal", bound="runner-up")),
+        (
+            {"pilot": 50, "pilot_use": "reuse", "grid": "exact"},
+            InputSpecific(pilot=50, pilot_use="reuse", grid="exact"),
+        ),
+        ({"method": "fixed", "alpha": 0.05}, Fixed(alpha=0.05)),
+        ({"method": "fixed", "known_labels": True}, Fixed(known_labels=True)),
+        ({"method": "fixed", "radii": "0,0.5"}, Fixed()),  # there, radii are only shown
+        ({"method": "radii", "radii": "0,0.5"}, AtRadii((0, 0.5))),
+    ],
+)
+def test_options_become_a_plan_and_what_is_not_given_is_its_default(options, expected):
+    assert PlanOptions(**options).build() == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"method": "magic"}, "--method must be one of fixed, input-specific, radii.*, got 'magic'"),
+        ({"method": "combined"}, "--method must be one of"),
+        (
+            {"method": "fixed", "decline": 0.1},
+            "--decline is for --method input-specific: leave it out with --method fixed",
+        ),
+        ({"method": "radii", "radii": "1", "pilot_use": "reuse"}, "--pilot-use is for --method .*input-specific"),
+        ({"method": "radii"}, "--method radii needs --radii, as in"),
+        ({"method": "radii", "radii": "0,far"}, "--radii must be numbers separated by commas, got '0,far'"),
+        ({"alpha": 0.0}, "alpha must be .* got 0"),
+        ({"decline": 0.0}, "decline must be a number above 0"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"pilot": 0}, "pilot must be at least 1, got 0"),
+        ({"method": "fixed", "known_labels": True, "pilot": 100}, "with known labels, fixed sampling has no pilot"),
+    ],
+)
+def test_options_that_make_no_plan_are_named(options, named):
+    with pytest.raises(InvalidInput, match=named):
+        PlanOptions(**options).build()
+
+
+@pytest.mark.parametrize("options", [{"sigma": 0.5}, {"noise": "gaussian:0.5"}])
+def test_a_noise_is_named_or_given_by_its_sigma(options):
+    assert NoiseOptions(**options).build() == Gaussian(0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "the noise is missing: give --sigma, or --noise as in gaussian:0.5"),
+        ({"sigma": 0.5, "noise": "gaussian:0.5"}, "--sigma 0.5 and --noise gaussian:0.5 exclude one another"),
+        ({"noise": "pink:0.5"}, "unknown noise 'pink': there is .*gaussian"),
+        ({"noise": "gaussian"}, "--noise gaussian: write the strength after a colon, as in gaussian:0.5"),
+        ({"noise": "gaussian:much"}, "write the strength after a colon"),
+        ({"noise": "gaussian:0.5,1"}, "--noise gaussian:0.5,1: gaussian takes other numbers than 0.5,1"),
+        ({"noise": "gaussian:0"}, "sigma must be a number above 0, got 0.0"),
+        ({"sigma": 0.0}, "sigma must be a number above 0, got 0.0"),
+    ],
+)
+def test_options_that_make_no_noise_are_named(options, named):
+    with pytest.raises(InvalidInput, match=named):
+        NoiseOptions(**options).build()
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("choose another out=DIR", "choose another --out DIR"),
+        ("with model=, weights= and data=, or redraw=0", "with --model, --weights and --data, or --redraw 0"),
+        ("and known_labels=True needs one", "and --known-labels needs one"),
+        ("compile=max failed; give gpus_per_worker=0", "--compile max failed; give --gpus-per-worker 0"),
+        (
+            "noise must be a noise such as Gaussian(sigma=0.5), got 3",
+            "noise must be a noise such as Gaussian(sigma=0.5), got 3",
+        ),
+        ("p = 0.5 and a==b stay", "p = 0.5 and a==b stay"),
+    ],
+)
+def test_parameters_in_a_message_are_shown_as_options(message, shown):
+    assert _in_flags(message) == shown
+
+
+def test_a_refusal_of_the_library_is_told_in_options(smoothcert, tmp_path):
+    command = f"certify --model fashion-cnn --data fashion-mnist --sigma .25 --samples 200 --limit 2 --out {tmp_path}"
+    assert smoothcert(f"{command} --device cpu --batch 100").code == 0
+    refused = smoothcert(f"{command} --device cpu --batch 100 --seed 1")
+    assert refused.code == 2
+    assert refused.err.endswith("it differs in seed (there 0, now 1); choose another --out DIR\n")
+
+
+def test_a_zero_is_not_taken_for_an_option_that_was_left_out(smoothcert):
+    for option in ("--alpha 0", "--decline 0", "--samples 0"):
+        answer = smoothcert(f"coverage --sigma 0.5 --samples 100 {option}")
+        assert (answer.code, answer.out) == (2, "")
+
+
+def test_coverage_and_map_take_every_plan(smoothcert):
+    for options in (
+        "--method fixed --known-labels",
+        "--bound runner-up",
+        "--reference ideal",
+        "--method radii --radii 0,0.5",
+    ):
+        found = json.loads(smoothcert(f"coverage --sigma 0.5 --samples 1000 {options} --json").out)
+        assert found["valid"] is True
+        rows = json.loads(smoothcert(f"map --sigma 0.5 --samples 1000 {options} --at 0.5,0.9,1 --json").out)["map"]
+        assert [row["p"] for row in rows] == [0.5, 0.9, 1]
+        assert all(0 <= row["samples"] <= 1_050 for row in rows)
