@@ -5,7 +5,17 @@ import pytest
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look
 from smoothcert.errors import InvalidInput
-from smoothcert.replay import from_shares, measured_probabilities, probabilities, replay, simulate
+from smoothcert.replay import (
+    Population,
+    from_shares,
+    from_votes,
+    measured_probabilities,
+    probabilities,
+    read_population,
+    replay,
+    simulate,
+)
+from smoothcert.runs.formats import write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics import metrics
 
@@ -135,3 +145,75 @@ def test_a_run_of_our_own_is_replayed_from_its_votes(iss_run):
 def test_bad_settings_are_named(settings, named):
     with pytest.raises(InvalidInput, match=named):
         replay(read_log(SMALL), PLAN, noise=NOISE, **{"log_samples": 10_000} | settings)
+
+
+RNG = np.random.default_rng(7)
+MANY = Population(RNG.dirichlet([6, 2, 1, 1, 0.5, 0.5], 40), RNG.integers(6, size=40))
+
+
+def one_by_one(population, plan, *, repetitions, seed):
+    """The same inputs through certificates, one vote table at a time."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(repetitions):
+        for p, label in zip(population.p, population.label, strict=True):
+            looks = []
+            known = int(label) if plan.known_labels else None
+            while more := plan.more(looks, NOISE, known):
+                looks.append(Look(more, dict(enumerate(rng.multinomial(more, p).tolist()))))
+            found.append(Certificate.from_votes(looks, plan=plan, noise=NOISE, label=int(label)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Fixed(500, pilot=50),
+        Fixed(500, pilot=50, bound="runner-up"),
+        Fixed(500, known_labels=True),
+        InputSpecific(1_000, pilot=50, decline=0.1),
+        InputSpecific(1_000, pilot=50, decline=0.1, bound="runner-up"),
+        InputSpecific(1_000, pilot=50, decline=0.1, known_labels=True),
+        InputSpecific(1_000, pilot=50, decline=0.1, pilot_use="reuse"),
+    ],
+    ids=str,
+)
+def test_every_plan_is_simulated_as_its_certificates_are_made(plan):
+    simulated = simulate(MANY, plan, noise=NOISE, repetitions=200, radii=[0.0, 0.25]).plan
+    made = one_by_one(MANY, plan, repetitions=8, seed=3)
+    radius, correct = np.array([c.radius for c in made]), np.array([c.correct for c in made])
+    slack = 4.5 / np.sqrt(len(made))
+    assert simulated.samples == pytest.approx(np.mean([c.samples for c in made]), rel=slack)
+    assert simulated.abstained == pytest.approx(np.mean([c.abstained for c in made]), abs=0.5 * slack)
+    assert simulated.acr == pytest.approx(np.mean(radius * correct), abs=slack * np.std(radius * correct))
+    for r, share in simulated.certified_accuracy.items():
+        assert share == pytest.approx(np.mean(correct & (radius > r)), abs=0.5 * slack)
+    assert 0 < simulated.abstained < 1
+
+
+def test_votes_for_all_classes_become_their_shares():
+    population = from_votes([[90, 10, 0], [20, 30, 50]], [0, 1])
+    assert population.p.tolist() == [[0.9, 0.1, 0], [0.2, 0.3, 0.5]]
+    assert population.label.tolist() == [0, 1]
+    found = simulate(population, Fixed(1_000, known_labels=True), noise=NOISE, radii=[0.0]).plan
+    assert (found.samples, found.abstained, found.certified_accuracy) == (1_000, 0.5, {0.0: 0.5})
+
+
+def test_inputs_without_a_label_are_never_correct_and_cannot_be_certified_by_it(iss_run, tmp_path, altered):
+    write_results(altered(iss_run, label=np.full(len(iss_run), -1)), tmp_path / "a.csv", "csv")
+    population, noise, _ = read_population(tmp_path / "a.csv", iss_run.plan)
+    assert noise == NOISE
+    assert population.label.tolist() == [-1] * len(iss_run)
+    assert simulate(population, iss_run.plan, noise=NOISE).plan.acr == 0
+    with pytest.raises(InvalidInput, match=r"inputs without a label, and known_labels=True needs one"):
+        read_population(tmp_path / "a.csv", Fixed(1_000, known_labels=True))
+
+
+def test_published_votes_are_read_with_their_labels(tmp_path):
+    (tmp_path / "votes.txt").write_text("90 10 0 0\n20 30 50 1\n")
+    population, _, remark = read_population(tmp_path / "votes.txt", PLAN, noise=NOISE)
+    assert (population.p[1].tolist(), population.label.tolist(), remark) == ([0.2, 0.3, 0.5], [0, 1], None)
+    with pytest.raises(InvalidInput, match="does not tell its noise: give noise="):
+        read_population(tmp_path / "votes.txt", PLAN)
+    (tmp_path / "votes.txt").write_text("90 10 0 3\n")
+    with pytest.raises(InvalidInput, match="label 3 is out of range for 3 classes"):
+        read_population(tmp_path / "votes.txt", PLAN, noise=NOISE)
