@@ -1,0 +1,109 @@
+"""A plan and a noise from a user's own file, from outside of the package: everything that works for built-in ones."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+SCRIPT = """
+import os, sys
+import smoothcert as sc
+from {module} import {name}
+
+class KillAfterFive(sc.Progress):
+    left = 5
+    def update(self, certificate, status):
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), 9)
+
+progress = KillAfterFive() if sys.argv[1] == "kill" else sc.Progress()
+settings = dict(limit=12, out="run", device="cpu", dtype="float32", batch=300, progress=progress)
+sc.certify("fashion-cnn", "fashion-mnist", {arguments}, **settings)
+"""
+CASES = {
+    "plan": ("own_plan", "ThreeLooks", "noise=sc.Gaussian(0.25), plan=ThreeLooks()"),
+    "noise": ("own_noise", "UniformNoise", "noise=UniformNoise(0.25 * 3**0.5), plan=sc.InputSpecific(1_000)"),
+}
+OPTIONS = {
+    "plan": ["--method", "three-looks", "--sigma", "0.25"],
+    "noise": ["--samples", "1000", "--noise", f"uniform-noise:{0.25 * 3**0.5!r}"],
+}
+
+
+def run(folder, *arguments, code=0):
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def smoothcert(folder, case, *arguments, code=0):
+    return run(folder, "-m", "smoothcert", "--import", f"{CASES[case][0]}.py", *arguments, code=code).stdout
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def folder(case, tmp_path_factory):
+    """A run that was killed after five inputs and resumed by the same script."""
+    folder = tmp_path_factory.mktemp(case)
+    module, name, arguments = CASES[case]
+    shutil.copy(EXAMPLES / f"{module}.py", folder)
+    (folder / "mine.py").write_text(SCRIPT.format(module=module, name=name, arguments=arguments))
+    run(folder, "mine.py", "kill", code=-signal.SIGKILL)
+    killed = json.loads(smoothcert(folder, case, "table", "run", "--json"))["runs"][0]
+    assert (killed["inputs"], killed["asked"]) == (5, 12)
+    run(folder, "mine.py", "resume")
+    return folder
+
+
+def test_a_killed_run_is_resumed_to_the_certificates_of_an_uninterrupted_one(folder, case, tmp_path):
+    module, _, _ = CASES[case]
+    for file in (f"{module}.py", "mine.py"):
+        shutil.copy(folder / file, tmp_path)
+    run(tmp_path, "mine.py", "whole")
+
+    def certificates(where):
+        rows = json.loads(smoothcert(where, case, "export", "run", "--format", "json"))["certificates"]
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+    assert certificates(folder) == certificates(tmp_path)
+
+
+def test_it_can_be_audited_tabulated_reported_and_replayed(folder, case):
+    audited = json.loads(smoothcert(folder, case, "audit", "run", "--redraw", "2", "--json"))
+    assert (audited["checked"], audited["redrawn"], audited["holds"]) == (12, 2, True)
+    shown = smoothcert(folder, case, "table", "run")
+    assert ("three looks" if case == "plan" else "input-specific") in shown
+    smoothcert(folder, case, "report", "run", "--out", "page.html", "--figures", "figures")
+    assert ("(l2)" if case == "plan" else "(l1)") in (folder / "page.html").read_text()
+    assert (folder / "figures" / "certified-accuracy.png").exists()
+    replayed = json.loads(smoothcert(folder, case, "replay", "run", *OPTIONS[case], "--json"))
+    assert replayed["inputs"] == 12
+    assert 0 < replayed["average_samples"] < 5_000
+
+
+def test_its_coverage_and_map_are_computed(folder, case):
+    found = json.loads(smoothcert(folder, case, "coverage", *OPTIONS[case], "--json"))
+    assert found["valid"]
+    assert 0 < found["worst_failure"] <= 0.001
+    rows = json.loads(smoothcert(folder, case, "map", *OPTIONS[case], "--at", "0.9,0.99", "--json"))["map"]
+    assert [row["p"] for row in rows] == [0.9, 0.99]
+    assert all(row["samples"] > 0 for row in rows)
+
+
+def test_a_reader_without_the_module_is_told_which_one_is_missing(folder, case):
+    module, name, _ = CASES[case]
+    done = run(folder.parent, "-P", "-m", "smoothcert", "table", str(folder / "run"), code=2)
+    assert f"{name} is defined in module '{module}'" in done.stderr
+    assert "cannot be imported here" in done.stderr
+    assert "Traceback" not in done.stderr
