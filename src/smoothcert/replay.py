@@ -135,7 +135,7 @@ def read_population(
         samples = 100_000 if log_samples is None else log_samples
         alpha = plan.alpha if log_alpha is None else log_alpha
         p = probabilities(results.to_log(), noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
-        remark = f"Radii in the log are taken to be of {samples:,} samples per input (log_samples)."
+        remark = f"Radii in the log are taken to be of {samples:,} samples per input (see log_samples=)."
         return _labelled(from_shares(p, results.correct), results), noise, remark
     if log_samples is not None or log_alpha is not None:
         raise InvalidInput(f"{path} tells its samples and alpha itself: leave out log_samples= and log_alpha=")

@@ -29,7 +29,7 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
         )
     bound = "" if found.exact else ", at most (union bound)"
     print_table(
-        f"{'Exact failure' if found.exact else 'Failure'} probability\n{chosen}",
+        f"{'Exact failure' if found.exact else 'Failure'} probability\n{chosen}; pilot {chosen.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
         [
             [f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from math import inf
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +36,7 @@ def command(
             proved: dict[str, Any] = dict(zip(titles, values, strict=True))
             if chosen.radii is not None:
                 proved = {"proved": {f"{r:g}": value for r, value in zip(chosen.radii, values, strict=True)}}
+            proved = {title: value if value != inf else None for title, value in proved.items()}  # JSON has no infinity
             rows.append({"p": q, "samples": n, "share": n / chosen.samples} | proved)
         print_json({"map": rows})
         return

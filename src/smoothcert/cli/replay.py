@@ -58,7 +58,7 @@ def command(
         f"{log.name}: {result.inputs} inputs, {repetitions} repetitions\n{chosen}",
         ["", "ceiling", chosen.name, "fixed, same cost"],
         [list(row) for row in zip(figures, *shown, strict=True)],
-        caption=remark,
+        caption=None if remark is None else remark.replace("log_samples=", "--log-samples"),
     )
 
 

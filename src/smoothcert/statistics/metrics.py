@@ -159,5 +159,7 @@ def round_down(value: float, digits: int = 3) -> str:
     >>> round_down(1.9059)
     '1.905'
     """
+    if math.isinf(value):  # the ideal radius of an input that is always answered alike
+        return str(value)
     exact = Context(prec=400)  # room for the largest float
     return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, exact):f}"
