@@ -1,12 +1,19 @@
 import json
+import sys
 
 import numpy as np
 import pytest
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.noises import Gaussian
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.results import COLUMNS, Results
+
+OLD_CSV = b"""# {"name": "old", "noise": {"name": "Gaussian", "sigma": 0.5}, "plan": null, "manifest": null}
+id,label,prediction,radius,samples,count,counted,missing,seconds,lower,upper
+3,1,1,0.25,1100,900,1000,0,0.5,0.75,nan
+"""
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "json"])
@@ -48,6 +55,7 @@ def test_nothing_is_written_without_a_path(iss_run: Results):
     ("name", "content"),
     [
         ("a.csv", b"id,label\n1,2\n"),
+        ("a.csv", b"id,label,prediction,radius,samples,count,counted,missing,seconds\n1,2,2,0.5\n"),
         ("a.csv", b'# {"name": "a", "noise": null, "plan": null, "manifest": {}}\nid,label\n1,2\n'),
         ("a.csv", b'# {"name": "a", "noise": null, "plan": null, "manifest": {}}\nid,label\n1,"2"x\n'),
         ("a.json", b"[" * 100_000),
@@ -69,9 +77,10 @@ def test_a_file_of_another_kind_is_one_sentence(tmp_path, name, content):
     [
         (b"\n590,", b"\n580,", "input 580 occurs more than once"),
         (b"\n590,", b"\n1" + b"0" * 20 + b",", "too large"),
-        (b"\n590,0,0,", b"\n590,0,0,-", "radius of input 590"),
-        (b"\n590,0,0,", b"\n590,0,0,nan,1,1,1,1,1,1,1\n600,0,0,", "radius of input 590"),
-        (b",nan\n", b"\n", "could not convert string to float: ''"),
+        (b"\n590,0,0,1,", b"\n590,0,0,1,-", "radius of input 590"),
+        (b"\n590,0,0,1,", b"\n590,0,0,1,nan,1,1,1,1,1,1,\n600,0,0,1,", "radius of input 590"),
+        (b"\n590,0,0,1,", b"\n590,0,0,1\n600,0,0,1,", "a row is too short"),
+        (b"\n590,0,0,1,", b"\n590,0,0,1,", "could not convert string to float: ''"),
     ],
 )
 def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, tmp_path, old, new, named):
@@ -80,6 +89,8 @@ def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, t
     path.write_bytes(b"\xef\xbb\xbf" + good)  # the mark that spreadsheets put in front
     assert len(read_results(path)) == len(iss_run)
     before, _, after = good.rpartition(old)
+    if old == new:  # the radius is gone
+        after = b"," + after.partition(b",")[2]
     path.write_bytes(before + new + after)
     with pytest.raises(InvalidInput, match=rf"export\.csv.*{named}"):
         read_results(path)
@@ -90,3 +101,95 @@ def test_a_missing_file_and_an_unwritable_one_are_named(iss_run: Results, tmp_pa
         read_results(tmp_path / "nothing.csv")
     with pytest.raises(InvalidInput, match="cannot write"):
         write_results(iss_run, tmp_path, "csv")
+
+
+def test_a_csv_export_opens_in_pandas_as_it_is(iss_run: Results, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    write_results(iss_run, tmp_path / "q.csv")
+    frame = pandas.read_csv(tmp_path / "q.csv")
+    assert list(frame)[:5] == ["id", "label", "prediction", "correct", "radius"]
+    assert frame["radius"].tolist() == iss_run.radius.tolist()
+    assert frame["correct"].astype(bool).tolist() == iss_run.correct.tolist()
+    assert frame["upper"].isna().all()
+
+
+def test_an_unknown_label_leaves_correct_empty(iss_run: Results, altered):
+    without = altered(iss_run, label=np.where(iss_run.id < 20, -1, iss_run.label))
+    rows = [line.split(",") for line in write_results(without, None, "csv").decode().splitlines()]
+    assert [row[3] for row in rows[1:4]] == ["", "", str(int(iss_run.correct[2]))]
+    first, *_ = json.loads(write_results(without, None, "json"))["certificates"]
+    assert first["correct"] is None
+
+
+def test_the_settings_of_a_csv_file_are_beside_it_and_bound_to_it(iss_run: Results, tmp_path):
+    path = tmp_path / "q.csv"
+    write_results(iss_run, path)
+    assert read_results(path).manifest == iss_run.manifest
+    path.write_bytes(path.read_bytes().replace(b"0.", b"1.", 1))
+    with pytest.warns(UserWarning, match=r"q\.csv has changed since q\.csv\.json was written"):
+        assert read_results(path).manifest is None
+    (tmp_path / "q.csv.json").unlink()
+    assert read_results(path).plan is None
+
+
+def test_a_csv_file_of_version_0_1_0_is_read(tmp_path):
+    (tmp_path / "old.csv").write_bytes(OLD_CSV)
+    results = read_results(tmp_path / "old.csv")
+    assert (results.name, results.noise) == ("old", Gaussian(0.5))
+    assert (results.id.tolist(), results.radius.tolist(), results.lower.tolist()) == ([3], [0.25], [0.75])
+
+
+@pytest.mark.parametrize(("name", "format"), [("q.csv", "csv"), ("q.parquet", "parquet"), ("q.json", "json")])
+def test_the_format_follows_the_name(iss_run: Results, tmp_path, name, format):
+    assert write_results(iss_run, tmp_path / name) == write_results(iss_run, None, format)
+    assert read_results(tmp_path / name).samples.tolist() == iss_run.samples.tolist()
+
+
+def test_a_name_that_no_format_has_and_one_of_another_format_are_refused(iss_run: Results, tmp_path):
+    with pytest.raises(InvalidInput, match=r"there is no export for \.xlsx"):
+        write_results(iss_run, tmp_path / "q.xlsx")
+    with pytest.raises(InvalidInput, match="ends like a csv file"):
+        write_results(iss_run, tmp_path / "q.csv", "cohen")
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_for_the_leaderboard_hold_the_certified_accuracy_rounded_down(iss_run: Results, tmp_path):
+    yaml = pytest.importorskip("yaml")
+    write_results(iss_run, tmp_path / "row.yml", radii=[0.25, 0.5])
+    settings = yaml.safe_load((tmp_path / "row.yml").read_text())
+    assert [s["setting"] for s in settings] == [
+        rf"simulated,&nbsp; \(\ell_2\),&nbsp; \(\epsilon={radius}\)" for radius in (0.25, 0.5)
+    ]
+    for setting, share in zip(settings, iss_run.certified_accuracy([0.25, 0.5]), strict=True):
+        [record] = setting["records"]
+        score = float(record["score"].rstrip("%"))
+        assert 100 * share - 0.01 < score <= 100 * share + 1e-9
+        assert record["prob"] is True
+        assert record["title"] == "simulated"
+        assert "60 inputs" in record["comment"]
+
+
+def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):
+    with pytest.raises(InvalidInput, match="does not tell its noise"):
+        write_results(altered(iss_run, noise=None), None, "sok")
+    with pytest.raises(InvalidInput, match="no labelled inputs"):
+        write_results(altered(iss_run, label=np.full(len(iss_run), -1)), None, "sok")
+    with pytest.raises(InvalidInput, match="above 0"):
+        write_results(iss_run, None, "sok", radii=[0.0])
+    with pytest.raises(InvalidInput, match="is for format=sok"):
+        write_results(iss_run, None, "json", radii=[0.5])
+
+
+def test_results_become_a_data_frame(iss_run: Results, altered):
+    pytest.importorskip("pandas")
+    frame = iss_run.to_pandas()
+    assert frame["radius"].tolist() == iss_run.radius.tolist()
+    assert frame["correct"].mean() == iss_run.correct.mean()
+    unknown = altered(iss_run, label=np.full(len(iss_run), -1)).to_pandas()
+    assert unknown["correct"].isna().all()
+
+
+def test_a_missing_pandas_is_one_sentence(iss_run: Results, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtra, match=r"smoothcert\[pandas\]"):
+        iss_run.to_pandas()

@@ -163,11 +163,15 @@ def test_an_export_without_proofs_is_read_with_unknown_bounds(old, tmp_path, for
         del exported["manifest"]["fallback"]
         (tmp_path / "old.json").write_text(json.dumps(exported))
     else:
-        head, *rows = sc.write_results(run, None, "csv").decode().splitlines()
-        (tmp_path / "old.csv").write_text("\n".join([head, *(row.rsplit(",", 2)[0] for row in rows)]) + "\n")
+        settings = json.loads(sc.write_results(run, None, "json"))
+        del settings["certificates"]
+        rows = [line.split(",") for line in sc.write_results(run, None, "csv").decode().splitlines()]
+        nine = [",".join([*row[:3], *row[4:10]]) for row in rows]  # without correct, lower and upper
+        (tmp_path / "old.csv").write_text("\n".join([f"# {json.dumps(settings)}", *nine]) + "\n")
     back = sc.read_results(tmp_path / f"old.{format}")
     assert np.isnan(back.lower).all()
     assert np.isnan(back.upper).all()
+    assert (back.noise, back.plan) == (run.noise, run.plan)
     for column in ("id", "label", "prediction", "radius", "samples", "count", "counted", "missing", "seconds"):
         assert getattr(back, column).tolist() == getattr(run, column).tolist()
     assert sc.compare([back]).render()

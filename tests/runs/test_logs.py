@@ -5,7 +5,10 @@ import pytest
 
 from smoothcert import Gaussian
 from smoothcert.errors import InvalidInput
-from smoothcert.runs.logs import read_log, votes
+from smoothcert.runs.formats import read_results
+from smoothcert.runs.logs import read_log, read_votes, votes
+from smoothcert.runs.results import Results
+from smoothcert.runs.table import compare
 from smoothcert.statistics.bounds import lower_bound
 
 SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
@@ -31,6 +34,63 @@ def test_a_log_is_read_as_arrays():
 def test_correct_is_recomputed_from_label_and_prediction(tmp_path):
     log = written(tmp_path, "0 3 3 0.5 0 1.0", "1 3 4 0.5 1 1.0", "2 -1 -1 0.0 1 1.0")
     assert log.correct.tolist() == [True, False, False]
+
+
+def test_a_running_total_in_the_column_correct_is_not_believed(tmp_path):
+    """Logs of diffusion denoised smoothing have it."""
+    log = written(tmp_path, "0 3 3 0.5 1 1.0", "10 3 4 0.5 1 1.0", "20 5 5 0.25 2 1.0", "30 1 -1 0.0 2 1.0")
+    assert log.correct.tolist() == [True, False, True, False]
+    assert Results.from_log(log).acr == pytest.approx((0.5 + 0.25) / 4)
+
+
+ADAPTIVE = """idx\tlabel\tpredict\tradius proved\tcorrect\tlevels_needed\testimated_pr\ttime
+0\t3\t3\t1\t1\t0\t0.998\t0:00:01.5
+20\t8\t1\t1\t0\t1\t0.9\t0:00:02
+40\t8\t-1\t-1\t0\t0\t0.51\t0:00:01
+"""
+
+
+def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp_path):
+    """Logs of smoothing ensembles with adaptive sampling are like that."""
+    path = tmp_path / "adaptive.tsv"
+    path.write_text(ADAPTIVE)
+    with pytest.raises(InvalidInput, match=r"only tells whether a radius was proved, not which: .* radius=R"):
+        read_log(path)
+    log = read_log(path, radius=0.25)
+    assert log.radius.tolist() == [0.25, 0.25, 0.0]
+    assert log.abstained.tolist() == [False, False, True]
+    assert log.seconds.tolist() == [1.5, 2.0, 1.0]
+    results = read_results(path, radius=0.25)
+    assert results.certified_accuracy([0.25]).tolist() == [1 / 3]
+    assert compare([results]).rows[0].certified_accuracy == {0.25: 1 / 3}
+    path.write_text(ADAPTIVE.replace("\t1\t1\t0\t", "\t2\t1\t0\t"))
+    with pytest.raises(InvalidInput, match="row 1: not a row"):
+        read_log(path, radius=0.25)
+
+
+def test_votes_for_all_classes_are_read_with_their_labels(tmp_path):
+    """Certify_Topk publishes such files."""
+    path = tmp_path / "votes.txt"
+    path.write_text("2 990 8 1\n500 400 100 2\n")
+    counts, label = read_votes(path)
+    assert counts.tolist() == [[2, 990, 8], [500, 400, 100]]
+    assert label.tolist() == [1, 2]
+    path.write_text("2 990 8 3\n")
+    with pytest.raises(InvalidInput, match="label 3 is out of range for 3 classes"):
+        read_votes(path)
+    path.write_text("2 990 8 1\n500 400\n")
+    with pytest.raises(InvalidInput, match="is not a table of votes"):
+        read_votes(path)
+    assert read_votes(SMALL) is None
+    assert read_votes(tmp_path) is None
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published logs are not here")
+def test_the_published_votes_sum_to_their_samples():
+    counts, label = read_votes(PUBLISHED / "cifar10-votes-0.25.txt")
+    assert set(counts.sum(axis=1)) == {100_000}
+    assert counts.shape[1] == 10
+    assert (counts.argmax(axis=1) == label).mean() > 0.5
 
 
 def test_time_may_be_seconds_or_a_clock_or_absent(tmp_path):

@@ -202,3 +202,32 @@ def test_nothing_certified_at_a_radius_is_beaten_by_something(iss_run, fixed_run
     largest = float(iss_run.radius.max())
     beyond = compare([iss_run, fixed_run], radii=[largest])
     assert [row[-1].best for row in beyond.cells] == [False, True]
+
+
+def test_a_table_takes_paths_and_tells_equal_names_apart(iss_run, tmp_path):
+    for folder in ("a", "b"):
+        write_results(iss_run, tmp_path / folder / "iss.json")
+    paths = [tmp_path / "a" / "iss.json", str(tmp_path / "b" / "iss.json")]
+    assert [row.name for row in compare(paths).rows] == ["a/iss.json", "b/iss.json"]
+    assert [row.name for row in compare([iss_run, iss_run]).rows] == ["iss", "iss (2)"]
+    assert [row.name for row in compare([paths[0], paths[0]]).rows] == [str(paths[0]), f"{paths[0]} (2)"]
+    assert [row.name for row in compare(paths[0]).rows] == ["iss"]
+    assert compare([paths[0]], reference=paths[1]).rows[0].mad == 0
+
+
+@pytest.mark.parametrize("wrong", [[3], [None], ["no/such/folder"]])
+def test_what_is_no_run_is_one_sentence(wrong):
+    with pytest.raises(InvalidInput, match=r"a table is made of runs|does not exist"):
+        compare(wrong)
+
+
+def test_a_table_and_its_runs_show_in_a_notebook(iss_run, fixed_run, altered):
+    table = compare([altered(iss_run, name="<iss>"), fixed_run])
+    shown = table._repr_html_()
+    assert "<td>&lt;iss&gt;</td>" in shown
+    assert shown.count("<tr>") == 3
+    assert "<b>" in shown
+    assert repr(table) == table.render()
+    assert "<td>iss</td>" in iss_run._repr_html_()
+    empty = altered(iss_run, **{name: column[:0] for name, column in iss_run.columns.items()})
+    assert "no certificates yet" in empty._repr_html_()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Self
 
 from smoothcert.noises import Noise
@@ -132,3 +133,21 @@ class Certificate:
     @property
     def correct(self) -> bool:
         return self.prediction is not None and self.prediction == self.label
+
+    def _repr_html_(self) -> str:
+        """The certificate in a notebook."""
+        answer = "abstained" if self.abstained else f"class {self.prediction}"
+        radius = "-" if self.abstained else f"{self.radius:.4g} ({self.noise.norm})"
+        shown = {
+            "input": self.id,
+            "label": "unknown" if self.label is None else self.label,
+            "certified": answer,
+            "radius": radius,
+            "votes": f"{self.count:,} of {self.counted:,}",
+            "samples": f"{self.samples:,}",
+            "plan": self.plan,
+            "noise": self.noise,
+            "confidence": f"{1 - self.plan.alpha:g}",
+        }
+        rows = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in shown.items())
+        return f"<table>{''.join(rows)}</table>"

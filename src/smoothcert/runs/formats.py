@@ -1,16 +1,19 @@
-"""Results in and out of files: the published form of a log (TSV), CSV, Parquet and JSON.
+"""Results in and out of files: the published form of a log (TSV), CSV, Parquet, JSON, and a row for a leaderboard.
 
-The published form has six columns and radii rounded down; the other three keep every column to the last bit, with
-noise, plan and manifest: CSV in a first line that starts with `#`, Parquet in the metadata of its schema, JSON beside
-the certificates.
+The published form has six columns and radii rounded down. CSV, Parquet and JSON keep every column to the last bit, and
+noise, plan and manifest with them: CSV in a second file (`q.csv.json` beside `q.csv`), so that the table itself opens
+in pandas and spreadsheets, Parquet in the metadata of its schema, JSON beside the certificates.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from smoothcert import _check
+from smoothcert._check import NO_CLASS
 from smoothcert._files import write_whole
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput
+from smoothcert.runs.leaderboard import to_sok
 from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.manifest import Manifest
@@ -29,24 +34,40 @@ from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
 
 _META = "smoothcert"
+_ENDINGS = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".json": "json",
+    ".yml": "sok",
+    ".yaml": "sok",
+    ".tsv": "cohen",
+    ".txt": "cohen",
+    ".log": "cohen",
+    "": "cohen",
+}
+_EXACT = ("csv", "parquet", "json")
+_SHOWN = ("id", "label", "prediction", "correct")  # the first columns of a table; the others follow
 
 
-def read_results(path: str | Path) -> Results:
+def read_results(path: str | Path, *, radius: float | None = None) -> Results:
     """Read a run's folder, a file that `write_results` wrote, or a published log.
 
     Args:
         path: The folder or file.
+        radius: The radius that was tested, for a log that only tells whether one was proved.
     """
     path = Path(path)
     if path.is_dir():
         return open_run(path)
     if not path.exists():
         raise InvalidInput(f"{path} does not exist: expected a run's folder, an export or a certification log")
-    reader = {".csv": _read_csv, ".parquet": _read_parquet, ".json": _read_json}.get(path.suffix)
-    if reader is None:
-        return Results.from_log(read_log(path))
+    if path.suffix not in (".csv", ".parquet", ".json"):
+        return Results.from_log(read_log(path, radius=radius))
     try:
-        values, meta = reader(path.read_bytes())
+        if path.suffix == ".csv":
+            values, meta = _read_csv(path)
+        else:
+            values, meta = {".parquet": _read_parquet, ".json": _read_json}[path.suffix](path.read_bytes())
         columns: dict[str, Any] = {
             name: np.array(values[name], dtype)
             for name, dtype in COLUMNS.items()
@@ -57,6 +78,7 @@ def read_results(path: str | Path) -> Results:
             noise=restore(meta["noise"]),
             plan=restore(meta["plan"]),
             manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
+            tested=meta.get("tested"),
             **columns,
         )
     except OSError as error:
@@ -67,18 +89,103 @@ def read_results(path: str | Path) -> Results:
         raise InvalidInput(f"{path} is not an export of smoothcert, or is damaged: {error!r}") from None
 
 
-def write_results(results: Results, path: str | Path | None = None, format: str = "cohen") -> bytes:
+def read_all(paths: Sequence[str | Path], *, radius: float | None = None) -> list[Results]:
+    """Read several runs, exports or logs; those with the same name get a name that tells them apart.
+
+    Args:
+        paths: The folders and files.
+        radius: As for `read_results`.
+    """
+    return distinct_names([read_results(path, radius=radius) for path in paths], paths)
+
+
+def distinct_names(results: Sequence[Results], paths: Sequence[str | Path | None]) -> list[Results]:
+    """The same results, named by the shortest end of their paths that tells them apart where names repeat.
+
+    Args:
+        results: The results.
+        paths: Where each was read from, None where that is unknown.
+    """
+    named: list[Results] = []
+    for number, (result, path) in enumerate(zip(results, paths, strict=True)):
+        rivals = [paths[i] for i, other in enumerate(results) if i != number and other.name == result.name]
+        name = _short_name(path, rivals) if rivals and path is not None else result.name
+        same = sum(name == other.name for other in named)
+        named.append(result if name == result.name and not same else replace(result, name=_numbered(name, same)))
+    return named
+
+
+def _short_name(path: str | Path, rivals: Sequence[str | Path | None]) -> str:
+    parts = Path(path).parts
+    others = [Path(rival).parts for rival in rivals if rival is not None]
+    for length in range(2, len(parts) + 1):
+        if all(other[-length:] != parts[-length:] for other in others):
+            return "/".join(parts[-length:]).replace("//", "/")
+    return str(path)
+
+
+def _numbered(name: str, before: int) -> str:
+    return name if not before else f"{name} ({before + 1})"
+
+
+def write_results(
+    results: Results,
+    path: str | Path | None = None,
+    format: str | None = None,
+    *,
+    radii: Sequence[float] | None = None,
+) -> bytes:
     """Write results to a file; returns what was written.
+
+    Beside a CSV file `q.csv`, a second file `q.csv.json` keeps noise, plan and manifest.
 
     Args:
         results: A run, or results read from a file.
         path: The file; None writes nothing.
-        format: cohen (the published form), csv, parquet or json.
+        format: cohen (the published form), csv, parquet, json, or sok (rows for the leaderboard of Li et al.).
+            Default: what the name of the file ends in, and cohen without a name.
+        radii: sok: the radii to write a row for. Default: those that a table shows.
     """
-    content = _WRITERS[_check.one_of("format", format, tuple(_WRITERS))](results)
+    format = format_of(path, format)
+    if radii is not None and format != "sok":
+        raise InvalidInput(f"radii={list(radii)} is for format=sok: the others hold every radius")
+    content = to_sok(results, radii) if format == "sok" else _WRITERS[format](results)
     if path is not None:
         write_whole(path, content)
+        if format == "csv":
+            settings = _meta(results) | {"sha256": hashlib.sha256(content).hexdigest()}
+            write_whole(beside(path), json.dumps(settings, indent=1).encode())
     return content
+
+
+def format_of(path: str | Path | None, format: str | None = None) -> str:
+    """The format of an export: what was asked for, or what the name of the file ends in.
+
+    Args:
+        path: The file, if there is one.
+        format: The format that was asked for, if any.
+    """
+    ending = "" if path is None else Path(path).suffix.lower()
+    called = _ENDINGS.get(ending)
+    if format is None:
+        if called is None:
+            raise InvalidInput(
+                f"there is no export for {ending}: end in .tsv, .csv, .parquet, .json or .yml, or give format=NAME"
+            )
+        return called
+    _check.one_of("format", format, (*_WRITERS, "sok"))
+    if called in _EXACT and format != called:
+        raise InvalidInput(f"{path} ends like a {called} file, and as {format} could not be read again")
+    return format
+
+
+def beside(path: str | Path) -> Path:
+    """Where the settings of a CSV file are kept.
+
+    Args:
+        path: The CSV file.
+    """
+    return Path(path).with_name(f"{Path(path).name}.json")
 
 
 def _meta(results: Results) -> dict[str, Any]:
@@ -87,7 +194,22 @@ def _meta(results: Results) -> dict[str, Any]:
         "noise": None if results.noise is None else describe(results.noise),
         "plan": None if results.plan is None else describe(results.plan),
         "manifest": None if results.manifest is None else results.manifest.plain(),
+    } | ({} if results.tested is None else {"tested": results.tested})
+
+
+def shown_columns(results: Results) -> dict[str, list[Any]]:
+    """Every column as Python values, with `correct` beside `prediction`; None stands for what is unknown.
+
+    Args:
+        results: The results.
+    """
+    known = (results.label != NO_CLASS).tolist()
+    columns = {
+        name: [None if value != value else value for value in column.tolist()]
+        for name, column in results.columns.items()
     }
+    columns["correct"] = [c if k else None for c, k in zip(results.correct.tolist(), known, strict=True)]
+    return {name: columns[name] for name in dict.fromkeys((*_SHOWN, *columns))}
 
 
 def _to_cohen(results: Results) -> bytes:
@@ -104,29 +226,58 @@ def _to_cohen(results: Results) -> bytes:
 
 
 def _to_csv(results: Results) -> bytes:
+    columns = shown_columns(results)
+    columns["correct"] = [None if value is None else int(value) for value in columns["correct"]]
     text = io.StringIO()
-    text.write(f"# {json.dumps(_meta(results))}\n")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    # Python prints the shortest text that reads back as the same number.
-    writer.writerows(zip(*(column.tolist() for column in results.columns.values()), strict=True))
+    writer.writerow(columns)
+    # Python prints the shortest text that reads back as the same number, and an empty field for None.
+    writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue().encode()
 
 
-def _read_csv(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    first, _, table = content.decode("utf-8-sig").partition("\n")
-    if not first.startswith("# "):
-        raise ValueError("its first line must be # and the settings")
-    rows = list(csv.DictReader(table.splitlines(), restval="", strict=True))
+def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    content = path.read_bytes()
+    text = content.decode("utf-8-sig")
+    meta: dict[str, Any]
+    if text.startswith("# "):  # version 0.1.0 put the settings into the first line
+        first, _, text = text.partition("\n")
+        meta = json.loads(first[2:])
+    else:
+        meta = _settings_of(path, content)
+    rows = list(csv.DictReader(text.splitlines(), restval=None, strict=True))
     present = [name for name in COLUMNS if name not in OPTIONAL or (rows and name in rows[0])]
-    return {name: [COLUMNS[name](row[name]) for row in rows] for name in present}, json.loads(first[2:])
+    if any(row[name] is None for row in rows for name in present):
+        raise ValueError("a row is too short")
+    return {name: [COLUMNS[name](_number(name, row[name])) for row in rows] for name in present}, meta
+
+
+def _settings_of(path: Path, content: bytes) -> dict[str, Any]:
+    """Noise, plan and manifest of a CSV file, from the file beside it; all None if there is none."""
+    unknown = {"name": path.stem, "noise": None, "plan": None, "manifest": None}
+    if not beside(path).is_file():
+        return unknown
+    settings: dict[str, Any] = json.loads(beside(path).read_bytes())
+    if settings["sha256"] != hashlib.sha256(content).hexdigest():
+        warnings.warn(
+            f"{path} has changed since {beside(path).name} was written: noise, plan and manifest are not taken from it",
+            stacklevel=4,
+        )
+        return unknown
+    return settings
+
+
+def _number(name: str, text: str) -> Any:
+    return np.nan if name in OPTIONAL and not text else text
 
 
 def _to_parquet(results: Results) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table(results.columns).replace_schema_metadata({_META: json.dumps(_meta(results))})
+    correct = pa.array(shown_columns(results)["correct"], pa.bool_())
+    columns = {name: correct if name == "correct" else results.columns[name] for name in shown_columns(results)}
+    table = pa.table(columns).replace_schema_metadata({_META: json.dumps(_meta(results))})
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)
     return bytes(buffer.getvalue().to_pybytes())
@@ -143,10 +294,7 @@ def _read_parquet(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
 
 
 def _to_json(results: Results) -> bytes:
-    columns = {
-        name: [None if value != value else value for value in column.tolist()]  # JSON has no NaN
-        for name, column in results.columns.items()
-    }
+    columns = shown_columns(results)
     certificates = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return json.dumps(_meta(results) | {"certificates": certificates}, indent=1, allow_nan=False).encode()
 

@@ -1,4 +1,12 @@
-"""Certification logs as published: tab-separated idx, label, predict, radius, correct, time."""
+"""Certification logs as published: tab-separated idx, label, predict, radius, correct, time.
+
+Some programs write other columns, which are read as they are:
+
+- Logs of diffusion denoised smoothing have the running total in `correct`. That column is never read.
+- Logs of smoothing ensembles with adaptive sampling have `radius proved`, which is 1 or -1: whether one radius was
+  proved.
+- Certify_Topk writes no log but the votes for all classes, then the label (`read_votes`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
@@ -15,6 +24,7 @@ from smoothcert.statistics.bounds import critical_count, lower_bound
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 
+_PROVED = "radius proved"
 _COMMON_ALPHA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
 _COMMON_SAMPLES = (1_000, 10_000, 100_000, 500_000, 1_000_000)
 _COMMON_SIGMA = (0.12, 0.25, 0.5, 0.75, 1.0)
@@ -32,6 +42,8 @@ class Log:
     slack: NDArray[np.float64]
     """How far each true radius may lie from the printed one: half a unit of the last printed digit."""
     seconds: NDArray[np.float64]
+    tested: float | None = None
+    """The radius of a log that only tells whether it was proved."""
 
     @property
     def abstained(self) -> NDArray[np.bool_]:
@@ -46,8 +58,13 @@ class Log:
         return len(self.id)
 
 
-def read_log(path: str | Path) -> Log:
-    """Read a published log or an export in the same form."""
+def read_log(path: str | Path, *, radius: float | None = None) -> Log:
+    """Read a published log or an export in the same form.
+
+    Args:
+        path: The file.
+        radius: The radius that was tested, for a log that only tells whether it was proved.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -56,7 +73,8 @@ def read_log(path: str | Path) -> Log:
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not a text file; a log is tab-separated text") from None
     header = text.split("\n", 1)[0].strip().split("\t")
-    if missing := [c for c in COLUMNS[:4] if c not in header]:
+    told = _tested_radius(path, radius, told=_PROVED in header and "radius" not in header)
+    if missing := [c for c in COLUMNS[:4] if c not in header and not (c == "radius" and told is not None)]:
         raise InvalidInput(
             f"{path} is not a certification log: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}"
         )
@@ -66,23 +84,24 @@ def read_log(path: str | Path) -> Log:
     parsed = []
     for number, row in enumerate(rows, start=1):
         try:
-            radius = float(row["radius"])
-            if not (0 <= radius < np.inf):
+            printed = row["radius"] if told is None else _if_proved(row[_PROVED], told)
+            if not (0 <= float(printed) < np.inf):
                 raise ValueError
             parsed.append(
                 (
                     np.int64(row["idx"]),
                     np.int64(row["label"]),
                     np.int64(row["predict"]),
-                    radius,
-                    printed_slack(row["radius"]),
+                    float(printed),
+                    printed_slack(printed),
                     _seconds(row.get("time")),
                 )
             )
         except (KeyError, ValueError, OverflowError):
             raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
-    columns = [np.array(c) for c in zip(*parsed, strict=True)]
-    return Log(path.stem, *columns)
+    id, label, prediction, radii, slack, seconds = (np.array(c) for c in zip(*parsed, strict=True))
+    tested = None if told is None else float(told)
+    return Log(path.stem, id, label, prediction, radii, slack, seconds, tested)
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -147,6 +166,21 @@ def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
         return f"its largest radius {largest:g} is what {' or '.join(exact)} would give"
     allowed = [name for name, room in spare.items() if room > 0]
     return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
+
+
+def _tested_radius(path: Path, radius: float | None, *, told: bool) -> str | None:
+    """The radius of a log that only tells whether it was proved; None for other logs."""
+    if not told:
+        return None
+    if radius is None:
+        raise InvalidInput(
+            f"{path} only tells whether a radius was proved, not which: give the radius that was tested as radius=R"
+        )
+    return repr(_check.at_least("radius", radius, 0))
+
+
+def _if_proved(flag: str, radius: str) -> str:
+    return {"1": radius, "-1": "0"}[flag.strip()]
 
 
 def printed_slack(text: str) -> float:

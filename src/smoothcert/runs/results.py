@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert._check import NO_CLASS
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 from smoothcert.runs.logs import Log, printed_slack
@@ -58,6 +59,7 @@ class Results:
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
+        tested: The radius of a published log that only tells whether it was proved.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Results:
     noise: Noise | None = None
     plan: Plan | None = None
     manifest: Manifest | None = None
+    tested: float | None = None
 
     def __post_init__(self) -> None:
         for name in OPTIONAL:
@@ -141,6 +144,7 @@ class Results:
             counted=unknown,
             missing=unknown,
             seconds=log.seconds,
+            tested=log.tested,
         )
 
     def to_log(self) -> Log:
@@ -156,6 +160,29 @@ class Results:
         acr = metrics.round_down(self.acr) if self.labelled else "-"
         about = ", ".join([f"{len(self):,} inputs", *known, f"ACR {acr}"])
         return f"<{type(self).__name__} {self.name!r}: {about}>"
+
+    def _repr_html_(self) -> str:
+        """The results in a notebook: the row of a table, or a sentence while there is no certificate yet."""
+        from smoothcert.runs.table import compare  # tables are made of results
+
+        return compare([self])._repr_html_() if len(self) else f"<p>{escape(self.name)}: no certificates yet</p>"
+
+    def to_pandas(self) -> Any:
+        """All columns as a data frame, one row per input. `correct` is empty where the label is unknown.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        from smoothcert.runs.formats import shown_columns
+
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtra("to_pandas", "pandas") from None
+        columns = {name: self.columns.get(name, values) for name, values in shown_columns(self).items()}
+        frame = pd.DataFrame(columns)
+        frame["correct"] = frame["correct"].astype("boolean" if self.unlabelled else "bool")
+        return frame
 
     @property
     def certified_by(self) -> Plan | None:
@@ -207,7 +234,9 @@ class Results:
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
         """The radii that were decided, where the plan decides radii instead of measuring them."""
-        return None if self.certified_by is None else self.certified_by.radii
+        if self.certified_by is None:
+            return None if self.tested is None else (self.tested,)
+        return self.certified_by.radii
 
     def certified_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
         """CA(r): the share of inputs that are correct and whose radius is proved to be above r.

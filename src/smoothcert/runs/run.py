@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
@@ -40,6 +43,27 @@ class Run(Results):
         with Journal(self.path) as journal:
             yield from journal.certificates(plan=self.plan, noise=self.noise)
 
+    def __iter__(self) -> Iterator[Certificate]:
+        """The certificates in the order of their ids."""
+        return self.certificates()
+
+    def __getitem__(self, id: int) -> Certificate:
+        """The certificate of one input.
+
+        Args:
+            id: The number of the input in its data set.
+        """
+        if id not in self:
+            raise KeyError(f"{self.path} has no certificate of input {id}")
+        with Journal(self.path) as journal:
+            return journal.certificate(int(id), plan=self.plan, noise=self.noise)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether this input has its certificate; also whether a certificate is one of this run."""
+        if isinstance(id, Certificate):
+            return id.id in self and self[id.id] == id
+        return not isinstance(id, bool) and isinstance(id, (int, np.integer)) and bool(np.any(self.id == id))
+
     def split(self) -> list[Results]:
         """Of a run with a combined plan: what each of the plans would have certified alone.
 
@@ -70,10 +94,10 @@ def open_run(path: str | Path) -> Run:
     with Journal(path) as journal:
         manifest = journal.manifest()
         certificates = list(journal.certificates(plan=manifest.plan, noise=manifest.noise))
-    columns = Results.from_certificates(path.name, certificates)
+    columns: dict[str, Any] = Results.from_certificates(path.name, certificates).columns
     return Run(
         name=path.name,
-        **columns.columns,
+        **columns,
         noise=manifest.noise,
         plan=manifest.plan,
         manifest=manifest,

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from smoothcert import _check
@@ -97,6 +98,15 @@ class Table:
         cells = [[_shown(cell, format) for cell in row] for row in self.cells]
         return {"terminal": _terminal, "markdown": _markdown, "latex": _latex}[format](self.titles, cells)
 
+    def _repr_html_(self) -> str:
+        """The table in a notebook."""
+        heads = "".join(f"<th>{html.escape(title)}</th>" for title in self.titles)
+        rows = "".join("<tr>" + "".join(_html_cell(cell) for cell in row) + "</tr>" for row in self.cells)
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def __repr__(self) -> str:
+        return self.render()
+
     @property
     def titles(self) -> list[str]:
         return [column.title for column in self._columns]
@@ -144,14 +154,29 @@ class Table:
 
 
 def compare(
-    results: Sequence[Results], *, reference: Results | None = None, radii: Sequence[float] | None = None
+    results: Sequence[Results | str | Path],
+    *,
+    reference: Results | str | Path | None = None,
+    radii: Sequence[float] | None = None,
 ) -> Table:
     """One row per run. MAD is against `reference`; by default against the fixed run at the plan's ceiling.
 
     Only runs on the same noise with the same pilot and alpha are comparable: elsewhere MAD is None.
+
+    Args:
+        results: Runs and other results, or the folders and files that hold them. Where names repeat, the ends of their
+            paths tell them apart.
+        reference: What MAD is measured against.
+        radii: The radii to show certified accuracy at. Default: those that were decided, or steps up to the largest.
     """
+    from smoothcert.runs.formats import distinct_names  # formats know runs, and runs make tables
+
+    results = [results] if isinstance(results, (str, Path, Results)) else list(results)
     if not results:
         raise InvalidInput("a table needs at least one run")
+    paths = [r if isinstance(r, (str, Path)) else getattr(r, "path", None) for r in results]
+    results = distinct_names([_opened(r) for r in results], paths)
+    reference = None if reference is None else _opened(reference)
     if empty := [r.name for r in results if not len(r)]:
         raise InvalidInput(f"{', '.join(empty)} holds no certificates yet; run certify again to go on")
     if radii is None:
@@ -160,6 +185,17 @@ def compare(
     radii = [_check.at_least("each radius", radius, 0) for radius in radii]
     rows = [_row(r, [reference] if reference is not None else _ceilings(r, results), radii) for r in results]
     return Table(tuple(rows), tuple(radii))
+
+
+def _opened(result: Any) -> Results:
+    """Results as they are, or read from their folder or file."""
+    from smoothcert.runs.formats import read_results
+
+    if isinstance(result, Results):
+        return result
+    if isinstance(result, (str, Path)):
+        return read_results(result)
+    raise InvalidInput(f"a table is made of runs, or of their folders and files, got {type(result).__name__}")
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
@@ -261,6 +297,11 @@ _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
 
 _MARKED = "* best among runs on the same inputs with the same noise and alpha, or among logs, which do not tell theirs"
+
+
+def _html_cell(cell: Cell) -> str:
+    text = html.escape(cell.text)
+    return f"<td><b>{text}</b></td>" if cell.best else f"<td>{text}</td>"
 
 
 def _shown(cell: Cell, format: str) -> str:

@@ -1,0 +1,1 @@
+"""The interfaces that people already use, with our certificates behind them."""

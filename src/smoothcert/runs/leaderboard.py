@@ -1,0 +1,61 @@
+"""Rows for the leaderboard of "SoK: Certified Robustness for Deep Neural Networks" (Li, Xie, Li 2023).
+
+The leaderboard is the file `_data/board.yml` of github.com/sokcertifiedrobustness/sokcertifiedrobustness.github.io. It
+is a list of settings (data set, norm, radius), each with records of papers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
+
+from smoothcert.errors import InvalidInput
+from smoothcert.runs.results import Results
+from smoothcert.statistics import metrics
+
+_NORMS = {"l1": r"\\ell_1", "l2": r"\\ell_2", "linf": r"\\ell_\\infty"}
+_DATA_SETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
+
+
+def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
+    """One setting with one record per radius, in the form of the leaderboard's file.
+
+    Args:
+        results: A run or an export; the norm comes from its noise, the data set from its manifest.
+        radii: The radii. Default: those that a table shows, without 0.
+    """
+    if results.noise is None or results.plan is None:
+        raise InvalidInput(f"{results.name} does not tell its noise and plan: export a run, or an export of one")
+    if not len(results) or not results.labelled:
+        raise InvalidInput(f"{results.name} has no labelled inputs: there is no certified accuracy to report")
+    if radii is None:
+        shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
+        radii = [radius for radius in shown if radius > 0]
+    if not radii or min(radii) <= 0:
+        raise InvalidInput("a row of the leaderboard needs a radius above 0: give radii=0.25,0.5")
+    data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
+    model = results.name if results.manifest is None else results.manifest.model
+    norm = _NORMS.get(results.noise.norm, results.noise.norm)
+    about = (
+        f"{results.noise}, {results.plan}, alpha {results.plan.alpha:g}, {len(results)} inputs, "
+        f"{results.average_samples or 0:,.0f} samples per input"
+    )
+    lines: list[str] = []
+    for radius, share in zip(radii, results.certified_accuracy(radii).tolist(), strict=True):
+        lines += [
+            rf'- setting: "{_DATA_SETS.get(data, data)},&nbsp; \\({norm}\\),&nbsp; \\(\\epsilon={radius:g}\\)"',
+            "  records:",
+            f"  - score: {_percent(share)}",
+            "    prob: true",
+            f"    title: {json.dumps(model)}",
+            '    link: ""',
+            '    venue: ""',
+            f"    comment: {json.dumps(about)}",
+        ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _percent(share: float) -> str:
+    """A share in percent, rounded down to two digits."""
+    return f"{(100 * Decimal(repr(share))).quantize(Decimal('0.01'), ROUND_FLOOR)}%"
