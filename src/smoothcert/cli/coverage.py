@@ -28,8 +28,9 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
             f"Nothing proves that the plan keeps its alpha of {alpha:g}: the pilot that chooses the class also counts."
         )
     bound = "" if found.exact else ", at most (union bound)"
+    title = "Exact failure probability" if found.exact else "Failure probability"
     print_table(
-        f"{'Exact failure' if found.exact else 'Failure'} probability\n{chosen}; pilot {chosen.pilot:,}, alpha {alpha:g}",
+        f"{title}\n{chosen}; pilot {chosen.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
         [
             [f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import isfinite
-from math import inf
 from typing import Annotated, Any
 
 import typer
@@ -36,7 +35,6 @@ def command(
             proved: dict[str, Any] = dict(zip(titles, values, strict=True))
             if chosen.radii is not None:
                 proved = {"proved": {f"{r:g}": value for r, value in zip(chosen.radii, values, strict=True)}}
-            proved = {title: value if value != inf else None for title, value in proved.items()}  # JSON has no infinity
             rows.append({"p": q, "samples": n, "share": n / chosen.samples} | proved)
         print_json({"map": rows})
         return
@@ -44,12 +42,7 @@ def command(
         f"{'Expected samples' if found.expected else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
         ["p", "samples", "share", *titles],
         [
-            [
-                f"{q:g}",
-                f"{n:,.0f}",
-                f"{n / chosen.samples:.1%}",
-                *(round_down(value, 4) if isfinite(value) else "inf" for value in values),
-            ]
+            [f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *(round_down(value, 4) for value in values)]
             for q, n, *values in zip(p, samples, *columns, strict=True)
         ],
     )
