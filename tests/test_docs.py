@@ -61,8 +61,13 @@ def _commands(snippet: Snippet) -> list[tuple[list[str], str]]:
     return [(words, "") for line in joined.splitlines() if (words := shlex.split(line, comments=True))]
 
 
+def _after_imports(arguments: list[str]) -> list[str]:
+    """The command and its options, without `--import FILE` before them."""
+    return arguments[2:] if arguments[0] == "--import" else arguments
+
+
 def _parse(arguments: list[str]) -> None:
-    name, *rest = arguments
+    name, *rest = _after_imports(arguments)
     typer.main.get_command(app).commands[name].make_context(name, rest)
 
 
@@ -93,7 +98,7 @@ def smoothcert(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
 
     def run(arguments: list[str]) -> str:
-        monkeypatch.setattr(sys, "argv", ["smoothcert", *arguments, *SMALLER.get(arguments[0], [])])
+        monkeypatch.setattr(sys, "argv", ["smoothcert", *arguments, *SMALLER.get(_after_imports(arguments)[0], [])])
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit:
             main()
