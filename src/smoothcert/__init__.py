@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     from smoothcert.report import write_report as write_report
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
+    from smoothcert.runs.merge import merge as merge
     from smoothcert.runs.progress import Progress as Progress
+    from smoothcert.runs.progress import Tracker as Tracker
     from smoothcert.runs.results import Results as Results
     from smoothcert.runs.run import Run as Run
     from smoothcert.runs.run import open_run as open_run
     from smoothcert.runs.table import compare as compare
+    from smoothcert.runs.trackers import MLflow as MLflow
+    from smoothcert.runs.trackers import TensorBoard as TensorBoard
+    from smoothcert.runs.trackers import WandB as WandB
     from smoothcert.smoothed import Prediction as Prediction
     from smoothcert.smoothed import Smoothed as Smoothed
     from smoothcert.statistics.sample_map import SampleMap as SampleMap
@@ -62,11 +67,16 @@ _HOME = {
     "write_report": "report",
     "read_results": "runs.formats",
     "write_results": "runs.formats",
+    "merge": "runs.merge",
     "Progress": "runs.progress",
+    "Tracker": "runs.progress",
     "Results": "runs.results",
     "Run": "runs.run",
     "open_run": "runs.run",
     "compare": "runs.table",
+    "MLflow": "runs.trackers",
+    "TensorBoard": "runs.trackers",
+    "WandB": "runs.trackers",
     "Prediction": "smoothed",
     "Smoothed": "smoothed",
     "SampleMap": "statistics.sample_map",

@@ -19,6 +19,7 @@ from smoothcert.classifiers import Classifier, load_classifier
 from smoothcert.classifiers.identity import answers
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.datasets import Dataset, load_dataset, select_ids
+from smoothcert.datasets.selection import parse_shard
 from smoothcert.datasets.wrap import as_dataset
 from smoothcert.device.runtime import settle_dtype
 from smoothcert.errors import InvalidInput
@@ -27,7 +28,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Plan, plan_or_default
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
-from smoothcert.runs.progress import Progress, progress_here
+from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampler.streams import check_seed
 
@@ -42,6 +43,7 @@ def certify(
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int | None = None,
+    shard: str | tuple[int, int] | None = None,
     weights: str | Path | None = None,
     classes: int | None = None,
     seed: int = 0,
@@ -50,7 +52,7 @@ def certify(
     batch: int | str = "auto",
     compile: str = "auto",
     executor: Executor | None = None,
-    progress: Progress | None = None,
+    progress: Progress | Sequence[Progress] | None = None,
 ) -> Run:
     """Certify inputs and keep the certificates in a folder; the same call again resumes, also with more inputs.
 
@@ -64,6 +66,8 @@ def certify(
         ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
         skip: Certify every `skip`-th input.
         limit: Certify at most so many inputs.
+        shard: Of these inputs, certify the part of one job among several: "3/16" is the third of 16 parts. `merge` puts
+            the parts together. All parts need the same batch, so `batch` must be given.
         weights: A checkpoint for a model that is given by its name.
         classes: The number of classes, where the model does not tell.
         seed: The key of the noise: the same seed draws the same noise.
@@ -72,7 +76,8 @@ def certify(
         batch: Rows per forward pass. Default: chosen by measuring.
         compile: "none", "default" or "max". Default: "default" on CUDA, else "none".
         executor: Where to compute. Default: in this process.
-        progress: Told what happens. Default: a bar or lines on stderr; `Progress()` is silent.
+        progress: Told what happens. Default: a bar or lines on stderr; `Progress()` is silent. Trackers, alone or in a
+            list, are told beside the default.
     """
     if not isinstance(noise, Noise):
         raise InvalidInput(f"noise must be a noise such as Gaussian(0.5), got {noise!r}")
@@ -94,15 +99,20 @@ def certify(
         )
         plan.check(noise)
         _warn(classifier, noise, plan)
-        chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+        chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
+        if shard is not None and not job.runtime.batch:
+            raise InvalidInput(
+                "shard needs batch=N: the parts can only be merged if all were certified with the same one"
+            )
         check_shape(classifier, dataset)
         _check_labels(classifier, dataset, chosen, known=plan.known_labels)
-        progress = progress or progress_here()
+        progress = choose_progress(progress)
         with exclusive(out) as folder, Journal(folder, write=True) as journal:
             wanted = replace(
                 _manifest(job, chosen),
                 data=str(data) if isinstance(data, (str, Path)) else dataset.name,
                 weights=None if weights is None else str(weights),
+                shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
             )
             done = journal.ids()
             recorded = journal.manifest() if done else None  # a run without certificates binds nobody
@@ -112,7 +122,7 @@ def certify(
             else:
                 wanted.check_continues(recorded, folder)
                 more = len(set(recorded.ids).union(chosen)) > len(chosen)
-                manifest = replace(recorded, data=wanted.data, weights=wanted.weights)
+                manifest = replace(recorded, data=wanted.data, weights=wanted.weights, shard=wanted.shard)
                 manifest = manifest if more else manifest.with_ids(chosen)
             todo = [id for id in chosen if id not in done]
             progress.begin(open_run(folder), total=len(done.union(chosen)))

@@ -206,3 +206,43 @@ def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tm
         [vars(c) | {"seconds": 0} for c in open_run(tmp_path / name).certificates()] for name in ("whole", "killed")
     )
     assert killed == whole
+
+
+def test_json_tells_what_the_run_found_and_quiet_tells_nothing(smoothcert, job):
+    told = smoothcert(f"{job} --json --radii 0,0.1")
+    found = json.loads(told.out)
+    run = open_run("run")
+    assert (found["out"], found["complete"], found["inputs"]) == ("run", True, 25)
+    assert (found["acr"], found["average_samples"]) == (run.acr, run.average_samples)
+    assert found["certified_accuracy"] == {"0": run.certified_accuracy([0])[0], "0.1": run.certified_accuracy([0.1])[0]}
+    assert "25 inputs" in told.err
+    assert smoothcert(f"{job} --quiet --radii 0,0.1") == (0, "", "")
+    quiet = smoothcert(f"{job} -q --json")
+    assert json.loads(quiet.out)["inputs"] == 25
+    assert quiet.err == ""
+
+
+def test_shards_are_merged(smoothcert, job):
+    for part in (1, 2):
+        assert smoothcert(f"{job}-{part} --shard {part}/2").code == 0
+    assert smoothcert("merge run-1 --out merged") == (
+        2,
+        "",
+        "smoothcert: shard 2/2 is missing: name its run, too, or merge what there is with --partial\n",
+    )
+    assert smoothcert("merge run-1 run-2 --out merged") == (0, "merged: 25 inputs of 2 runs\n", "")
+    assert smoothcert("audit merged").code == 0
+    assert json.loads(smoothcert("merge run-1 --out part --partial --json").out) == {
+        "out": "part",
+        "inputs": 13,
+        "asked": 13,
+        "complete": True,
+    }
+    refused = smoothcert(f"{job.replace('--batch 500 ', '')}-3 --shard 1/2")
+    assert "shard needs --batch N" in refused.err
+
+
+def test_an_unknown_tracker_is_refused_before_the_run(smoothcert, job):
+    answer = smoothcert(f"{job} --track comet:x")
+    assert answer.code == 2
+    assert "give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT" in answer.err

@@ -92,3 +92,10 @@ def test_commands_without_a_model_do_not_import_torch(line):
 def test_the_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "smoothcert", "--version"], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("line", ["-h", "certify -h", "table -h"])
+def test_h_is_help(smoothcert, line):
+    answer = smoothcert(line)
+    assert answer.code == 0
+    assert "Usage" in answer.out

@@ -52,3 +52,45 @@ def test_an_export_is_what_its_file_is_called(iss_run, tmp_path):
     assert not (tmp_path / "no.csv").exists()
     refused = CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--out", str(tmp_path / "iss.xlsx")])
     assert "there is no export for .xlsx" in str(refused.exception)
+
+
+def test_runs_of_the_same_name_are_told_apart(iss_run, smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        write_results(iss_run, tmp_path / folder / "iss.json")
+    runs = json.loads(smoothcert("table a/iss.json b/iss.json --json").out)["runs"]
+    assert [run["name"] for run in runs] == ["a/iss.json", "b/iss.json"]
+
+
+def test_json_and_another_format_exclude_one_another(iss_run, smoothcert, tmp_path):
+    write_results(iss_run, tmp_path / "iss.json")
+    answer = smoothcert(f"table {tmp_path / 'iss.json'} --json --format latex")
+    assert answer == (2, "", "smoothcert: --json and --format latex exclude one another: give one of them\n")
+    assert smoothcert(f"table {tmp_path / 'iss.json'} --json --format json").code == 0
+
+
+def test_a_csv_export_says_where_its_settings_are(iss_run, smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_results(iss_run, "iss.json")
+    assert smoothcert("export iss.json --out q.csv").out == (
+        "q.csv: 60 inputs; noise, plan and manifest are in q.csv.json\n"
+    )
+    assert read_results("q.csv").manifest == iss_run.manifest
+
+
+def test_rows_for_the_leaderboard_are_an_export(iss_run, smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_results(iss_run, "iss.json")
+    answer = smoothcert("export iss.json --format sok --radii 0.5")
+    assert answer.out.startswith('- setting: "simulated')
+    assert answer.out.count("score:") == 1
+
+
+def test_a_log_that_tells_no_radius_is_read_with_one(smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "adaptive.tsv").write_text("idx\tlabel\tpredict\tradius proved\n0\t3\t3\t1\n1\t3\t-1\t-1\n")
+    refused = smoothcert("table adaptive.tsv")
+    assert refused.code == 2
+    assert "give the radius that was tested as --log-radius R" in refused.err
+    [row] = json.loads(smoothcert("table adaptive.tsv --log-radius 0.25 --json").out)["runs"]
+    assert row["certified_accuracy"] == {"0.25": 0.5}

@@ -47,3 +47,21 @@ def test_contradictions_and_empty_choices_are_refused() -> None:
         select_ids(100, ids=[])
     with pytest.raises(InvalidInput, match="no inputs"):
         select_ids(0)
+
+
+def test_shards_divide_the_inputs_evenly() -> None:
+    shards = [select_ids(100, skip=3, limit=20, shard=(part, 6)) for part in range(1, 7)]
+    assert sorted(id for shard in shards for id in shard) == select_ids(100, skip=3, limit=20)
+    assert {len(shard) for shard in shards} == {3, 4}
+    assert select_ids(100, skip=3, limit=20, shard="6/6") == shards[-1]
+
+
+@pytest.mark.parametrize("shard", ["3", "0/4", "5/4", "a/b", "1/0", "3/4/5", 3, (1, 2, 3)])
+def test_a_shard_that_is_none_is_refused(shard: object) -> None:
+    with pytest.raises(InvalidInput, match="shard must be"):
+        select_ids(100, shard=shard)  # type: ignore[arg-type]
+
+
+def test_more_shards_than_inputs_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="3 inputs cannot be cut into 4 parts"):
+        select_ids(3, shard="1/4")

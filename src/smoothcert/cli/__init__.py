@@ -12,7 +12,7 @@ import warnings
 
 import typer
 
-from smoothcert.cli import audit, bench, certify, coverage, demo, export, map, replay, report, table, train
+from smoothcert.cli import audit, bench, certify, coverage, demo, export, map, merge, replay, report, table, train
 from smoothcert.errors import SmoothcertError
 
 app = typer.Typer(
@@ -21,8 +21,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, certify, audit, bench, map, coverage, replay, table, report, export, train):
+for module in (demo, certify, merge, audit, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 # What the parser says, and what a user understands.
@@ -109,7 +110,7 @@ def _options() -> dict[str, str]:
     """Every option of every command, by the name of its parameter."""
     commands = typer.main.get_group(app).commands.values()
     options = {str(p.name): p.opts[0] for command in commands for p in command.params if p.opts[0].startswith("--")}
-    return options | {"learning_rate": "--lr"}
+    return options | {"learning_rate": "--lr", "radius": "--log-radius"}
 
 
 def _fail(message: str) -> int:

@@ -19,6 +19,7 @@ from smoothcert.cli.options import (
     Seed,
     Weights,
     folder,
+    print_json,
 )
 
 _WHERE = "Many devices"
@@ -44,6 +45,10 @@ def command(
     skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most so many inputs.")] = None,
     ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="Of these, take the part of one job: 3/16 is the third of 16. Put together by merge."),
+    ] = None,
     seed: Seed = 0,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -69,12 +74,22 @@ def command(
         float | None,
         typer.Option(help="ray: GPUs of a worker. Default: 1 if there are any.", rich_help_panel=_WHERE),
     ] = None,
+    track: Annotated[
+        list[str],
+        typer.Option(help="Report to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", metavar="TRACKER"),
+    ] = [],  # noqa: B006
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what the run found as JSON.")] = False,
 ) -> None:
     """Certify inputs and keep the certificates in a folder. Run it again to resume."""
     chosen, smoothing = plan.build(), noise.build()
     from smoothcert.certification import certify
     from smoothcert.executors import choose_executor
+    from smoothcert.runs.progress import Progress
+    from smoothcert.runs.table import compare
+    from smoothcert.runs.trackers import tracker_named
 
+    silent: list[Progress] = [Progress()] if quiet else []
     run = certify(
         model,
         data,
@@ -84,6 +99,7 @@ def command(
         ids=ids,
         skip=skip,
         limit=limit,
+        shard=shard,
         weights=weights,
         classes=classes,
         seed=seed,
@@ -94,7 +110,12 @@ def command(
         executor=choose_executor(
             executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
         ),
+        progress=[*silent, *map(tracker_named, track)],
     )
-    if radii := plan.shown_radii():
+    radii = plan.shown_radii()
+    if json:
+        [row] = compare([run], radii=radii).plain()["runs"]
+        print_json({"out": str(out), "complete": run.complete} | row)
+    elif radii and not quiet:
         shares = zip(radii, run.certified_accuracy(radii), strict=True)
         print("certified accuracy: " + ", ".join(f"{100 * share:.1f}% at {radius:g}" for radius, share in shares))

@@ -8,34 +8,35 @@ from typing import Annotated, Literal
 
 import typer
 
+from smoothcert.cli.options import numbers
+from smoothcert.cli.table import LogRadius
+
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run's folder, an export or a published log.")],
     format: Annotated[
-        Literal["cohen", "csv", "parquet", "json"] | None,
+        Literal["cohen", "csv", "parquet", "json", "sok"] | None,
         typer.Option(
             "--format",
-            help="cohen: the published form of logs, tab-separated. The others keep everything. Default: by the "
-            "file's ending; cohen for .tsv.",
+            help="cohen: the published form of logs, tab-separated. csv, parquet, json: everything. sok: rows for the "
+            "SoK leaderboard, in YAML. Default: by the file's ending; cohen for .tsv.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. Default: standard output.")] = None,
+    radii: Annotated[
+        str | None, typer.Option("--radii", help="sok: the radii to write a row for, separated by commas.")
+    ] = None,
+    log_radius: LogRadius = None,
 ) -> None:
     """Write a run's certificates as a file; radii are rounded down."""
-    from smoothcert.errors import InvalidInput
-    from smoothcert.runs.formats import read_results, write_results
+    from smoothcert.runs.formats import beside, format_of, read_results, write_results
 
-    called = out.suffix.removeprefix(".") if out and out.suffix in (".csv", ".parquet", ".json") else None
-    if out and not format and not called and out.suffix not in ("", ".tsv", ".txt", ".log"):
-        raise InvalidInput(
-            f"there is no export for {out.suffix}: end in .tsv, .csv, .parquet or .json, or give --format"
-        )
-    if format and called and format != called:
-        raise InvalidInput(f"{out} ends like a {called} file, and as {format} could not be read again")
-    results = read_results(run)
-    content = write_results(results, out, format or called or "cohen")
+    chosen = format_of(out, format)
+    results = read_results(run, radius=log_radius)
+    content = write_results(results, out, chosen, radii=None if radii is None else numbers("--radii", radii))
     if out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     else:
-        print(f"{out}: {len(results):,} inputs")
+        settings = f"; noise, plan and manifest are in {beside(out).name}" if chosen == "csv" else ""
+        print(f"{out}: {len(results):,} inputs{settings}")

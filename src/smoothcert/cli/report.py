@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smoothcert.cli.options import numbers
-from smoothcert.cli.table import Radii, Reference, Runs
+from smoothcert.cli.table import LogRadius, Radii, Reference, Runs
 
 
 def command(
@@ -16,6 +16,7 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
     reference: Reference = None,
     radii: Radii = None,
+    log_radius: LogRadius = None,
     data: Annotated[
         str | None,
         typer.Option("--data", help="Where the pictures come from, as for certify. Default: what the runs name."),
@@ -26,9 +27,9 @@ def command(
 ) -> None:
     """Write one self-contained page about runs, to read offline or to send to a colleague."""
     from smoothcert.report import write_report
-    from smoothcert.runs.formats import read_results
+    from smoothcert.runs.formats import read_all, read_results
 
-    results = [read_results(run) for run in runs]
+    results = read_all(runs, radius=log_radius)
     page = write_report(
         results,
         out,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from smoothcert.cli.options import Json, numbers
+from smoothcert.errors import InvalidInput
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders, exports or published logs.")]
 Reference = Annotated[
@@ -15,24 +16,32 @@ Reference = Annotated[
     typer.Option("--reference", help="The run that MAD is measured against. Default: the fixed run at its ceiling."),
 ]
 Radii = Annotated[str | None, typer.Option("--radii", help="Radii for certified accuracy, separated by commas.")]
+LogRadius = Annotated[
+    float | None,
+    typer.Option("--log-radius", help="The radius that was tested, for a log that only tells whether it was proved."),
+]
 
 
 def command(
     runs: Runs,
     reference: Reference = None,
     radii: Radii = None,
+    log_radius: LogRadius = None,
     format: Annotated[
-        Literal["terminal", "markdown", "latex", "csv", "json"], typer.Option("--format", help="How to print it.")
-    ] = "terminal",
+        Literal["terminal", "markdown", "latex", "csv", "json"] | None,
+        typer.Option("--format", help="How to print it. Default: terminal."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, the best values marked."""
-    from smoothcert.runs.formats import read_results
+    from smoothcert.runs.formats import read_all, read_results
     from smoothcert.runs.table import compare
 
+    if json and format not in (None, "json"):
+        raise InvalidInput(f"--json and --format {format} exclude one another: give one of them")
     table = compare(
-        [read_results(run) for run in runs],
+        read_all(runs, radius=log_radius),
         reference=None if reference is None else read_results(reference),
         radii=None if radii is None else numbers("--radii", radii),
     )
-    print(table.render("json" if json else format))
+    print(table.render("json" if json else format or "terminal"))

@@ -10,7 +10,12 @@ from smoothcert.errors import InvalidInput
 
 
 def select_ids(
-    count: int, *, skip: int | None = None, limit: int | None = None, ids: str | Sequence[int] | None = None
+    count: int,
+    *,
+    skip: int | None = None,
+    limit: int | None = None,
+    ids: str | Sequence[int] | None = None,
+    shard: str | tuple[int, int] | None = None,
 ) -> list[int]:
     """The ids of the inputs to certify.
 
@@ -19,11 +24,14 @@ def select_ids(
         skip: Take every `skip`-th input. By default, all.
         limit: Take at most this many inputs.
         ids: Take these inputs, for example [0, 5] or "0,5,10-20". It excludes `skip`.
+        shard: Of these inputs, take the part of one job among several: "3/16" or (3, 16) is the third of 16 parts.
 
     >>> select_ids(10_000, skip=20, limit=3)
     [0, 20, 40]
     >>> select_ids(10_000, ids="7,100-102")
     [7, 100, 101, 102]
+    >>> select_ids(10, shard="2/3")
+    [1, 4, 7]
     """
     if ids is None:
         chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
@@ -38,7 +46,33 @@ def select_ids(
         chosen = chosen[: _check.whole("limit", limit, least=1)]
     if not chosen:
         raise InvalidInput("there are no inputs to certify: the data is empty, or no ids are given")
-    return chosen
+    if shard is None:
+        return chosen
+    part, parts = parse_shard(shard)
+    if parts > len(chosen):
+        raise InvalidInput(f"shard={part}/{parts}: {len(chosen)} inputs cannot be cut into {parts} parts")
+    return chosen[part - 1 :: parts]
+
+
+def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
+    """Which part of how many a shard is.
+
+    Args:
+        shard: "3/16" or (3, 16), which is the third of 16 parts.
+
+    >>> parse_shard("3/16")
+    (3, 16)
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", shard) if isinstance(shard, str) else None
+    try:
+        part, parts = (int(match[1]), int(match[2])) if match else map(int, shard)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"shard must be a part and the number of parts, as in 3/16, got {shard!r}") from None
+    if not 1 <= part <= parts:
+        raise InvalidInput(
+            f"shard must be one of 1/{max(parts, 1)} to {max(parts, 1)}/{max(parts, 1)}, got {part}/{parts}"
+        )
+    return part, parts
 
 
 def _parse(text: str, count: int) -> list[int]:

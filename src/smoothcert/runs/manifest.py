@@ -49,6 +49,7 @@ class Manifest:
         started: When the run began.
         finished: When it was complete; None until then.
         circumstances: Versions and machine.
+        shard: Which part of how many, as in "3/16", where the inputs are divided among jobs.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Manifest:
     started: str | None = None
     finished: str | None = None
     circumstances: Mapping[str, Any] = field(default_factory=dict)
+    shard: str | None = None
 
     @property
     def compiled(self) -> str:
@@ -134,7 +136,17 @@ class Manifest:
             folder: Named in the error message.
         """
         now, there = self.plain(), recorded.plain()
-        ignored = {"answers", "weights", "batch", "fallback", "forwarded", "started", "finished", "circumstances"}
+        ignored = {
+            "answers",
+            "weights",
+            "batch",
+            "fallback",
+            "forwarded",
+            "started",
+            "finished",
+            "circumstances",
+            "shard",
+        }
         for name, content in (("model", "weights_hash"), ("data", "data_hash")):
             if now[content] and now[content] == there[content]:
                 ignored.add(name)

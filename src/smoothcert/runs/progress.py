@@ -1,16 +1,20 @@
-"""What a run tells while it goes on: nothing, plain lines, or a live bar."""
+"""What a run tells while it goes on: nothing, plain lines, a live bar, or figures for another program."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
+from smoothcert.errors import InvalidInput, first_line
 from smoothcert.executors.base import Status, WorkerStatus
 from smoothcert.plans import Certificate
 from smoothcert.runs.run import Run
@@ -174,9 +178,166 @@ class LiveProgress(PlainProgress):
         self._bar.stop()
 
 
+class NotebookProgress(PlainProgress):
+    """A bar in the output of a notebook's cell, and the summary in its place at the end."""
+
+    def __init__(self) -> None:
+        super().__init__(every=0.25)
+        self._output: Any = None
+
+    def say(self, message: str) -> None:
+        self._show(f"<span>{escape(message)}</span>")
+
+    def show(self) -> None:
+        pace = self._pace
+        self._show(
+            f'<progress value="{pace.done}" max="{pace.total}"></progress> '
+            f"{pace.done}/{pace.total} inputs, {escape(pace.line())}"
+        )
+
+    def end(self, run: Run) -> None:
+        self.say(summary(run, already=self._complete))
+
+    def _show(self, text: str) -> None:
+        from IPython.display import HTML, display
+
+        if self._output is None:
+            self._output = display(HTML(text), display_id=True)
+        else:
+            self._output.update(HTML(text))
+
+
+class Tracker(Progress):
+    """Base of those that report figures to another program, such as an experiment tracker.
+
+    A tracker is told beside the usual display. What it raises never stops a run: it is dropped with a warning. A
+    subclass overrides `open`, `log` and `finish`.
+
+    Args:
+        every: Seconds between reports.
+    """
+
+    def __init__(self, *, every: float = 10.0) -> None:
+        self._every = every
+        self._last = 0.0
+
+    def open(self, settings: dict[str, Any]) -> None:
+        """The run is about to begin.
+
+        Args:
+            settings: Model, data, noise, plan and seed, as text or numbers.
+        """
+
+    def log(self, figures: dict[str, float], *, step: int) -> None:
+        """Report figures.
+
+        Args:
+            figures: By name: inputs, samples, samples_per_second, samples_saved, acr (where labels are known), and at
+                the end average_samples and abstained.
+            step: How many inputs are certified.
+        """
+
+    def finish(self) -> None:
+        """The run is complete."""
+
+    def begin(self, run: Run, *, total: int) -> None:
+        self._pace = Pace(run, total)
+        m = run.manifest
+        self.open(
+            {"model": m.model, "data": m.data, "noise": str(m.noise), "plan": str(m.plan), "alpha": m.plan.alpha}
+            | {"seed": m.seed, "dtype": m.dtype, "device": m.device, "inputs": total, "run": str(run.path)}
+        )
+
+    def start(self) -> None:
+        self._pace.start()
+        self._last = time.perf_counter()
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        self._pace.add(certificate, status)
+        if time.perf_counter() - self._last >= self._every:
+            self._last = time.perf_counter()
+            pace = self._pace
+            figures = {"inputs": pace.done, "samples": pace.spent, "samples_per_second": pace.rate}
+            acr = {} if pace.acr is None else {"acr": pace.acr}
+            self.log(figures | {"samples_saved": pace.saved} | acr, step=pace.done)
+
+    def end(self, run: Run) -> None:
+        figures = {"inputs": len(run), "samples": int(run.samples.sum()), "average_samples": run.average_samples or 0.0}
+        figures |= {"samples_saved": run.samples_saved or 0.0, "abstained": float(run.abstained.mean())}
+        self.log(figures | ({"acr": run.acr} if run.labelled else {}), step=len(run))
+        self.finish()
+
+
+class Several(Progress):
+    """Tells several; a tracker that raises is dropped with a warning, and the run goes on.
+
+    Args:
+        members: Those to tell.
+    """
+
+    def __init__(self, members: Sequence[Progress]) -> None:
+        self._members = list(members)
+
+    def begin(self, run: Run, *, total: int) -> None:
+        self._each(lambda member: member.begin(run, total=total))
+
+    def say(self, message: str) -> None:
+        self._each(lambda member: member.say(message))
+
+    def start(self) -> None:
+        self._each(lambda member: member.start())
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        self._each(lambda member: member.update(certificate, status))
+
+    def close(self) -> None:
+        self._each(lambda member: member.close())
+
+    def end(self, run: Run) -> None:
+        self._each(lambda member: member.end(run))
+
+    def _each(self, tell: Callable[[Progress], None]) -> None:
+        for member in list(self._members):
+            try:
+                tell(member)
+            except Exception as error:
+                if not isinstance(member, Tracker):
+                    raise
+                self._members.remove(member)
+                warnings.warn(
+                    f"{type(member).__name__} is not told any more, because it raised {type(error).__name__}: "
+                    f"{first_line(error)}; the run goes on",
+                    stacklevel=4,
+                )
+
+
+def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
+    """Whom a run tells: what was asked for, and the usual display unless something else shows the progress.
+
+    Args:
+        progress: One, several or None. Trackers alone are told beside the usual display.
+    """
+    members = [] if progress is None else [progress] if isinstance(progress, Progress) else list(progress)
+    for member in members:
+        if not isinstance(member, Progress):
+            raise InvalidInput(f"progress must be a Progress or a list of them, got {type(member).__name__}")
+    if all(isinstance(member, Tracker) for member in members):
+        members = [progress_here(), *members]
+    return members[0] if len(members) == 1 else Several(members)
+
+
 def progress_here() -> Progress:
-    """A live bar on a terminal, plain lines elsewhere."""
+    """A live bar on a terminal or in a notebook, plain lines elsewhere."""
+    if _in_notebook():
+        return NotebookProgress()
     return LiveProgress() if sys.stderr and sys.stderr.isatty() else PlainProgress()
+
+
+def _in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process; IPython on a terminal has no kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 def summary(run: Run, *, already: bool) -> str:

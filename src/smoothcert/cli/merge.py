@@ -1,0 +1,31 @@
+"""`smoothcert merge`: the runs of several jobs as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli.options import Json, folder, print_json
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of the runs.")],
+    out: Annotated[
+        Path, typer.Option("--out", parser=folder, metavar="<path>", help="The folder of the merged run; a new one.")
+    ],
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Merge what there is, although certificates are missing.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Put the runs of several jobs together, such as those of certify --shard."""
+    from smoothcert.runs.merge import merge
+
+    run = merge(runs, out=out, partial=partial)
+    if json:
+        print_json({"out": str(out), "inputs": len(run), "asked": len(run.manifest.ids), "complete": run.complete})
+        return
+    missing = len(run.manifest.ids) - len(run)
+    print(f"{out}: {len(run):,} inputs of {len(runs)} runs" + (f", {missing:,} are missing" if missing else ""))

@@ -1,0 +1,115 @@
+"""Put the runs of several jobs together, as of a job array where each job certified a part of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from smoothcert._files import exclusive
+from smoothcert.datasets.selection import parse_shard
+from smoothcert.errors import InvalidInput
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import Run, open_run
+
+_NAMED = 5  # ids that a message lists
+
+
+def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = False) -> Run:
+    """One run with the certificates of several, which stay as they are.
+
+    The runs must have the same settings and be about different inputs. What is missing is an error, unless `partial` is
+    true; `certify` without `shard` can then complete the merged run.
+
+    Args:
+        runs: The runs or their folders.
+        out: The folder of the merged run. It must not hold a run yet.
+        partial: Whether to merge although certificates are missing.
+
+    Raises:
+        InvalidInput: The runs do not belong together, an input is in two of them, or certificates are missing.
+    """
+    if isinstance(runs, (str, Path, Run)):
+        runs = [runs]
+    opened = [run if isinstance(run, Run) else open_run(run) for run in runs]
+    if not opened:
+        raise InvalidInput("there are no runs to merge")
+    _check_settings(opened)
+    _check_double(opened)
+    if not partial:
+        _check_missing(opened)
+    with exclusive(out) as folder, Journal(folder, write=True) as journal:
+        if journal.ids():
+            raise InvalidInput(f"{folder} holds a run already: choose another out=DIR")
+        manifest = _merged(opened)
+        with journal.transaction():
+            journal.write_manifest(manifest.plain())
+            for run in opened:
+                for certificate in run:
+                    journal.add(certificate, {})
+    return open_run(folder)
+
+
+def _check_settings(runs: Sequence[Run]) -> None:
+    first = runs[0].manifest
+    for run in runs[1:]:
+        other = run.manifest.with_ids(first.ids)
+        try:
+            other.check_continues(first, runs[0].path)
+        except InvalidInput as error:
+            reason = str(error).partition("it differs in ")[2].removesuffix("; choose another out=DIR")
+            raise InvalidInput(f"{run.path} does not belong to {runs[0].path}: it differs in {reason}") from None
+        if (other.batch, other.compiled) != (first.batch, first.compiled):
+            raise InvalidInput(
+                f"{run.path} does not belong to {runs[0].path}: it ran with batch {other.batch}, compiled: "
+                f"{other.compiled} instead of batch {first.batch}, compiled: {first.compiled}"
+            )
+
+
+def _check_double(runs: Sequence[Run]) -> None:
+    owner: dict[int, Run] = {}
+    for run in runs:
+        double = [id for id in run.id.tolist() if id in owner]
+        if double:
+            raise InvalidInput(f"{_listed(double)} in {owner[double[0]].path} and in {run.path} as well")
+        owner |= dict.fromkeys(run.id.tolist(), run)
+
+
+def _check_missing(runs: Sequence[Run]) -> None:
+    for run in runs:
+        if missing := sorted(set(run.manifest.ids).difference(run.id.tolist())):
+            raise InvalidInput(
+                f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge what there "
+                "is with partial=True"
+            )
+    shards = [parse_shard(run.manifest.shard) for run in runs if run.manifest.shard is not None]
+    if len({parts for _, parts in shards}) > 1:
+        raise InvalidInput(
+            "the runs are shards of different divisions: " + ", ".join(str(run.manifest.shard) for run in runs)
+        )
+    if shards:
+        parts = shards[0][1]
+        if absent := sorted(set(range(1, parts + 1)).difference(part for part, _ in shards)):
+            named = ", ".join(f"{part}/{parts}" for part in absent[:_NAMED]) + (", ..." if absent[_NAMED:] else "")
+            raise InvalidInput(f"shard {named} is missing: name its run, too, or merge what there is with partial=True")
+
+
+def _merged(runs: Sequence[Run]) -> Manifest:
+    manifests = [run.manifest for run in runs]
+    first = manifests[0]
+    finished = [m.finished for m in manifests if m.finished]
+    return replace(
+        first,
+        ids=tuple(sorted({id for m in manifests for id in m.ids})),
+        forwarded=sum(m.forwarded for m in manifests),
+        started=min((m.started for m in manifests if m.started), default=None),
+        finished=max(finished) if len(finished) == len(manifests) else None,
+        circumstances={**first.circumstances, "merged from": [str(run.path) for run in runs]},
+        shard=None,
+    )
+
+
+def _listed(ids: Sequence[int]) -> str:
+    names = ", ".join(map(str, ids[:_NAMED])) + (", ..." if len(ids) > _NAMED else "")
+    return f"input {names} is" if len(ids) == 1 else f"{len(ids)} inputs ({names}) are"

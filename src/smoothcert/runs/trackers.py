@@ -1,0 +1,122 @@
+"""Figures of a run for experiment trackers: TensorBoard, Weights & Biases and MLflow.
+
+Each is a few lines over `Tracker`, and needs the extra of its name. A tracker of your own is another subclass.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.runs.progress import Tracker
+
+
+class TensorBoard(Tracker):
+    """Writes figures of a run for TensorBoard.
+
+    Args:
+        folder: The folder that `tensorboard --logdir` shows.
+        every: Seconds between reports.
+    """
+
+    def __init__(self, folder: str | Path, *, every: float = 10.0) -> None:
+        super().__init__(every=every)
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingExtra("TensorBoard", "tensorboard") from None
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def open(self, settings: dict[str, Any]) -> None:
+        rows = "\n".join(f"| {name} | {value} |" for name, value in settings.items())
+        self._writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}")
+
+    def log(self, figures: dict[str, float], *, step: int) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+class WandB(Tracker):
+    """Reports figures of a run to Weights & Biases: to the active run there, or to a new one.
+
+    Args:
+        every: Seconds between reports.
+        **settings: For `wandb.init`, such as `project` and `name`.
+    """
+
+    def __init__(self, *, every: float = 10.0, **settings: Any) -> None:
+        super().__init__(every=every)
+        try:
+            import wandb
+        except ImportError:
+            raise MissingExtra("WandB", "wandb") from None
+        self._wandb: Any = wandb
+        self._settings = settings
+
+    def open(self, settings: dict[str, Any]) -> None:
+        self._own = self._wandb.run is None
+        self._run = self._wandb.init(config=settings, **self._settings) if self._own else self._wandb.run
+
+    def log(self, figures: dict[str, float], *, step: int) -> None:
+        self._run.log(figures | {"certified": step})
+
+    def finish(self) -> None:
+        if self._own:
+            self._run.finish()
+
+
+class MLflow(Tracker):
+    """Reports figures of a run to MLflow: to the active run there, or to a new one.
+
+    Args:
+        experiment: The experiment of a new run. Default: MLflow's.
+        name: The name of a new run. Default: MLflow's choice.
+        every: Seconds between reports.
+    """
+
+    def __init__(self, experiment: str | None = None, *, name: str | None = None, every: float = 10.0) -> None:
+        super().__init__(every=every)
+        try:
+            import mlflow
+        except ImportError:
+            raise MissingExtra("MLflow", "mlflow") from None
+        self._mlflow: Any = mlflow
+        self._experiment, self._name = experiment, name
+
+    def open(self, settings: dict[str, Any]) -> None:
+        self._own = self._mlflow.active_run() is None
+        if self._own:
+            if self._experiment is not None:
+                self._mlflow.set_experiment(self._experiment)
+            self._mlflow.start_run(run_name=self._name)
+        self._mlflow.log_params(settings)
+
+    def log(self, figures: dict[str, float], *, step: int) -> None:
+        self._mlflow.log_metrics(figures, step=step)
+
+    def finish(self) -> None:
+        if self._own:
+            self._mlflow.end_run()
+
+
+def tracker_named(text: str) -> Tracker:
+    """The tracker that a text stands for.
+
+    Args:
+        text: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT; what follows wandb and mlflow may be left out.
+    """
+    name, _, where = text.partition(":")
+    if name == "tensorboard" and where:
+        return TensorBoard(where)
+    if name == "wandb":
+        return WandB(project=where or None)
+    if name == "mlflow":
+        return MLflow(where or None)
+    raise InvalidInput(f"unknown tracker {text!r}: give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT")
