@@ -3,7 +3,29 @@
 To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outside of this package).
 """
 
-from smoothcert.noises.base import Additive, Noise
+from smoothcert.noises.ablation import Ablation
+from smoothcert.noises.base import Noise
+from smoothcert.noises.brightness import Brightness
+from smoothcert.noises.discrete import Discrete
+from smoothcert.noises.draws import Additive, Draw
 from smoothcert.noises.gaussian import Gaussian
+from smoothcert.noises.grid_gaussian import GridGaussian
+from smoothcert.noises.laplace import Laplace
+from smoothcert.noises.splitting import Splitting
+from smoothcert.noises.translation import Translation
+from smoothcert.noises.uniform import Uniform
 
-__all__ = ["Additive", "Gaussian", "Noise"]
+__all__ = [
+    "Ablation",
+    "Additive",
+    "Brightness",
+    "Discrete",
+    "Draw",
+    "Gaussian",
+    "GridGaussian",
+    "Laplace",
+    "Noise",
+    "Splitting",
+    "Translation",
+    "Uniform",
+]

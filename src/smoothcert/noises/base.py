@@ -7,31 +7,19 @@ Everything else (sample map, plans, coverage, replay, certificates) needs of a n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import fields, replace
+from math import prod
+from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from smoothcert import _check
 from smoothcert._registry import Recorded
+from smoothcert.errors import InvalidInput
+from smoothcert.noises.draws import Draw
 
-Law = Literal["normal", "uniform", "laplace"]
-LAWS: tuple[Law, ...] = ("normal", "uniform", "laplace")
-
-
-@dataclass(frozen=True)
-class Additive:
-    """x + scale * z, where every coordinate of z is drawn independently from `law`.
-
-    normal: mean 0, variance 1. uniform: on [-1, 1]. laplace: density exp(-|z|) / 2.
-    """
-
-    law: Law
-    scale: float
-
-    def __post_init__(self) -> None:
-        _check.one_of("law", self.law, LAWS)
-        object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
+LARGEST_INPUT = 2**24
+"""Numbers of an input up to which `drawing_error` holds for a noise that is not bound to a size."""
 
 
 class Noise(Recorded, ABC):
@@ -39,10 +27,12 @@ class Noise(Recorded, ABC):
 
     norm: ClassVar[str]
     """The norm in which the radius is measured, as in "l2"; shown on axes and in tables."""
+    map_peaks_at_ends: ClassVar[bool] = False
+    """Whether the sample map has its maximum over every interval of p at one of its ends, once it is above 0."""
 
     @property
     @abstractmethod
-    def draw(self) -> Additive:
+    def draw(self) -> Draw:
         """How the noise is drawn."""
 
     @property
@@ -78,3 +68,93 @@ class Noise(Recorded, ABC):
             upper: Upper bounds on the probability of every other class.
         """
         return self.radius(lower)
+
+    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Radii in other norms that follow from a radius, by norm.
+
+        Args:
+            radius: Certified radii.
+            shape: The shape of an input.
+        """
+        return {}
+
+    @property
+    def drawing_error(self) -> float:
+        """The total-variation distance between what is drawn for one sample and what the theorem assumes, at most.
+
+        The probability of any class is off by at most this much. `certified_radius` and `needed_probability` charge
+        it to the bounds.
+        """
+        return 0.0
+
+    @property
+    def outcomes(self) -> int | None:
+        """How many samples there are in all, where they can be enumerated; sample i is then outcome i. Else None."""
+        return None
+
+    @property
+    def grid(self) -> tuple[float, float | None] | None:
+        """Inputs must be multiples of the first number, from 0 up to the second one; None if they may be anything."""
+        return None
+
+    def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None = None) -> Any:
+        """The radius that proved bounds give after `drawing_error` is charged to them.
+
+        Args:
+            lower: Lower bounds on the probability of the class, as it was drawn.
+            upper: Upper bounds on the probability of every other class, where the plan has them.
+        """
+        low = np.maximum(np.asarray(lower, float) - self.drawing_error, 0)
+        radius = np.asarray(self.radius(low), float)
+        if upper is not None:
+            high = np.minimum(np.asarray(upper, float) + self.drawing_error, 1)
+            radius = np.fmax(radius, self.radius_between(low, high))
+        return radius[()]
+
+    def needed_probability(self, radius: float) -> float:
+        """The probability, as it is drawn, that proves a radius: rounded up, with `drawing_error` charged.
+
+        Args:
+            radius: A radius of at least 0.
+        """
+        p = float(self.probability(radius)) + self.drawing_error
+        step = float(np.finfo(float).eps)
+        while p < 1 and not float(self.certified_radius(p)) >= radius:
+            p, step = min(p * (1 + step), 1.0), 2 * step
+        return p
+
+    def for_shape(self, shape: tuple[int, ...]) -> Self:
+        """This noise for inputs of one shape. A noise that does not depend on the size returns itself.
+
+        Args:
+            shape: The shape of an input.
+        """
+        return self.for_size(prod(shape))
+
+    def for_size(self, size: int) -> Self:
+        """This noise for inputs of one size.
+
+        Args:
+            size: How many numbers (for `Ablation`: pixels) an input has.
+
+        Raises:
+            InvalidInput: The noise is bound to another size.
+        """
+        if "size" not in {field.name for field in fields(self)}:  # type: ignore[arg-type]
+            if size > LARGEST_INPUT:
+                raise InvalidInput(f"inputs may have at most {LARGEST_INPUT:,} numbers, got {size:,}")
+            return self
+        if self.size not in (None, size):  # type: ignore[attr-defined]
+            raise InvalidInput(f"{self} is for inputs of size {self.size}, got {size}")  # type: ignore[attr-defined]
+        return replace(self, size=size)  # type: ignore[type-var]
+
+    def same_kind(self, other: Noise) -> bool:
+        """Whether two noises are the same apart from the size that they are bound to.
+
+        Args:
+            other: Another noise.
+        """
+        if type(self) is not type(other):
+            return False
+        names = [field.name for field in fields(self) if field.name != "size"]  # type: ignore[arg-type]
+        return all(getattr(self, name) == getattr(other, name) for name in names)

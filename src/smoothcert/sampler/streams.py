@@ -7,23 +7,20 @@ the same noise on every device of a kind.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Additive
+from smoothcert.noises import Draw
+from smoothcert.sampler.drawing import Drawer, MoreBits, drawer_for, split_mix
 from smoothcert.sampler.packing import Segment
 
 LARGEST_SEED = 2**63 - 1
-
-# float32 has no number between this and 1. Its erfinv is 5.4 standard deviations, the largest noise there is. Values
-# are clamped, not scaled: scaling would shrink every value, and noise must never be smaller than it is said to be.
-_LARGEST = 1 - 2.0**-24
 
 
 class Stream(ABC):
@@ -34,9 +31,20 @@ class Stream(ABC):
         draw: How the noise is drawn.
     """
 
-    def __init__(self, seed: int, draw: Additive) -> None:
+    def __init__(self, seed: int, draw: Draw) -> None:
         self.seed = check_seed(seed)
         self.draw = draw
+        self._drawer: Drawer | None = None
+
+    def drawer(self, shape: tuple[int, ...]) -> Drawer:
+        """What turns random bits into noisy inputs of this shape.
+
+        Args:
+            shape: The shape of an input.
+        """
+        if self._drawer is None or self._drawer.shape != shape:
+            self._drawer = drawer_for(self.draw, shape)
+        return self._drawer
 
     @abstractmethod
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
@@ -54,39 +62,36 @@ class HostStream(Stream):
     """Draws random bits with NumPy on the host and transforms them on the device; works for any device.
 
     Input j has a PCG64DXSM generator seeded by (seed, j). It can jump to any position, and sample i starts at word
-    i * words.
+    i * words. The few numbers that need more bits take them from a second generator of the input.
     """
 
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
-        size = out[0].numel()
-        words = (size + 1) // 2  # 64-bit words per sample; each gives two numbers
-        transform, factor = _TRANSFORMS[self.draw.law]
-        row = 0
+        drawer = self.drawer(tuple(inputs.shape[1:]))
+        words, row = drawer.words, 0
         for segment in segments:
-            generator = np.random.PCG64DXSM(np.random.SeedSequence(self.seed, spawn_key=(segment.id,)))
-            generator.advance(segment.first * words)
-            target = out[row : row + segment.count]
-            bits = generator.random_raw(segment.count * words).view(np.int32).reshape(segment.count, -1)[:, :size]
-            uniform = torch.from_numpy(bits).to(out.device).float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
-            noise = transform(uniform).view(target.shape)
-            torch.add(inputs[segment.slot], noise, alpha=factor * self.draw.scale, out=target)
+            if drawer.enumerated:
+                numbers = np.arange(segment.first, segment.first + segment.count)
+            else:
+                generator = np.random.PCG64DXSM(self._sequence(segment.id))
+                generator.advance(segment.first * words)
+                numbers = generator.random_raw(segment.count * words).view(np.int64)
+            drawn = torch.from_numpy(numbers).view(segment.count, words).to(out.device)
+            noisy = drawer.noisy(drawn, inputs[segment.slot][None], self._more(segment, 2 * words))
+            out[row : row + segment.count].copy_(noisy)
             row += segment.count
 
+    def _sequence(self, *key: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=key)
 
-def _laplace(uniform: Tensor) -> Tensor:
-    """The inverse of the distribution function: -sign(u) log(1 - |u|)."""
-    return uniform.abs().neg_().log1p_().mul_(-1).copysign_(uniform)
+    def _more(self, segment: Segment, halves: int) -> MoreBits:
+        def more(positions: Tensor) -> NDArray[np.uint64]:
+            key = int(self._sequence(segment.id, 1).generate_state(1, np.uint64)[0])
+            return split_mix(key, positions.cpu().numpy().astype(np.uint64) + np.uint64(segment.first * halves))
 
-
-# From a uniform number on (-1, 1) to the law's number, and a constant factor.
-_TRANSFORMS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
-    "normal": (torch.Tensor.erfinv_, math.sqrt(2)),
-    "uniform": (lambda uniform: uniform, 1.0),
-    "laplace": (_laplace, 1.0),
-}
+        return more
 
 
-def stream_for(device: torch.device, seed: int, draw: Additive) -> Stream:
+def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
     """The stream of this kind of device.
 
     Args:

@@ -1,0 +1,37 @@
+"""Circular translation by a random number of pixels, and the radius of translations that cannot change the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from smoothcert.noises.draws import CircularShift, Draw
+from smoothcert.noises.gaussian import GaussianRadius
+from smoothcert.noises.rounded_normal import thresholds
+
+
+@dataclass(frozen=True)
+class Translation(GaussianRadius):
+    """Shift images circularly by two rounded normal numbers: R = sigma * Phi^-1(p) in pixels.
+
+    A shift by whole pixels followed by another one is the shift by their sum, and rounding commutes with adding whole
+    numbers. So no circular shift by whole pixels of a Euclidean length below R changes the answer.
+
+    Args:
+        sigma: The standard deviation of the shift along each axis, in pixels.
+    """
+
+    sigma: float
+    norm: ClassVar[str] = "l2 of the shift in pixels"
+
+    @property
+    def draw(self) -> Draw:
+        return CircularShift(self.sigma)
+
+    @property
+    def deviation(self) -> float:
+        return 0.0
+
+    @property
+    def drawing_error(self) -> float:
+        return 2 * thresholds(self.sigma).error
