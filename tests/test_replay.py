@@ -178,7 +178,7 @@ def one_by_one(population, plan, *, repetitions, seed):
     ids=str,
 )
 def test_every_plan_is_simulated_as_its_certificates_are_made(plan):
-    simulated = simulate(MANY, plan, noise=NOISE, repetitions=200, radii=[0.0, 0.25]).plan
+    simulated = simulate(MANY, plan, noise=NOISE, repetitions=60, radii=[0.0, 0.25]).plan
     made = one_by_one(MANY, plan, repetitions=8, seed=3)
     radius, correct = np.array([c.radius for c in made]), np.array([c.correct for c in made])
     slack = 4.5 / np.sqrt(len(made))

@@ -20,7 +20,7 @@ def test_the_tail_is_that_of_the_binomial_distribution(count, samples, p):
     assert summed_tail(count, samples, p) == pytest.approx(float(exact), rel=1e-11)
 
 
-@given(st.integers(1, 400), st.floats(0, 1))
+@given(st.integers(1, 400), st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-9, 1 - 1e-9)))
 def test_the_shares_of_all_counts_are_those_of_scipy_and_sum_to_one(samples, p):
     counts = np.arange(samples + 1)
     shares = pmf(counts, samples, p)
