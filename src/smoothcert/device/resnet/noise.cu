@@ -1,0 +1,67 @@
+// The noise of sampler/philox.py, bit by bit: Philox-4x32-10 with the counter (element, sample, input, 0), and normal
+// numbers by the Box-Muller transform, with the rounding of Triton's functions.
+
+struct Words { u32 a, b, c, d; };
+
+__device__ __forceinline__ Words philox(u64 seed, u32 element, u32 sample, u32 id) {
+  u32 c0 = element, c1 = sample, c2 = id, c3 = 0, k0 = (u32)seed, k1 = (u32)(seed >> 32);
+  #pragma unroll
+  for (int round = 0; round < 10; round++) {
+    const u32 old0 = c0, old2 = c2;
+    c0 = __umulhi(0xCD9E8D57u, old2) ^ c1 ^ k0;
+    c2 = __umulhi(0xD2511F53u, old0) ^ c3 ^ k1;
+    c1 = 0xCD9E8D57u * old2;
+    c3 = 0xD2511F53u * old0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {c0, c1, c2, c3};
+}
+
+// A number from [0, 1).
+__device__ __forceinline__ float uniform(u32 word) {
+  const int number = (int)word;
+  return __fmul_rn((float)(number < 0 ? ~number : number), __uint_as_float(0x2FFFFFFFu));
+}
+
+// The natural logarithm of a positive number that is not tiny.
+__device__ __forceinline__ float logarithm(float x) {
+  const int bits = __float_as_int(x), exponent = (bits - 0x3F2AAAAB) & 0xFF800000;
+  const float i = fma_ftz((float)exponent, __uint_as_float(0x34000000u), 0.f);
+  const float m = __fadd_rn(__int_as_float(bits - exponent), -1.f);
+  float p = fma_ftz(__uint_as_float(0xBE055027u), m, __uint_as_float(0x3E1039F6u));
+  p = fma_ftz(p, m, __uint_as_float(0xBDF8CDCCu));
+  p = fma_ftz(p, m, __uint_as_float(0x3E0F2955u));
+  p = fma_ftz(p, m, __uint_as_float(0xBE2AD8B9u));
+  p = fma_ftz(p, m, __uint_as_float(0x3E4CED0Bu));
+  p = fma_ftz(p, m, __uint_as_float(0xBE7FFF22u));
+  p = fma_ftz(p, m, __uint_as_float(0x3EAAAA78u));
+  p = fma_ftz(p, m, -0.5f);
+  p = __fmul_rn(m, p);
+  p = fma_ftz(p, m, m);
+  return fma_ftz(i, __uint_as_float(0x3F317218u), p);
+}
+
+// sin(remainder + quadrant * pi / 2)
+__device__ __forceinline__ float sine(float remainder, int quadrant) {
+  const float square = __fmul_rn(remainder, remainder);
+  const bool odd = quadrant & 1;
+  const float factor = odd ? 1.f : remainder;
+  const float product = fma_ftz(square, factor, 0.f);
+  float p = odd ? fma_ftz(__uint_as_float(0x37CBAC00u), square, __uint_as_float(0xBAB607EDu)) : __uint_as_float(0xB94D4153u);
+  p = fma_ftz(p, square, __uint_as_float(odd ? 0x3D2AAABBu : 0x3C0885E4u));
+  p = fma_ftz(p, square, __uint_as_float(odd ? 0xBEFFFFFFu : 0xBE2AAAA8u));
+  p = fma_ftz(p, product, factor);
+  return quadrant & 2 ? fma_ftz(p, -1.f, 0.f) : p;
+}
+
+// Two independent normal numbers.
+__device__ __forceinline__ float2 normal_pair(u32 first, u32 second) {
+  const float radius = square_root(__fmul_rn(-2.f, logarithm(fmaxf(uniform(first), __uint_as_float(0x33D6BF95u)))));
+  const float angle = __fmul_rn(uniform(second), __uint_as_float(0x40C90FDBu));
+  const int quadrant = __float2int_rn(__fmul_rn(angle, __uint_as_float(0x3F22F983u)));
+  float remainder = fma_ftz((float)quadrant, __uint_as_float(0xBFC90FDAu), angle);
+  remainder = fma_ftz((float)quadrant, __uint_as_float(0xB3A22168u), remainder);
+  remainder = fma_ftz((float)quadrant, __uint_as_float(0xA7C234C5u), remainder);
+  return make_float2(__fmul_rn(radius, sine(remainder, quadrant + 1)), __fmul_rn(radius, sine(remainder, quadrant)));
+}

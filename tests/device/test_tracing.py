@@ -1,0 +1,198 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from resnets import calibrated, relative_error
+from torch import nn
+
+from smoothcert.device.resnet.match import NotAResNet, match
+from smoothcert.device.tracing import Untraceable, trace
+
+SHAPE = (3, 32, 32)
+
+
+class FunctionalBlock(nn.Module):
+    """Another author's block: functions, additions in place, a shortcut without weights (option A)."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.added = outputs - inputs
+
+    def forward(self, x):
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        if self.added:
+            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.added // 2, self.added - self.added // 2))
+        out += x
+        return F.relu(out, inplace=True)
+
+
+class PublishedNormalization(nn.Module):
+    """Written as in the script that people copy."""
+
+    def __init__(self):
+        super().__init__()
+        self.means = nn.Parameter(torch.tensor([0.5, 0.4, 0.3]))
+        self.sds = nn.Parameter(torch.tensor([0.2, 0.3, 0.4]))
+
+    def forward(self, input):
+        (batch, _, height, width) = input.shape
+        means = self.means.repeat((batch, height, width, 1)).permute(0, 3, 1, 2)
+        sds = self.sds.repeat((batch, height, width, 1)).permute(0, 3, 1, 2)
+        return (input - means) / sds
+
+
+class OtherResNet(nn.Module):
+    def __init__(self, widths=(16, 32, 64), classes=7):
+        super().__init__()
+        self.normalize = PublishedNormalization()
+        self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.relu = nn.ReLU(inplace=True)
+        pairs = zip((widths[0], *widths[:-1]), widths, strict=True)
+        self.layers = nn.Sequential(*(FunctionalBlock(a, b, 1 if a == b else 2) for a, b in pairs))
+        self.pool = nn.AvgPool2d(8)
+        self.drop = nn.Dropout(0.5)
+        self.linear = nn.Linear(widths[-1], classes)
+
+    def forward(self, x):
+        x = self.relu(self.bn1(self.conv1(self.normalize(x))))
+        x = self.pool(self.layers(x))
+        x = self.drop(x.view(x.size(0), -1))
+        return self.linear(x)
+
+
+def with_statistics(module):
+    torch.manual_seed(1)
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            nn.init.normal_(part.running_mean, std=0.2)
+            nn.init.uniform_(part.running_var, 0.5, 2)
+            nn.init.uniform_(part.weight, 0.5, 1.5)
+            nn.init.normal_(part.bias, std=0.2)
+    return module.eval()
+
+
+@pytest.mark.parametrize(
+    ("module", "stages"),
+    [(calibrated("cifar-resnet20"), [3, 3, 3]), (with_statistics(OtherResNet()), [1, 1, 1])],
+    ids=["bundled", "another author's"],
+)
+def test_a_resnet_is_recognised(module, stages):
+    network = match(trace(module, SHAPE), SHAPE)
+    assert [len(stage) for stage in network.stages()] == stages
+    x = torch.rand(4, *SHAPE, dtype=torch.float64)
+    with torch.inference_mode():
+        assert relative_error(network.logits(x), module.double()(x)) < 1e-5
+    module.float()
+
+
+class Difference(nn.Module):
+    """Another linear function of the same features."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = calibrated("cifar-resnet20")
+
+    def forward(self, x):
+        logits = self.network(x)
+        difference = logits[:, 0] - logits[:, 1] - 0.25
+        return torch.stack([difference, torch.zeros_like(difference)], 1)
+
+
+def test_what_follows_the_network_may_be_any_linear_function():
+    module = Difference()
+    network = match(trace(module, SHAPE), SHAPE)
+    assert network.classes == 2
+    x = torch.rand(4, *SHAPE)
+    with torch.inference_mode():
+        assert relative_error(network.logits(x), module(x)) < 1e-5
+
+
+def changed(change):
+    module = with_statistics(OtherResNet())
+    change(module)
+    return module
+
+
+def set_(name, value):
+    return lambda module: setattr(module, name, value)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (changed(set_("normalize", nn.Hardtanh(0, 1))), "not normalised channel by channel"),
+        (changed(set_("normalize", nn.Softmax(1))), "not normalised channel by channel"),
+        (changed(set_("pool", nn.MaxPool2d(8))), "not a linear function of the channels' means"),
+        (changed(set_("drop", nn.Softmax(1))), "not a linear function of the channels' means"),
+        (changed(set_("relu", nn.SiLU())), "not followed by relu"),
+        (changed(set_("conv1", nn.Conv2d(3, 16, 5, 1, 2))), "not a plain 3x3"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)).eval(), "no convolution"),
+        (nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8192, 3)), "no residual"),
+    ],
+)
+def test_another_network_is_not_taken_for_a_resnet(module, message):
+    module.eval()
+    with pytest.raises(NotAResNet, match=message):
+        match(trace(module, SHAPE), SHAPE)
+
+
+class InPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        y = 2 * x
+        z = self.relu(y)
+        return torch.stack([y.flatten(1).sum(1), z.flatten(1).sum(1)], 1)
+
+
+def test_operations_in_place_change_later_uses():
+    x = torch.randn(4, 3, 8, 8)
+    assert torch.equal(trace(InPlace().eval(), (3, 8, 8))(x), InPlace()(x))
+
+
+def test_batch_normalisation_is_folded():
+    module = calibrated("cifar-resnet20")
+    traced = trace(module, SHAPE)
+    assert not traced.graph.find_nodes(op="call_function", target=torch.batch_norm)
+    x = torch.rand(4, *SHAPE)
+    with torch.inference_mode():
+        assert relative_error(traced(x), module(x)) < 1e-5
+
+
+class DependsOnValues(nn.Module):
+    def forward(self, x):
+        return x[:, :3] if x.sum() > 0 else x[:, 1:4]
+
+
+def test_a_module_whose_code_depends_on_values_is_untraceable():
+    with pytest.raises(Untraceable):
+        trace(DependsOnValues(), (4,))
+
+
+class OnlyExport(nn.Module):
+    """Symbolic tracing cannot follow a loop over a shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        for _ in range(x.shape[1] - 3):
+            x = self.linear(x).relu()
+        return x
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.export's own
+def test_what_symbolic_tracing_cannot_follow_is_exported():
+    module = OnlyExport()
+    traced = trace(module, (4,))
+    x = torch.randn(5, 4)
+    assert torch.equal(traced(x), module(x))
+    assert traced.graph.find_nodes(op="call_function", target=torch.relu)
