@@ -1,0 +1,156 @@
+"""`PyTorchRandomizedSmoothing`, as in the Adversarial Robustness Toolbox (ART), to certify and predict.
+
+ART itself is not needed. Training stays with ART, or with `smoothcert train`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.compat._current import Current, plan_for
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Gaussian
+
+
+class PyTorchRandomizedSmoothing:
+    """A smoothed classifier with the constructor, `certify` and `predict` of ART's estimator.
+
+    Noise is added to the inputs before `preprocessing`, as ART does it.
+
+    Args:
+        model: The base classifier.
+        loss: Kept, and not used: this class does not train.
+        input_shape: The shape of one input.
+        nb_classes: The number of classes.
+        optimizer: Kept, and not used.
+        channels_first: Whether the channels of an image come first; `preprocessing` with one number per channel needs
+            it.
+        clip_values: Kept, and not used: ART clips in attacks only.
+        preprocessing_defences: Not supported.
+        postprocessing_defences: Not supported.
+        preprocessing: What is subtracted from a noisy input, and what it is then divided by; None for neither.
+        device_type: "gpu", which falls back to the CPU if there is none, or "cpu".
+        sample_size: Samples that choose the class in `certify`, and samples of `predict`.
+        scale: The standard deviation of the Gaussian noise.
+        alpha: The probability of a wrong answer, at most.
+        decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an input only what it
+            needs, and at most n samples. None spends n on every input, as ART does.
+        seed: The key of the noise.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Any,
+        input_shape: tuple[int, ...],
+        nb_classes: int,
+        optimizer: Any = None,
+        channels_first: bool = True,
+        clip_values: Any = None,
+        preprocessing_defences: Any = None,
+        postprocessing_defences: Any = None,
+        preprocessing: Any = (0.0, 1.0),
+        device_type: str = "gpu",
+        sample_size: int = 32,
+        scale: float = 0.1,
+        alpha: float = 0.001,
+        *,
+        decline: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        for name, value in (
+            ("preprocessing_defences", preprocessing_defences),
+            ("postprocessing_defences", postprocessing_defences),
+        ):
+            if value is not None and len(np.atleast_1d(np.asarray(value, object))):
+                raise InvalidInput(
+                    f"{name} is not supported: put what it does into the model, where it is certified, too"
+                )
+        _check.one_of("device_type", device_type, ("gpu", "cpu"))
+        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.input_shape, self.nb_classes = tuple(input_shape), nb_classes
+        self.channels_first, self.clip_values = channels_first, clip_values
+        self.sample_size, self.scale, self.alpha, self.decline = sample_size, scale, alpha, decline
+        device = "cuda" if device_type == "gpu" and torch.cuda.is_available() else "cpu"
+        network = _Preprocessed(model, preprocessing, self.input_shape, channels_first=channels_first)
+        self._current = Current(network, noise=Gaussian(scale), classes=nb_classes, seed=seed, device=device)
+
+    def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The class of each input and a radius within which it does not change.
+
+        Args:
+            x: Inputs, with a batch dimension.
+            n: Samples that bound the probability of the class.
+            batch_size: Rows per forward pass.
+
+        Returns:
+            Classes, -1 for an abstention, and radii.
+        """
+        plan = plan_for(n, pilot=self.sample_size, alpha=self.alpha, decline=self.decline)
+        smoothed = self._current.smoothed(batch_size)
+        found = [smoothed.certify(one, plan=plan, id=self._current.id()) for one in self._inputs(x)]
+        return (
+            np.array([_check.NO_CLASS if c.prediction is None else c.prediction for c in found], np.int64),
+            np.array([c.radius for c in found], np.float64),
+        )
+
+    def predict(
+        self, x: ArrayLike, batch_size: int = 128, verbose: bool = False, *, is_abstain: bool = True
+    ) -> NDArray[np.float64]:
+        """The class of each input in one-hot form; zeros for an abstention.
+
+        Args:
+            x: Inputs, with a batch dimension.
+            batch_size: Rows per forward pass.
+            verbose: Kept, and not used.
+            is_abstain: Whether to abstain where the leading class may lead by chance.
+        """
+        smoothed = self._current.smoothed(batch_size)
+        inputs = self._inputs(x)
+        answers = np.zeros((len(inputs), self.nb_classes))
+        for row, one in zip(answers, inputs, strict=True):
+            found = smoothed.predict(one, samples=self.sample_size, alpha=self.alpha, id=self._current.id())
+            answer = found.prediction if is_abstain else found.look.top
+            if answer is not None:
+                row[answer] = 1
+        return answers
+
+    def _inputs(self, x: ArrayLike) -> NDArray[np.float32]:
+        inputs = np.asarray(x, np.float32)
+        if inputs.shape[1:] != self.input_shape:
+            raise InvalidInput(f"inputs must have the shape (count, {_listed(self.input_shape)}), got {inputs.shape}")
+        return inputs
+
+
+class _Preprocessed(nn.Module):
+    """(x - subtrahend) / divisor, then the model."""
+
+    subtrahend: Tensor
+    divisor: Tensor
+
+    def __init__(self, model: nn.Module, preprocessing: Any, shape: tuple[int, ...], *, channels_first: bool) -> None:
+        super().__init__()
+        self.model = model
+        try:
+            subtrahend, divisor = (0.0, 1.0) if preprocessing is None else preprocessing
+            numbers = [np.asarray(part, np.float32) for part in (subtrahend, divisor)]
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"preprocessing must be a pair (subtrahend, divisor) of numbers, got {type(preprocessing).__name__}"
+            ) from None
+        for name, part in zip(("subtrahend", "divisor"), numbers, strict=True):
+            channels = part.ndim == 1 and len(shape) == 3 and channels_first
+            self.register_buffer(name, torch.from_numpy(part.reshape(-1, 1, 1) if channels else part), persistent=False)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.model((x - self.subtrahend) / self.divisor)
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))

@@ -1,0 +1,88 @@
+"""`Smooth`, as in the code of Cohen et al. (2019) and in many programs that copied it.
+
+Write `from smoothcert.compat.cohen import Smooth` in place of `from core import Smooth`. The rest of the program stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor
+
+from smoothcert.compat._current import Current, plan_for
+from smoothcert.noises import Gaussian
+
+
+class Smooth:
+    """A smoothed classifier with the interface of Cohen et al. (2019).
+
+    It draws as many samples as theirs, and its certificates are theirs with bounds rounded outward. Noise is keyed: the
+    same seed and the same order of calls give the same answers.
+
+    Args:
+        base_classifier: A module or function from a batch of inputs to logits. It runs where its parameters are.
+        num_classes: The number of classes.
+        sigma: The standard deviation of the Gaussian noise.
+        decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an input only what it
+            needs, and at most n samples. None spends n on every input, as theirs does.
+        seed: The key of the noise.
+
+    >>> import torch
+    >>> from smoothcert.compat.cohen import Smooth
+    >>> smooth = Smooth(lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1), num_classes=2, sigma=0.25)
+    >>> prediction, radius = smooth.certify(torch.tensor([1.0, 0.0]), n0=100, n=10_000, alpha=0.001, batch_size=1000)
+    >>> prediction, 0.45 < radius < 0.5
+    (1, True)
+    """
+
+    ABSTAIN: ClassVar[int] = -1
+    """What is returned instead of a class that the votes do not settle."""
+
+    def __init__(
+        self,
+        base_classifier: Callable[[Tensor], Tensor],
+        num_classes: int,
+        sigma: float,
+        *,
+        decline: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.base_classifier = base_classifier
+        self.num_classes = num_classes
+        self.sigma = sigma
+        self.decline = decline
+        self._current = Current(base_classifier, noise=Gaussian(sigma), classes=num_classes, seed=seed)
+
+    def certify(self, x: Tensor, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
+        """The class of the smoothed classifier and a radius within which it does not change.
+
+        Args:
+            x: One input, without a batch dimension.
+            n0: Samples that choose the class.
+            n: Samples that bound its probability.
+            alpha: The probability of a wrong certificate, at most.
+            batch_size: Rows per forward pass.
+
+        Returns:
+            The class and the radius; `ABSTAIN` and 0.0 if nothing is proved.
+        """
+        plan = plan_for(n, pilot=n0, alpha=alpha, decline=self.decline)
+        smoothed = self._current.smoothed(batch_size, x)
+        certificate = smoothed.certify(x, plan=plan, id=self._current.id())
+        if certificate.prediction is None:
+            return self.ABSTAIN, 0.0
+        return certificate.prediction, certificate.radius
+
+    def predict(self, x: Tensor, n: int, alpha: float, batch_size: int) -> int:
+        """The class of the smoothed classifier, or `ABSTAIN` if it does not lead beyond chance.
+
+        Args:
+            x: One input, without a batch dimension.
+            n: Samples.
+            alpha: The probability of a wrong answer, at most.
+            batch_size: Rows per forward pass.
+        """
+        smoothed = self._current.smoothed(batch_size, x)
+        found = smoothed.predict(x, samples=n, alpha=alpha, id=self._current.id()).prediction
+        return self.ABSTAIN if found is None else found

@@ -1,0 +1,109 @@
+"""The optional tests need `adversarial-robustness-toolbox`, which brings scikit-learn and statsmodels."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.compat.art import PyTorchRandomizedSmoothing
+from smoothcert.errors import InvalidInput
+
+X = np.array([[0.9, 0.2], [0.1, 0.4], [0.5, 0.5]], np.float32)
+
+
+def network():
+    layer = nn.Linear(2, 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
+        layer.bias.copy_(torch.tensor([0.5, -0.5]))
+    return layer.eval()
+
+
+def estimator(cls=PyTorchRandomizedSmoothing, **settings):
+    defaults = {"input_shape": (2,), "nb_classes": 2, "device_type": "cpu", "scale": 0.25, "sample_size": 100}
+    return cls(network(), nn.CrossEntropyLoss(), **(defaults | settings))
+
+
+def test_certify_gives_classes_and_radii():
+    prediction, radius = estimator().certify(X, n=2000, batch_size=500)
+    assert prediction.tolist() == [1, 0, -1]
+    assert radius[2] == 0
+    assert np.all(radius[:2] > 0.3)
+    assert np.all(radius[:2] < 0.4)
+
+
+def test_predict_is_one_hot_and_zero_for_an_abstention():
+    assert estimator().predict(X).tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert estimator().predict(X, is_abstain=False).sum() == 3
+
+
+def test_preprocessing_comes_after_the_noise():
+    doubled = estimator(preprocessing=(0.25, 0.5)).certify((X + 0.5) / 2, n=2000, batch_size=500)[1]
+    assert np.all(doubled <= 0.2)  # distances to the boundary are halved, and sigma is not
+    assert doubled[0] > 0.15
+
+
+def test_preprocessing_may_have_one_number_per_channel():
+    pixels = nn.Sequential(nn.Flatten(), nn.Linear(8, 2))
+    image = np.random.default_rng(0).random((1, 2, 2, 2), dtype=np.float32)
+    mean, std = np.array([0.1, 0.7]), np.array([0.5, 0.25])
+    settings = {"input_shape": (2, 2, 2), "nb_classes": 2, "device_type": "cpu", "sample_size": 200}
+    by_us = PyTorchRandomizedSmoothing(pixels, None, preprocessing=(mean, std), **settings)
+    by_hand = nn.Sequential(nn.Flatten(), nn.Linear(8, 2))
+    with torch.no_grad():
+        scale = torch.tensor(std).float().repeat_interleave(4)
+        shift = torch.tensor(mean).float().repeat_interleave(4)
+        by_hand[1].weight.copy_(pixels[1].weight / scale)
+        by_hand[1].bias.copy_(pixels[1].bias - by_hand[1].weight @ shift)
+    plain = PyTorchRandomizedSmoothing(by_hand, None, preprocessing=None, **settings)
+    ours, other = (e.certify(image, n=500, batch_size=100) for e in (by_us, plain))
+    assert ours[0] == other[0]
+    assert ours[1] == pytest.approx(other[1], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"preprocessing_defences": [object()]}, "preprocessing_defences is not supported"),
+        ({"preprocessing": "standard"}, "preprocessing must be a pair"),
+        ({"device_type": "tpu"}, "device_type must be one of gpu, cpu"),
+    ],
+)
+def test_what_is_not_supported_is_one_sentence(settings, named):
+    with pytest.raises(InvalidInput, match=named):
+        estimator(**settings)
+
+
+def test_inputs_of_another_shape_are_refused():
+    with pytest.raises(InvalidInput, match=r"inputs must have the shape \(count, 2\), got \(2,\)"):
+        estimator().certify(X[0], n=100)
+
+
+@pytest.fixture
+def art():
+    return pytest.importorskip("art.estimators.certification.randomized_smoothing")
+
+
+def test_the_constructor_is_that_of_the_real_one(art):
+    theirs = inspect.signature(art.PyTorchRandomizedSmoothing.__init__).parameters
+    ours = inspect.signature(PyTorchRandomizedSmoothing.__init__).parameters
+    for name, parameter in theirs.items():
+        assert name in ours
+        assert ours[name].default == parameter.default, name
+    assert list(ours)[: len(theirs)] == list(theirs)
+
+
+@pytest.mark.filterwarnings("default")
+def test_both_find_the_same_classes_and_nearly_the_same_radii(art):
+    np.random.seed(0)  # noqa: NPY002 (what ART draws from)
+    theirs = estimator(art.PyTorchRandomizedSmoothing)
+    ours = estimator()
+    for settings in ({"n": 2000, "batch_size": 500},):
+        prediction, radius = theirs.certify(X, **settings)
+        found, proved = ours.certify(X, **settings)
+        assert found.tolist() == prediction.tolist()
+        assert (found.dtype.kind, proved.dtype) == (prediction.dtype.kind, radius.dtype)
+        np.testing.assert_allclose(proved, radius, atol=0.06)
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
