@@ -15,6 +15,7 @@ from smoothcert.device.resnet.classifier import Arguments, StageClassifier, pack
 
 AVAILABLE = shutil.which("g++") is not None
 _HERE = Path(__file__).parent / "emulator"
+_FOLDER = Path(classifier.__file__).parent
 
 
 class EmulatedClassifier(StageClassifier):
@@ -40,18 +41,22 @@ class EmulatedClassifier(StageClassifier):
 
 class _Kernel:
     def __init__(self, options):
-        self._run = ctypes.CDLL(str(_built(options))).run
+        sources = [_HERE / "device.h", _FOLDER / "noise.cu", _FOLDER / "stage.cu", _HERE / "run.h"]
+        self._run = ctypes.CDLL(str(_build(sources, "", options))).run
 
     def launch(self, blocks, threads, arguments):
         assert isinstance(arguments, Arguments)
         assert self._run(ctypes.byref(arguments), blocks) == threads
 
 
+def _build(sources, extra, options):
+    """Compile for the CPU; returns the path of the library."""
+    return _built(tuple(map(str, sources)), extra, options)
+
+
 @lru_cache
-def _built(options):
-    folder = Path(classifier.__file__).parent
-    sources = (_HERE / "device.h", folder / "noise.cu", folder / "stage.cu", _HERE / "run.h")
-    text = "\n".join(path.read_text() for path in sources)
+def _built(sources, extra, options):
+    text = "\n".join([*(Path(path).read_text() for path in sources), extra])
     name = hashlib.sha256("\0".join([text, *options]).encode()).hexdigest()[:16]
     target = Path(tempfile.gettempdir()) / f"smoothcert-emulator-{name}.so"
     if not target.exists():
@@ -61,3 +66,18 @@ def _built(options):
             subprocess.run([*command, str(source), "-o", str(Path(scratch) / "kernel.so")], check=True)
             shutil.move(Path(scratch) / "kernel.so", target)
     return target
+
+
+def normal_numbers(seed, elements, sample, id):
+    """The noise of the kernel: four numbers for each element of the counter."""
+    kernel = "noise[4]; draw_normal(noise, seed, element, sample, id)"
+    extra = f"""
+extern "C" void draw(float* out, int elements, u64 seed, u32 sample, u32 id) {{
+  for (int element = 0; element < elements; element++) {{
+    float {kernel}; memcpy(out + 4 * element, noise, 16); }} }}
+char memory[1];
+"""
+    draw = ctypes.CDLL(str(_build([_HERE / "device.h", _FOLDER / "noise.cu"], extra, ("-DHALF_IS_BFLOAT16=1",)))).draw
+    out = torch.empty(elements, 4)
+    draw(ctypes.c_void_p(out.data_ptr()), elements, ctypes.c_uint64(seed), ctypes.c_uint32(sample), ctypes.c_uint32(id))
+    return out.numpy()

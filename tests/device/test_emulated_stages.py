@@ -1,6 +1,7 @@
 """The stage kernels, compiled for the CPU with an emulator of a GPU. Slow for large networks, exact for small ones."""
 
 import emulated
+import numpy as np
 import pytest
 import torch
 from resnets import random_network, relative_error
@@ -77,3 +78,42 @@ def test_the_stages_of_a_cifar_resnet_fit_on_every_device(channels, size, memory
 def test_a_stage_that_is_too_large_has_no_layout():
     assert layouts(64, 32, 232448, 233472) == []
     assert layouts(24, 32, 232448, 233472) == []
+
+
+def philox(seed, element, sample, id, part):
+    """Philox-4x32-10 in NumPy, for an array of elements."""
+    counter = [np.broadcast_to(np.uint64(word), element.shape) for word in (0, sample, id, part)]
+    counter[0] = element.astype(np.uint64)
+    keys, low, shift = [seed & 0xFFFFFFFF, seed >> 32], np.uint64(0xFFFFFFFF), np.uint64(32)
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * counter[0], np.uint64(0xCD9E8D57) * counter[2]
+        k0, k1 = (np.uint64(key) for key in keys)
+        counter = [(b >> shift) ^ counter[1] ^ k0, b & low, (a >> shift) ^ counter[3] ^ k1, a & low]
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return [word.astype(np.uint32).view(np.int32).astype(np.int64) for word in counter]
+
+
+def expected_numbers(seed, elements, sample, id):
+    """The normal numbers of `sampler/philox.py` in float64, and how many needed more bits."""
+    element = np.arange(elements)
+    words, more = philox(seed, element, sample, id, 0), philox(seed, element, sample, id, 1)
+    columns, refined = [], 0
+    for radius, angle in ((0, 1), (2, 3)):
+        folded = [np.where(word < 0, ~word, word) for word in (words[radius], words[angle])]
+        fraction = ((more[radius] & 0xFFFFFFFF) + 0.5) / 2**32
+        u = np.where(folded[0] < 2048, folded[0] + fraction, folded[0]) / 2**31
+        refined += (folded[0] < 2048).sum()
+        r, theta = np.sqrt(-2 * np.log(u)), 2 * np.pi * folded[1] / 2**31
+        columns += [r * np.cos(theta), r * np.sin(theta)]
+    return np.stack(columns, 1), refined
+
+
+def test_the_kernels_noise_follows_its_definition_in_the_tails_too():
+    refined = 0
+    for sample in range(4):
+        expected, found = expected_numbers(2**40 + 5, 300_000, sample, 7)
+        drawn = emulated.normal_numbers(2**40 + 5, 300_000, sample, 7)
+        assert np.abs(drawn - expected).max() < 3e-4  # of tiny numbers, whose logarithm is near 0
+        assert np.quantile(np.abs(drawn - expected), 0.999) < 2e-6
+        refined += found
+    assert refined > 0

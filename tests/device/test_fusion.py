@@ -6,7 +6,8 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from smoothcert.device.fusion import FuseConvolutions, _fused, _unfused
+from smoothcert.device.fusion import FuseConvolutions
+from smoothcert.device.operations import _fused, _unfused
 
 CHANNELS = 16
 

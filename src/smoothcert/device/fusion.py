@@ -10,46 +10,13 @@ from itertools import permutations
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
+from smoothcert.device import operations
+from smoothcert.device.operations import CHANNEL_MULTIPLE, FUSED_DTYPES
+
 aten = torch.ops.aten
-
-_CHANNEL_MULTIPLE = 8  # tensor cores need channel counts that are multiples of this
-_DTYPES = (torch.bfloat16, torch.float16)
-
-_library = torch.library.Library("smoothcert", "DEF")  # type: ignore[no-untyped-call]
-_library.define(  # type: ignore[no-untyped-call]
-    "convolution_relu(Tensor x, Tensor weight, Tensor? bias, Tensor? added,"
-    " int[] stride, int[] padding, int[] dilation, int groups) -> Tensor",
-    tags=torch.Tag.needs_fixed_stride_order,
-)
-
-# In the three implementations below, `geometry` stands for stride, padding, dilation and groups.
-
-
-@torch.library.impl(_library, "convolution_relu", "CompositeExplicitAutograd")
-def _unfused(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
-    y = torch.conv2d(x, weight, bias, *geometry)
-    return (y if added is None else y + added).relu()
-
-
-@torch.library.impl(_library, "convolution_relu", "CUDA")
-def _fused(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
-    try:
-        if added is None:
-            return torch.cudnn_convolution_relu(x, weight, bias, *geometry)
-        return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *geometry)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError:  # cuDNN has no such kernel for this shape or this device
-        return _unfused(x, weight, bias, added, *geometry)
-
-
-@torch.library.register_fake("smoothcert::convolution_relu", lib=_library)  # type: ignore[untyped-decorator]
-def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
-    """The shape and the layout of the result, for tracing."""
-    return torch.conv2d(x, weight, bias, *geometry)
 
 
 class FuseConvolutions(CustomGraphPass):
@@ -74,7 +41,7 @@ class FuseConvolutions(CustomGraphPass):
 
     def uuid(self) -> bytes:
         """The key of this pass in the compiler's cache."""
-        return get_hash_for_files((__file__,))
+        return get_hash_for_files((__file__, operations.__file__))
 
 
 def _is_fusible(node: fx.Node) -> bool:
@@ -83,9 +50,9 @@ def _is_fusible(node: fx.Node) -> bool:
         return False
     arguments: tuple[Any, ...] = node.args
     weight, transposed, groups, y = arguments[1].meta["val"], arguments[6], arguments[8], node.meta["val"]
-    if not y.is_cuda or torch.version.hip or y.dtype not in _DTYPES or weight.ndim != 4 or transposed or groups > 1:
+    if not y.is_cuda or torch.version.hip or y.dtype not in FUSED_DTYPES or weight.ndim != 4 or transposed or groups > 1:
         return False
-    return all(channels % _CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
+    return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
 
 
 def _have_same_layout(convolution: fx.Node, added: fx.Node) -> bool:

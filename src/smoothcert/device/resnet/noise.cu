@@ -1,10 +1,10 @@
-// The noise of sampler/philox.py, bit by bit: Philox-4x32-10 with the counter (element, sample, input, 0), and normal
-// numbers by the Box-Muller transform, with the rounding of Triton's functions.
+// The normal noise of sampler/philox.py, bit by bit: Philox-4x32-10 with the counter (element, sample, input, part), and
+// normal numbers by the Box-Muller transform, with the rounding of Triton's functions.
 
 struct Words { u32 a, b, c, d; };
 
-__device__ __forceinline__ Words philox(u64 seed, u32 element, u32 sample, u32 id) {
-  u32 c0 = element, c1 = sample, c2 = id, c3 = 0, k0 = (u32)seed, k1 = (u32)(seed >> 32);
+__device__ __forceinline__ Words philox(u64 seed, u32 element, u32 sample, u32 id, u32 part) {
+  u32 c0 = element, c1 = sample, c2 = id, c3 = part, k0 = (u32)seed, k1 = (u32)(seed >> 32);
   #pragma unroll
   for (int round = 0; round < 10; round++) {
     const u32 old0 = c0, old2 = c2;
@@ -18,10 +18,18 @@ __device__ __forceinline__ Words philox(u64 seed, u32 element, u32 sample, u32 i
   return {c0, c1, c2, c3};
 }
 
+// The word as a signed number, without its sign: from 0 to 2^31 - 1.
+__device__ __forceinline__ int folded(u32 word) { return (int)word < 0 ? ~(int)word : (int)word; }
+
 // A number from [0, 1).
-__device__ __forceinline__ float uniform(u32 word) {
-  const int number = (int)word;
-  return __fmul_rn((float)(number < 0 ? ~number : number), __uint_as_float(0x2FFFFFFFu));
+__device__ __forceinline__ float uniform(u32 word) { return __fmul_rn((float)folded(word), __uint_as_float(0x2FFFFFFFu)); }
+
+// Below 2^-20, 32 random bits are too few for the tails of the normal law, and 32 more are drawn.
+constexpr int COARSE = 2048;
+
+__device__ __forceinline__ float finer(u32 word, u32 more) {
+  const float units = __fmaf_rn(__fadd_rn((float)more, 0.5f), __uint_as_float(0x2F800000u), (float)folded(word));
+  return __fmul_rn(units, __uint_as_float(0x30000000u));
 }
 
 // The natural logarithm of a positive number that is not tiny.
@@ -55,13 +63,29 @@ __device__ __forceinline__ float sine(float remainder, int quadrant) {
   return quadrant & 2 ? fma_ftz(p, -1.f, 0.f) : p;
 }
 
-// Two independent normal numbers.
-__device__ __forceinline__ float2 normal_pair(u32 first, u32 second) {
-  const float radius = square_root(__fmul_rn(-2.f, logarithm(fmaxf(uniform(first), __uint_as_float(0x33D6BF95u)))));
+// Two independent normal numbers, from a uniform number and a word.
+__device__ __forceinline__ float2 normal_pair(float first, u32 second) {
+  const float radius = square_root(__fmul_rn(-2.f, logarithm(first)));
   const float angle = __fmul_rn(uniform(second), __uint_as_float(0x40C90FDBu));
   const int quadrant = __float2int_rn(__fmul_rn(angle, __uint_as_float(0x3F22F983u)));
   float remainder = fma_ftz((float)quadrant, __uint_as_float(0xBFC90FDAu), angle);
   remainder = fma_ftz((float)quadrant, __uint_as_float(0xB3A22168u), remainder);
   remainder = fma_ftz((float)quadrant, __uint_as_float(0xA7C234C5u), remainder);
   return make_float2(__fmul_rn(radius, sine(remainder, quadrant + 1)), __fmul_rn(radius, sine(remainder, quadrant)));
+}
+
+// The four normal numbers of an element of the counter.
+__device__ __forceinline__ void draw_normal(float (&noise)[4], u64 seed, u32 element, u32 sample, u32 id) {
+  const Words words = philox(seed, element, sample, id, 0);
+  float early = uniform(words.a), late = uniform(words.c);
+  if (folded(words.a) < COARSE || folded(words.c) < COARSE) {
+    const Words more = philox(seed, element, sample, id, 1);
+    if (folded(words.a) < COARSE) early = finer(words.a, more.a);
+    if (folded(words.c) < COARSE) late = finer(words.c, more.c);
+  }
+  const float2 pair = normal_pair(early, words.b), other = normal_pair(late, words.d);
+  noise[0] = pair.x;
+  noise[1] = pair.y;
+  noise[2] = other.x;
+  noise[3] = other.y;
 }

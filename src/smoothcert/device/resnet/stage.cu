@@ -218,9 +218,8 @@ __device__ __forceinline__ void load_noisy(const Arguments& arguments, char* noi
     if (row >= arguments.count) continue;
     const float* input = (const float*)arguments.inputs + (u64)__ldg(arguments.rows + row) * ELEMENTS;
     const u32 id = __ldg(arguments.rows + arguments.count + row), sample = __ldg(arguments.rows + 2 * arguments.count + row);
-    const Words words = philox(arguments.seed, element, sample, id);
-    const float2 early = normal_pair(words.a, words.b), late = normal_pair(words.c, words.d);
-    const float noise[4] = {early.x, early.y, late.x, late.y};
+    float noise[4];
+    draw_normal(noise, arguments.seed, element, sample, id);
     #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int target = element + j * QUARTER;
