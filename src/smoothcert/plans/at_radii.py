@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Look, Outlook, Plan, State
+from smoothcert.plans.base import Boundaries, Look, Outlook, Plan, State, listed
 from smoothcert.plans.forward import ending
 from smoothcert.statistics.boundaries import (
     boundary,
@@ -81,6 +81,22 @@ class AtRadii(Plan):
         return f"radii {radii}, ceiling {self.samples:,}{labels}"
 
     @property
+    def explanation(self) -> str:
+        first, *_ = looks = default_looks(self.samples)
+        return " ".join(
+            [
+                f"Deciding radii: the plan looks at the votes up to {len(looks)} times, first after {first:,} samples "
+                f"and last after {self.samples:,}. It stops as soon as it is decided whether the radius is above "
+                f"{listed(self.radii)}: each radius is proved, or given up because a proof became unlikely.",
+                "It suits tables of certified accuracy at these radii, because most inputs need only a small part of "
+                "the samples. It does not measure how large a radius is in between, so ACR counts only these radii.",
+                self._choice_in_words(),
+                "The boundaries are exact for all looks and all radii together: each certificate is wrong with a "
+                f"probability of at most {self.alpha:g}, and giving up does not change that.",
+            ]
+        )
+
+    @property
     def most_looks(self) -> int:
         return len(default_looks(self.samples)) + (1 if self.pilot else 0)
 
@@ -126,6 +142,11 @@ class AtRadii(Plan):
     def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
         level = np.searchsorted(self.tables(noise).thresholds, lower, side="right")
         return np.concatenate([[np.nan], self.radii])[level][()]
+
+    def boundaries(self, noise: Noise) -> Boundaries:
+        tables = self.tables(noise)
+        needed = {f"radius {radius:g}": votes for radius, votes in zip(self.radii, tables.needed, strict=True)}
+        return Boundaries(np.asarray(tables.looks, np.int64), needed)
 
     def worst_failure(self, noise: Noise) -> tuple[float, float]:
         tables = self.tables(noise)

@@ -101,6 +101,24 @@ class Outlook(NamedTuple):
     expected: bool
 
 
+class Boundaries(NamedTuple):
+    """How many votes prove something at each look of a sequential plan."""
+
+    looks: NDArray[np.int64]
+    """Samples that count at each look."""
+    needed: dict[str, NDArray[np.int64]]
+    """Votes needed at each look, by what they prove, as in "radius 0.5". More than the samples: no votes are enough."""
+
+
+class Path(NamedTuple):
+    """The votes of one input, summed up at each look that counts."""
+
+    samples: NDArray[np.int64]
+    """Samples that count."""
+    votes: NDArray[np.int64]
+    """Votes for the class among them."""
+
+
 class Plan(Recorded, ABC):
     """Base of all plans. A subclass is a frozen dataclass with `request` and `lower_bound`.
 
@@ -193,6 +211,32 @@ class Plan(Recorded, ABC):
         """A sentence about what the plan does not guarantee, None if it keeps its promise."""
         return None
 
+    @property
+    def explanation(self) -> str:
+        """The plan in full sentences for a report: what it does, what it is good for, and what it guarantees."""
+        amount = "up to " if self.adaptive else ""
+        sentences = [f'The plan "{self}" spends {amount}{self.most_samples:,} samples on each input.']
+        if self.radii is not None:
+            sentences.append(f"It decides whether the radius is above {listed(self.radii)}.")
+        return " ".join([*sentences, self._choice_in_words(), self._guarantee_in_words()])
+
+    def _choice_in_words(self) -> str:
+        """How the class is chosen, for `explanation`."""
+        use = "count for the bound as well" if self.pilot_counts else "do not count for the bound"
+        if not self.known_labels:
+            return f"The first {self.pilot:,} samples choose the class and {use}."
+        pilot = f" The first {self.pilot:,} samples are a pilot and {use}." if self.pilot else " Every sample counts."
+        return (
+            f'The class is the label of the input.{pilot} An input without a certificate is "not certified": nobody '
+            "knows whether the answer for it is wrong."
+        )
+
+    def _guarantee_in_words(self) -> str:
+        """What is guaranteed, for `explanation`."""
+        if self.caveat:
+            return f"The plan does not keep its promise in every case. {self.caveat[0].upper()}{self.caveat[1:]}."
+        return f"Each certificate is wrong with a probability of at most {self.alpha:g}."
+
     def check(self, noise: Noise) -> None:
         """Raise if this plan can never certify anything under this noise.
 
@@ -227,6 +271,14 @@ class Plan(Recorded, ABC):
 
         Args:
             p: Probabilities of the class.
+            noise: The smoothing noise.
+        """
+        return None
+
+    def boundaries(self, noise: Noise) -> Boundaries | None:
+        """How many votes prove something at each look; None for a plan that does not look again and again.
+
+        Args:
             noise: The smoothing noise.
         """
         return None
@@ -296,6 +348,23 @@ class Plan(Recorded, ABC):
             case.add(look)
         return case
 
+    def path(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Path:
+        """The votes of one input at each look that counts, to be drawn beside `boundaries`.
+
+        Args:
+            looks: All votes of one input.
+            noise: The smoothing noise.
+            label: The label of the input, where it is known.
+        """
+        case = self.follow((), noise, label)
+        points = []
+        for look in looks:
+            case.add(look)
+            proof = case.proof()
+            if proof.counted:
+                points.append((proof.counted, proof.count))
+        return Path(*np.array(points, np.int64).reshape(-1, 2).T)
+
     def proof(self, prediction: int | None, state: State, noise: Noise) -> Proof:
         """The proof for one input in its last state.
 
@@ -306,6 +375,19 @@ class Plan(Recorded, ABC):
         """
         upper = float(self.upper_bound(state, noise)) if self.uses_rivals and state.drawn else None
         return Proof(prediction, float(state.lower), upper, int(state.count), int(state.drawn))
+
+
+def listed(values: Sequence[float]) -> str:
+    """Numbers in a sentence.
+
+    Args:
+        values: The numbers.
+
+    >>> listed([0, 0.25, 0.5])
+    '0, 0.25 or 0.5'
+    """
+    *most, last = (f"{value:g}" for value in values)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 class Case:

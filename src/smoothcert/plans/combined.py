@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Case, Look, Plan, Proof, State
+from smoothcert.plans.base import Boundaries, Case, Look, Path, Plan, Proof, State
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,15 @@ class Combined(Plan):
         return self.primary.caveat
 
     @property
+    def explanation(self) -> str:
+        names = "; ".join(map(str, self.plans))
+        return (
+            "Combined sampling: several plans share the same samples, at the cost of the most expensive one "
+            f"({names}). Each sees exactly the votes that it would see alone. It suits comparisons of plans. The "
+            f"certificates of the run are those of the first plan. {self.plans[0].explanation}"
+        )
+
+    @property
     def radii(self) -> tuple[float, ...] | None:  # type: ignore[override]
         return self.primary.radii
 
@@ -92,6 +101,13 @@ class Combined(Plan):
 
     def follow(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Case:
         return _CombinedCase(self, looks, noise, label)
+
+    def boundaries(self, noise: Noise) -> Boundaries | None:
+        return self.plans[0].boundaries(noise)
+
+    def path(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Path:
+        first = self.plans[0]
+        return first.path(looks_seen_by(first, looks, noise, label), noise, label)
 
     def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
         first = self.plans[0]

@@ -26,6 +26,13 @@ class Fixed(PilotPlan):
     adaptive: ClassVar[bool] = False
     plans_ahead: ClassVar[bool] = False
 
+    def _purpose_in_words(self) -> list[str]:
+        return [
+            f"Fixed sampling: every input gets the same {self.samples:,} samples.",
+            "It is the standard of the literature. It gives ACR and the whole curve of certified accuracy, and it "
+            "suits runs where neither the radii of interest nor an acceptable decline is known in advance.",
+        ]
+
     def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         return np.full(np.shape(count), self.samples - self.counted_before(), np.int64)
 

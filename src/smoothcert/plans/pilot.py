@@ -78,6 +78,30 @@ class PilotPlan(Plan):
             words.append("pilot reused")
         return ", ".join(words)
 
+    @property
+    def explanation(self) -> str:
+        return " ".join([*self._purpose_in_words(), self._choice_in_words(), self._guarantee_in_words()])
+
+    def _purpose_in_words(self) -> list[str]:
+        """What a subclass does and what it is good for, for `explanation`."""
+        return [f'The plan "{self}" spends up to {self.most_samples:,} samples on each input.']
+
+    def _choice_in_words(self) -> str:
+        words = super()._choice_in_words()
+        if not self.uses_rivals:
+            return words
+        return (
+            f"{words} They also show which other classes are strong. The runner-up bound limits the probability of the "
+            "class from below and that of every other class from above. So it can certify a class that leads without a "
+            "majority."
+        )
+
+    def _guarantee_in_words(self) -> str:
+        if self.caveat:
+            return super()._guarantee_in_words()
+        what = "The bounds share alpha" if self.uses_rivals else "The Clopper-Pearson bound is exact for every input"
+        return f"{what}: each certificate is wrong with a probability of at most {self.alpha:g}."
+
     def _words(self) -> list[str]:
         """What a subclass adds to the description."""
         return []
