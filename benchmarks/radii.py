@@ -1,0 +1,93 @@
+"""CIFAR-10 at chosen radii: fixed sampling, the runner-up bound and `AtRadii` for one classifier, with seconds.
+
+    python benchmarks/radii.py --weights runs/consistency-0.50/weights.safetensors --data cifar10:DIR --sigma 0.5 \
+        --out runs/radii-consistency-0.50 --results docs/results/radii-consistency-0.50
+
+Certifies test ids 0, 20, ..., 9980. Fixed sampling at 100,000 and input-specific sampling, each with both bounds, share
+one run (`Combined`), so that all of them see the same noise. `AtRadii` runs alone, with and without known labels, so
+that its seconds are its own. `--whole` certifies all 10,000 test images with `AtRadii` and known labels as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from smoothcert import AtRadii, Combined, Fixed, Gaussian, InputSpecific, Plan, Results, certify, compare, write_results
+
+CEILING, PILOT = 100_000, 1_000
+RADII = {0.25: [0, 0.25, 0.5, 0.75], 0.5: [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5], 1.0: [0, 0.5, 1, 1.5, 2, 2.5, 3]}
+SHARED: dict[str, Plan] = {
+    "fixed": Fixed(CEILING, pilot=PILOT),
+    "fixed-runner-up": Fixed(CEILING, pilot=PILOT, bound="runner-up"),
+    "iss": InputSpecific(CEILING, pilot=PILOT),
+    "iss-runner-up": InputSpecific(CEILING, pilot=PILOT, bound="runner-up"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--sigma", type=float, required=True, choices=sorted(RADII))
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--results", required=True, type=Path)
+    parser.add_argument("--compile", default="auto")
+    parser.add_argument("--batch", default="auto")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--no-fixed", action="store_true", help="leave out fixed and input-specific sampling")
+    parser.add_argument("--whole", action="store_true", help="also certify the whole test set")
+    args = parser.parse_args()
+
+    def run(name: str, plan: Plan, **chosen: int | None) -> Results:
+        start = time.perf_counter()
+        done = certify(
+            None,
+            args.data,
+            weights=args.weights,
+            noise=Gaussian(args.sigma),
+            plan=plan,
+            out=args.out / name,
+            compile=args.compile,
+            batch=args.batch,
+            **chosen,
+        )
+        print(
+            f"{name}: {time.perf_counter() - start:.1f} s from call to result, {done.total_seconds:.1f} s of sampling"
+        )
+        return done
+
+    radii = RADII[args.sigma]
+    rows: list[Results] = [
+        run("radii-known-labels", AtRadii(radii, CEILING, known_labels=True), skip=20, limit=args.limit),
+        run("radii", AtRadii(radii, CEILING), skip=20, limit=args.limit),
+    ]
+    if args.whole:
+        whole = run("radii-whole-test-set", AtRadii(radii, CEILING, known_labels=True), limit=args.limit)
+        low, high = whole.certified_accuracy_band(radii)
+        for radius, share, below, above in zip(radii, whole.certified_accuracy(radii), low, high, strict=True):
+            print(f"whole test set, radius {radius:g}: {share:.2%}, 95% band {below:.2%} to {above:.2%}")
+        rows.append(whole)
+    if not args.no_fixed:
+        shared = certify(
+            None,
+            args.data,
+            weights=args.weights,
+            noise=Gaussian(args.sigma),
+            plan=Combined(tuple(SHARED.values())),
+            skip=20,
+            limit=args.limit,
+            out=args.out / "shared",
+            compile=args.compile,
+            batch=args.batch,
+        )
+        rows = [replace(part, name=name) for name, part in zip(SHARED, shared.split(), strict=True)] + rows
+    for results in rows:
+        write_results(results, args.results / f"{results.name}.tsv", "cohen")
+    print(compare(rows, radii=radii).render("markdown"))
+
+
+if __name__ == "__main__":
+    main()
