@@ -88,10 +88,12 @@ class InputSpecific(PilotPlan):
     def sample_map(self, noise: Noise) -> SampleMap:
         """The sample map that this plan follows.
 
+        With the runner-up bound it is the map for the least favourable rival, one class with all the other votes.
+
         Args:
             noise: The smoothing noise.
         """
-        return SampleMap(noise, self.samples, self.decline, self.kind, self.alpha, self.reference)
+        return SampleMap(noise, self.samples, self.decline, self.kind, self.level, self.reference)
 
     def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
         p, psi = np.asarray(p, float), self.sample_map(noise)
