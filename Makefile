@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOGS ?= ../shared/logs
 
-.PHONY: demo test lint format docs commands paper clean
+.PHONY: demo test lint format docs commands notebooks paper clean
 
 demo: $(VENV)/.installed
 	$(BIN)/smoothcert demo
@@ -40,6 +40,11 @@ docs: $(VENV)/.docs-installed commands
 
 commands: $(VENV)/.installed
 	$(BIN)/typer smoothcert.cli utils docs --name smoothcert --title Commands --output docs/reference/commands.md
+
+# Executes the notebooks of examples/ in place.
+notebooks: $(VENV)/.installed
+	$(BIN)/pip install -q -c constraints.txt --group notebooks
+	$(BIN)/python tools/notebooks.py
 
 paper: $(VENV)/.installed
 	$(BIN)/python docs/paper/reproduce.py $(LOGS)

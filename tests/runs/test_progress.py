@@ -1,6 +1,8 @@
 import re
+import sys
 import time
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -94,6 +96,38 @@ def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
         *_, line, summary = capsys.readouterr().err.splitlines()
         assert re.findall(r"ACR [\d.]+", line) == ([] if acr is None else [f"ACR {round_down(acr)}"])
         assert ("1 without a label counted as 0" in summary) == (acr is not None)
+
+
+def test_a_notebook_has_one_output_that_is_updated(tmp_path, monkeypatch, capsys):
+    shown = []
+
+    def display(content, **more):
+        shown.append((content, more))
+        return SimpleNamespace(update=display)
+
+    ipython = ModuleType("IPython")
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
+    ipython.display = ModuleType("IPython.display")
+    ipython.display.display = display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+    monkeypatch.setattr(PlainProgress, "update", lambda self, *news: (self._pace.add(*news), self.show()))
+    sc.certify(
+        lambda x: (x[:, 0] > 0.5).long(),
+        [([0.2, 0.0], 0), ([0.9, 0.0], 1)],
+        noise=sc.Gaussian(0.5),
+        plan=sc.Fixed(200),
+        classes=2,
+        device="cpu",
+        batch=100,
+        out=tmp_path / "a<b",
+    )
+    assert [more.get("display_id", False) for _, more in shown] == [True] + [False] * (len(shown) - 1)
+    texts = [content["text/html"] for content, _ in shown]
+    assert any('<progress value="1" max="2">' in text for text in texts)
+    assert "a&lt;b: 2 inputs" in texts[-1]
+    assert "a<b: 2 inputs" in shown[-1][0]["text/plain"]
+    assert capsys.readouterr().err == ""
 
 
 def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):

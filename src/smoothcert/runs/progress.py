@@ -186,25 +186,24 @@ class NotebookProgress(PlainProgress):
         self._output: Any = None
 
     def say(self, message: str) -> None:
-        self._show(f"<span>{escape(message)}</span>")
+        self._show(message)
 
     def show(self) -> None:
         pace = self._pace
-        self._show(
-            f'<progress value="{pace.done}" max="{pace.total}"></progress> '
-            f"{pace.done}/{pace.total} inputs, {escape(pace.line())}"
-        )
+        bar = f'<progress value="{pace.done}" max="{pace.total}"></progress> '
+        self._show(f"{pace.done}/{pace.total} inputs, {pace.line()}", bar)
 
     def end(self, run: Run) -> None:
         self.say(summary(run, already=self._complete))
 
-    def _show(self, text: str) -> None:
-        from IPython.display import HTML, display
+    def _show(self, text: str, bar: str = "") -> None:
+        from IPython.display import display
 
+        shown = {"text/html": f"{bar}<span>{escape(text)}</span>", "text/plain": text}
         if self._output is None:
-            self._output = display(HTML(text), display_id=True)
+            self._output = display(shown, raw=True, display_id=True)
         else:
-            self._output.update(HTML(text))
+            self._output.update(shown, raw=True)
 
 
 class Tracker(Progress):

@@ -325,8 +325,8 @@ def _terminal(titles: list[str], cells: list[list[str]]) -> str:
         table.add_column(title, justify="left" if title in ("run", "method") else "right")
     for row in cells:
         table.add_row(*row)
-    here = Console()
-    wide = Console(width=1_000)  # where lines are not broken, a number is not cut to "0…"
+    here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; text stays text
+    wide = Console(force_jupyter=False, width=1_000)  # where lines are not broken, a number is not cut to "0…"
     if here.is_terminal and wide.measure(table).maximum > here.width:
         table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")  # a column per run
         for number, title in enumerate((titles[0], *(row[0] for row in cells))):
