@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/coming_from.py --inputs 20 --samples 10000
 
 Prints one row per program: the loop of Cohen et al. (2019) as people copy it, `compat.cohen` in its place, the same
-with a decline of 0.05; then the Adversarial Robustness Toolbox, if it is installed, and `compat.art` in the same two ways.
+with a decline of 0.05; then the Adversarial Robustness Toolbox, if it is installed, and `compat.art` in both ways.
 All run in one process on the CPU, one input after the other, with the same batch size.
 """
 
