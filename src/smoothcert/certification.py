@@ -74,7 +74,7 @@ def certify(
         device: "cpu", "cuda", "cuda:N" or "mps". Default: the fastest there is.
         dtype: The number format of the classifier. Default: bfloat16 where the device has it, else float32.
         batch: Rows per forward pass. Default: chosen by measuring.
-        compile: "none", "default" or "max". Default: "default" on CUDA, else "none".
+        compile: "none", "fast", "stages", "default" or "max". Default: "fast" on CUDA, else "none".
         executor: Where to compute. Default: in this process.
         progress: Told what happens. Default: a bar or lines on stderr; `Progress()` is silent. Trackers, alone or in a
             list, are told beside the default.
@@ -165,7 +165,7 @@ def _run(
     if not job.runtime.batch:  # the batch size is part of the classifier as run, so it is measured once
         job = replace(job, runtime=replace(job.runtime, batch=manifest.batch))
     runtime = executor.start(job, progress.say)
-    fallback = None if runtime.compile == manifest.compile else f"compile={manifest.compile} failed"
+    fallback = None if runtime.compile == manifest.compile else runtime.compile
     settled = replace(manifest, batch=runtime.batch, fallback=fallback, finished=None)
     if manifest.batch and (settled.batch, settled.compiled) != (manifest.batch, manifest.compiled):
         raise InvalidInput(

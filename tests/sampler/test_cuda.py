@@ -47,7 +47,7 @@ def votes(inputs, *, batch=512):
         shape=SHAPE,
         noise=Gaussian(0.5),
         plan=InputSpecific(2_000, pilot=200, decline=0.1),
-        runtime=Runtime.resolve("cuda", batch=batch),
+        runtime=Runtime.resolve("cuda", compile="default", batch=batch),
         seed=0,
     )
     assert runtime.compile == "default"

@@ -50,7 +50,14 @@ def _is_fusible(node: fx.Node) -> bool:
         return False
     arguments: tuple[Any, ...] = node.args
     weight, transposed, groups, y = arguments[1].meta["val"], arguments[6], arguments[8], node.meta["val"]
-    if not y.is_cuda or torch.version.hip or y.dtype not in FUSED_DTYPES or weight.ndim != 4 or transposed or groups > 1:
+    if (
+        not y.is_cuda
+        or torch.version.hip
+        or y.dtype not in FUSED_DTYPES
+        or weight.ndim != 4
+        or transposed
+        or groups > 1
+    ):
         return False
     return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.device.batch_size import fastest_batch
 from smoothcert.device.cuda_graph import capture, cudnn_benchmark
+from smoothcert.device.fast_path import FastClassifier, NotFast, build_fast
 from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
-from smoothcert.device.runtime import Runtime, blank
+from smoothcert.device.runtime import Compile, Runtime, blank
 from smoothcert.errors import InvalidInput, first_line
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def prepare(
 
     Returns:
         A function from a batch to one class per row, and the runtime with the settings that are really used: the batch
-        size is a number, and `compile` is "none" if the compilation failed.
+        size is a number, and `compile` names what runs, which differs from what was asked for if that failed.
 
     Raises:
         InvalidInput: The classifier does not return logits or labels, or the batch does not fit into memory.
@@ -82,11 +83,18 @@ def prepare(
         sample = blank(shape, runtime, _CHECKED_ROWS)
         sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
         check_classifier(classifier.module, classes, sample)
+        fast, runtime = _try_fast_path(module, classifier, shape, runtime, say)
+        if fast is not None:
+            classifier = LabelClassifier(fast.outputs, classes)
         if measured := not runtime.batch:
             say("choosing the batch size")
-            runtime = replace(runtime, batch=fastest_batch(classifier, shape, runtime))
+            batch = fast.stages.best_batch() if fast and fast.stages else fastest_batch(classifier, shape, runtime)
+            runtime = replace(runtime, batch=batch)
         while True:
             try:
+                if fast and fast.stages:
+                    fast.stages(blank(shape, runtime))  # the batch must fit into memory
+                    return fast.stages, runtime
                 return _compile_and_capture(classifier, shape, runtime, say)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
@@ -115,11 +123,35 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
     return placed
 
 
+def _try_fast_path(
+    module: Callable[[Tensor], Tensor],
+    classifier: LabelClassifier,
+    shape: tuple[int, ...],
+    runtime: Runtime,
+    say: Callable[[str], None],
+) -> tuple[FastClassifier | None, Runtime]:
+    """The fast form of a classifier if the runtime asks for it; otherwise, the runtime says what to use instead."""
+    if runtime.compile not in ("fast", "stages"):
+        return None, runtime
+    try:
+        if not isinstance(module, nn.Module):
+            raise NotFast("it is a function")
+        fast = build_fast(module, classifier.module, shape, runtime, say)
+        return fast, replace(runtime, compile=fast.compile)
+    except NotFast as error:
+        reason = first_line(error)
+    except RuntimeError as error:  # operations that the module hides may fail for any reason
+        reason = first_line(error)
+    instead: Compile = "default" if runtime.torch_device.type == "cuda" else "none"
+    log.info("the classifier runs with compile=%s, not with %s: %s", instead, runtime.compile, reason)
+    return None, replace(runtime, compile=instead)
+
+
 def _compile_and_capture(
     classifier: LabelClassifier, shape: tuple[int, ...], runtime: Runtime, say: Callable[[str], None]
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """Compile and capture the classifier where the runtime asks for it, and try the result on one batch."""
-    if runtime.compile != "none":
+    if runtime.compile in ("default", "max"):
         say(f"compiling ({runtime.compile}); the result is cached for the next run")
         try:
             compiled = _with_cudnn_benchmark(_compiled(classifier, runtime.compile), runtime)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 
-Compile = Literal["none", "default", "max"]
+Compile = Literal["none", "fast", "stages", "default", "max"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -28,7 +28,9 @@ class Runtime:
     Args:
         device: "cpu", "cuda", "cuda:N" or "mps".
         dtype: The number format of weights and inputs: "float32", "bfloat16" or "float16".
-        compile: "none"; "default", which compiles the classifier; or "max", which also tunes its kernels.
+        compile: "none"; "fast", which fuses operations without a compiler, and uses "stages" if possible; "stages",
+            which runs a CIFAR ResNet with one kernel per stage, and anything else as "fast"; "default", which compiles
+            the classifier; or "max", which also tunes its kernels.
         batch: Rows per batch; 0 means that the batch size is measured when the classifier is prepared.
     """
 
@@ -46,7 +48,7 @@ class Runtime:
         Args:
             device: "cpu", "cuda", "cuda:N" or "mps". "auto" takes the fastest device.
             dtype: "float32", "bfloat16" or "float16". "auto" takes bfloat16 where the hardware supports it.
-            compile: "none", "default" or "max". "auto" compiles on CUDA only.
+            compile: "none", "fast", "stages", "default" or "max". "auto" is "fast" on CUDA, else "none".
             batch: Rows per batch. "auto" measures the fastest one when the classifier is prepared.
 
         >>> Runtime.resolve("cpu", dtype="float32", batch=64)
@@ -59,7 +61,7 @@ class Runtime:
         if dtype == "auto":
             dtype = "bfloat16" if _has_bfloat16(device) else "float32"
         if compile == "auto":
-            compile = "default" if device.startswith("cuda") else "none"
+            compile = "fast" if device.startswith("cuda") else "none"
         _check.one_of("dtype", dtype, tuple(_DTYPES))
         return cls(
             device,

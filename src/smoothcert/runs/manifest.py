@@ -44,7 +44,7 @@ class Manifest:
         answers: What the classifier says about a few fixed noisy inputs.
         weights: The file with the weights, where one was named.
         batch: Rows per forward pass; 0 until it is chosen.
-        fallback: Why the classifier runs uncompiled although `compile` asks for more; None if it does not.
+        fallback: How the classifier runs if not as `compile` asks, such as "stages" or "none"; None if it does.
         forwarded: Rows that went through the classifier, padding included.
         started: When the run began.
         finished: When it was complete; None until then.
@@ -77,7 +77,9 @@ class Manifest:
     @property
     def compiled(self) -> str:
         """How the classifier was really run."""
-        return "none" if self.fallback else self.compile
+        if self.fallback is None:
+            return self.compile
+        return "none" if " " in self.fallback else self.fallback  # earlier versions wrote a sentence
 
     def plain(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold; `parse` is the inverse."""

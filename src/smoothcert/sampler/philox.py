@@ -33,6 +33,10 @@ class PhiloxStream(Stream):
     Descriptions without a fused kernel take their random words from the same generator.
     """
 
+    @property
+    def philox_scale(self) -> float | None:
+        return self.draw.scale if isinstance(self.draw, Additive) and self.draw.law == "normal" else None
+
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
         with torch.cuda.device(out.device):
             _WRITERS.get(type(self.draw), _write_from_words)(self, out, inputs, rows)

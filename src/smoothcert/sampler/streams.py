@@ -46,6 +46,11 @@ class Stream(ABC):
             self._drawer = drawer_for(self.draw, shape)
         return self._drawer
 
+    @property
+    def philox_scale(self) -> float | None:
+        """The scale of normal noise from Philox, which a classifier's kernels can draw themselves; else None."""
+        return None
+
     @abstractmethod
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
         """Fill out[r] with a noisy copy of inputs[slot] for every row r that the segments describe, in their order.

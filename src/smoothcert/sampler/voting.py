@@ -26,6 +26,7 @@ class VoteCounter:
 
     Args:
         classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row; `classes` means "no vote".
+            A method `with_noise` is used instead if it draws the same noise (`StageClassifier`).
         noise: The smoothing noise.
         shape: The shape of one input.
         classes: The number of classes.
@@ -55,6 +56,7 @@ class VoteCounter:
     ) -> None:
         self.classify = classify
         self.stream = stream_for(device, seed, noise.draw)
+        self._classify_with_noise = getattr(classify, "with_noise", None) if self.stream.philox_scale else None
         self.device = device
         self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
         self.noisy = torch.zeros((batch, *shape), device=device, dtype=dtype).to(memory_format=memory_format)
@@ -80,8 +82,7 @@ class VoteCounter:
         """
         buffer = next(self._buffers)
         rows = buffer.send(batch, padding=len(self.inputs) - 1)
-        self.stream.write(self.noisy, self.inputs, batch.segments, rows)
-        votes = rows[0] * self.counts.shape[1] + self.classify(self.noisy)
+        votes = rows[0] * self.counts.shape[1] + self._classes(batch, rows)
         self.counts.view(-1).scatter_add_(0, votes, self.ones)
         counts = None
         if batch.completed:
@@ -90,6 +91,17 @@ class VoteCounter:
             self.counts.index_fill_(0, slots.long(), 0)  # the next request starts at zero
         done = buffer.finish()
         return None if counts is None else Reading(batch.completed, counts, done)
+
+
+    def _classes(self, batch: Batch, rows: Tensor) -> Tensor:
+        """The class of every noisy row. Where the classifier draws the same noise itself, no noisy batch is written."""
+        if self._classify_with_noise is not None:
+            classes: Tensor = self._classify_with_noise(
+                self.inputs, rows, count=len(self.noisy), seed=self.stream.seed, scale=self.stream.philox_scale
+            )
+            return classes
+        self.stream.write(self.noisy, self.inputs, batch.segments, rows)
+        return self.classify(self.noisy)
 
 
 @dataclass(frozen=True)

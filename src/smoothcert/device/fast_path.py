@@ -1,0 +1,198 @@
+"""The fast path: a classifier as fused operations, without torch's compiler.
+
+Tracing a network and folding its batch normalisation takes a second, where the compiler takes half a minute. A CIFAR
+ResNet then runs with one kernel per stage (`resnet`), and everything else with cuDNN's fused convolutions.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from smoothcert.device.nvrtc import CudaError
+from smoothcert.device.operations import CHANNEL_MULTIPLE, FUSED_DTYPES
+from smoothcert.device.resnet.classifier import StageClassifier
+from smoothcert.device.resnet.match import NotAResNet, match
+from smoothcert.device.runtime import Compile, Runtime, blank
+from smoothcert.device.tracing import Untraceable, constant, trace
+from smoothcert.errors import first_line
+
+log = logging.getLogger(__name__)
+
+_COMPARED_ROWS = {"cuda": 512, "cpu": 64, "mps": 64}
+_DEVIATION = 0.5  # of the noise in the comparison
+_MORE_DIFFERING_LABELS = 0.02
+_MORE_ERROR = 1.5
+_ROUNDING = 5e-3  # relative; two orders of the same sums may differ by this in TF32
+
+
+@dataclass(frozen=True)
+class FastClassifier:
+    """A classifier on the fast path.
+
+    Args:
+        compile: The name of what runs.
+        outputs: From a batch to what the module returns for it.
+        stages: The stage kernels, where they run.
+    """
+
+    compile: Compile
+    outputs: Callable[[Tensor], Tensor]
+    stages: StageClassifier | None = None
+
+
+class NotFast(Exception):
+    """A classifier cannot take the fast path; the message says why."""
+
+
+@torch.inference_mode(False)  # inference tensors could only be used in inference mode
+@torch.no_grad()
+def build_fast(
+    module: nn.Module,
+    plain: Callable[[Tensor], Tensor],
+    shape: tuple[int, ...],
+    runtime: Runtime,
+    say: Callable[[str], None] = lambda message: None,
+) -> FastClassifier:
+    """The fast form of a module, after a comparison with the plain one on noisy inputs.
+
+    Args:
+        module: The module with its original weights. It stays unchanged.
+        plain: The same module on the device and in the number format of the run.
+        shape: The shape of one input.
+        runtime: How to run it. With `compile="stages"` or "fast", stage kernels are tried first.
+        say: Receives a short message before each step that takes long.
+
+    Raises:
+        NotFast: The module cannot be traced, or the fast form gives other answers.
+    """
+    say("tracing the classifier")
+    try:
+        traced = trace(copy.deepcopy(module).cpu(), shape).requires_grad_(False)
+    except Untraceable as error:
+        raise NotFast(f"it cannot be traced: {first_line(error)}") from None
+    compare = _Comparison(module, plain, shape, runtime)
+    try:
+        say("compiling kernels")
+        network = match(traced, shape)
+        stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device)
+        compare.check(stages.logits)
+        return FastClassifier("stages", stages.logits, stages)
+    except (NotAResNet, CudaError, NotFast, AttributeError, OSError) as error:
+        log.info("no stage kernels for this classifier: %s", first_line(error))
+    fused = fuse(traced, shape, runtime)
+    compare.check(fused)
+    return FastClassifier("fast", fused)
+
+
+@torch.no_grad()
+def fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn.Module:
+    """A traced module on its device, with convolution, addition and ReLU as one operation where cuDNN has it.
+
+    Args:
+        traced: A graph from `trace`. It is changed.
+        shape: The shape of one input.
+        runtime: Device and number format.
+    """
+    module = traced.to(runtime.torch_device, runtime.torch_dtype)
+    module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
+    if runtime.torch_device.type == "cuda" and runtime.torch_dtype in FUSED_DTYPES and not torch.version.hip:
+        shapes = _Shapes(module)
+        shapes.run(blank(shape, runtime, 2))
+        for relu in module.graph.find_nodes(op="call_function", target=torch.relu):
+            _fuse_relu(module, relu, shapes.found)
+        module.graph.eliminate_dead_code()
+        module.recompile()
+    return module  # type: ignore[no-any-return]
+
+
+class _Shapes(fx.Interpreter):
+    """Runs a graph and notes the shape and the layout of every result."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.found: dict[fx.Node, tuple[Any, ...]] = {}
+
+    def run_node(self, node: fx.Node) -> Any:
+        result = super().run_node(node)
+        if isinstance(result, Tensor):
+            self.found[node] = (result.shape, result.stride(), result.dtype, result.device)
+        return result
+
+
+def _fuse_relu(module: fx.GraphModule, relu: fx.Node, shapes: dict[fx.Node, tuple[Any, ...]]) -> None:
+    """Replace a ReLU, and the convolution and the addition before it, by one operation."""
+    (argument,) = relu.all_input_nodes
+    if _is_fusible(module, argument):
+        _replace(relu, argument, None)
+    elif argument.target is torch.add and len(argument.users) == 1:
+        for convolution, added in permutations(argument.all_input_nodes, 2):
+            if _is_fusible(module, convolution) and shapes.get(convolution) == shapes.get(added):
+                _replace(relu, convolution, added)
+                return
+
+
+def _is_fusible(module: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a node is a convolution that cuDNN can fuse and whose result has no other use."""
+    if node.target is not torch.conv2d or len(node.users) > 1:
+        return False
+    weight = constant(module, node.args[1])
+    if weight is None or node.args[6] != 1:
+        return False
+    return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
+
+
+def _replace(relu: fx.Node, convolution: fx.Node, added: fx.Node | None) -> None:
+    x, weight, bias, *geometry = convolution.args
+    with relu.graph.inserting_before(relu):
+        arguments = (x, weight, bias, added, *geometry)
+        fused = relu.graph.call_function(torch.ops.smoothcert.convolution_relu.default, arguments)
+    relu.replace_all_uses_with(fused)
+    relu.graph.erase_node(relu)
+
+
+class _Comparison:
+    """Compares the outputs of a fast classifier with those of the plain one, both measured against float32."""
+
+    def __init__(
+        self, module: nn.Module, plain: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime
+    ) -> None:
+        self.x = blank(shape, runtime, _COMPARED_ROWS[runtime.torch_device.type])
+        generator = torch.Generator().manual_seed(1)
+        noise = _DEVIATION * torch.randn(self.x.shape, generator=generator)
+        self.x += (torch.rand(self.x.shape, generator=generator) + noise).to(self.x)
+        exact = copy.deepcopy(module).to(runtime.torch_device, torch.float32)
+        exact = exact.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
+        self.exact = exact(self.x.float())
+        self.plain = plain(self.x)
+
+    def check(self, outputs: Callable[[Tensor], Tensor]) -> None:
+        """Raise NotFast if these outputs are worse than those of the plain classifier."""
+        fast = outputs(self.x)
+        if fast.shape != self.exact.shape:
+            raise NotFast("its fast form returns another shape")
+        limit = _differing(self.plain, self.exact) + _MORE_DIFFERING_LABELS
+        if (differing := _differing(fast, self.exact)) > limit:
+            raise NotFast(f"its fast form gives other labels for {differing:.1%} of noisy inputs")
+        if fast.is_floating_point():
+            allowed = max(_MORE_ERROR * _error(self.plain, self.exact), _ROUNDING)
+            if not (error := _error(fast, self.exact)) <= allowed:
+                raise NotFast(f"its fast form has a relative error of {error:.1e}, more than {allowed:.1e}")
+
+
+def _differing(outputs: Tensor, exact: Tensor) -> float:
+    labels = [output if output.ndim == 1 else output.argmax(1) for output in (outputs, exact)]
+    return float((labels[0] != labels[1]).float().mean())
+
+
+def _error(outputs: Tensor, exact: Tensor) -> float:
+    """The error relative to how much the logits vary between inputs."""
+    reference = exact.double() - exact.double().mean(0)
+    return float((outputs.double() - exact.double()).norm() / reference.norm().clamp(min=1e-30))

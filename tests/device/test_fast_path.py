@@ -1,0 +1,187 @@
+"""The fast path. Graphs are built and compared on the CPU; the last tests need a GPU."""
+
+import logging
+
+import pytest
+import torch
+from resnets import calibrated, relative_error
+from torch import nn
+
+from smoothcert import Fixed, Gaussian, InputSpecific
+from smoothcert.classifiers.architectures import build
+from smoothcert.device.fast_path import NotFast, build_fast
+from smoothcert.device.prepare import LabelClassifier, prepare
+from smoothcert.device.resnet.classifier import StageClassifier
+from smoothcert.device.runtime import Runtime
+from smoothcert.sampler.engine import build_engine
+
+SHAPE = (3, 32, 32)
+CPU = Runtime.resolve("cpu", dtype="float32", compile="fast", batch=8)
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")]
+
+
+def test_a_network_without_a_gpu_is_folded():
+    module = calibrated("cifar-resnet20")
+    classify, runtime = prepare(module, 10, SHAPE, CPU)
+    assert runtime.compile == "fast"
+    x = torch.rand(8, *SHAPE)
+    assert torch.equal(classify(x), module(x).argmax(1))
+    with torch.inference_mode():
+        assert torch.equal(classify(x), module(x).argmax(1))
+        fast = build_fast(module, module, SHAPE, CPU)
+        assert relative_error(fast.outputs(x), module(x)) < 1e-5
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in fast.outputs.modules())
+
+
+class Unfaithful(nn.Module):
+    """Does something else when it is traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x) if isinstance(x, torch.fx.Proxy) else self.linear(x).flip(1)
+
+
+def test_a_graph_with_other_answers_is_not_used():
+    module = Unfaithful().eval()
+    with pytest.raises(NotFast, match="its fast form gives other labels"), torch.inference_mode():
+        build_fast(module, module, (4,), CPU)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(Unfaithful().eval(), "other labels"), (lambda x: x[:, :3], "it is a function")],
+    ids=["other answers", "function"],
+)
+def test_a_fallback_is_logged_and_recorded(model, reason, caplog):
+    with caplog.at_level(logging.INFO, logger="smoothcert"):
+        _, runtime = prepare(model, 3, (4,), CPU)
+    assert runtime.compile == "none"
+    assert reason in caplog.text
+
+
+def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
+    """The seam between the sampler and a classifier with noise of its own."""
+    seen = []
+
+    class Drawing:
+        def with_noise(self, inputs, rows, *, count, seed, scale):
+            seen.append((inputs.shape, rows.shape, count, seed, scale))
+            return torch.zeros(count, dtype=torch.int64)
+
+    monkeypatch.setattr("smoothcert.sampler.streams.HostStream.philox_scale", 0.5)
+    monkeypatch.setattr("smoothcert.sampler.engine.prepare", lambda *args: (Drawing(), CPU))
+    engine, _ = build_engine(
+        None, classes=3, shape=(4,), noise=Gaussian(0.5), plan=Fixed(16, pilot=8), runtime=CPU, seed=7
+    )
+    (certificate,) = engine.certify([(0, torch.rand(4), None)])
+    assert certificate.prediction == 0
+    assert {(rows, count, seed, scale) for _, rows, count, seed, scale in seen} == {((4, 8), 8, 7, 0.5)}
+
+
+class Undecided(nn.Module):
+    """Two classes that share the samples, so that any difference in rounding moves votes."""
+
+    def __init__(self, name="cifar-resnet20"):
+        super().__init__()
+        self.network = calibrated(name)
+        with torch.no_grad():
+            logits = self.network(torch.rand(64, *SHAPE) + 0.5 * torch.randn(64, *SHAPE))
+        self.middle = float((logits[:, 0] - logits[:, 1]).median())
+
+    def forward(self, x):
+        logits = self.network(x)
+        difference = logits[:, 0] - logits[:, 1] - self.middle
+        return torch.stack([difference, torch.zeros_like(difference)], 1)
+
+
+class NotAStage(Undecided):
+    """The same answers, from an operation that the stage kernels do not have."""
+
+    def forward(self, x):
+        return super().forward(x).tanh()
+
+
+def votes(module, inputs, *, batch, compile="fast"):
+    engine, runtime = build_engine(
+        module,
+        classes=2,
+        shape=SHAPE,
+        noise=Gaussian(0.5),
+        plan=InputSpecific(2_000, pilot=200, decline=0.1),
+        runtime=Runtime.resolve("cuda", batch=batch, compile=compile),
+        seed=0,
+    )
+    return {certificate.id: certificate.looks for certificate in engine.certify(inputs)}, runtime.compile
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    generator = torch.Generator().manual_seed(0)
+    return [(id, torch.rand(SHAPE, generator=generator), None) for id in range(24)]
+
+
+class TestOnAGpu:
+    pytestmark = gpu
+
+    @pytest.mark.parametrize(("model", "mode"), [(Undecided, "stages"), (NotAStage, "fast")])
+    def test_votes_are_identical_whatever_shares_the_batch(self, inputs, model, mode):
+        module = model()
+        forward, ran = votes(module, inputs, batch=512)
+        assert ran == mode
+        assert forward == votes(module, inputs[::-1], batch=512)[0]
+        assert {id: forward[id] for id in (5, 17)} == votes(module, [inputs[17], inputs[5]], batch=512)[0]
+        assert any(len(look.votes) == 2 for looks in forward.values() for look in looks)
+
+    @pytest.mark.parametrize("batch", [64, 301, 1000])
+    def test_votes_of_the_stage_kernels_do_not_depend_on_the_batch(self, inputs, batch):
+        module = Undecided()
+        assert votes(module, inputs, batch=512)[0] == votes(module, inputs, batch=batch)[0]
+
+    def test_votes_do_not_depend_on_who_draws_the_noise(self, inputs, monkeypatch):
+        module = Undecided()
+        drawn_by_the_kernel = votes(module, inputs, batch=512)[0]
+        monkeypatch.delattr(StageClassifier, "with_noise")
+        assert votes(module, inputs, batch=512)[0] == drawn_by_the_kernel
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+    @pytest.mark.parametrize("name", ["cifar-resnet20", "cifar-resnet110"])
+    def test_labels_agree_with_float32(self, name, dtype):
+        module = calibrated(name)
+        classify, runtime = prepare(module, 10, SHAPE, Runtime.resolve("cuda", dtype=dtype, batch=1024))
+        assert runtime.compile == ("fast" if dtype == "float32" else "stages")
+        x = torch.rand(1024, *SHAPE) + 0.5 * torch.randn(1024, *SHAPE)
+        x = x.to("cuda", runtime.torch_dtype, memory_format=torch.channels_last)
+        with torch.inference_mode():
+            labels = classify(x)
+            exact = LabelClassifier(module.to("cuda"), 10)(x.float())
+        assert (labels != exact).float().mean() < 0.02
+
+    def test_a_torchvision_network_is_fused(self):
+        models = pytest.importorskip("torchvision.models")
+        torch.manual_seed(0)
+        module = models.resnet18().eval()
+        classify, runtime = prepare(module, 1000, (3, 64, 64), Runtime.resolve("cuda", batch=64))
+        assert runtime.compile == "fast"
+        x = torch.rand(64, 3, 64, 64, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
+        assert classify(x).shape == (64,)
+
+    def test_an_untraceable_network_is_compiled(self):
+        module = Values().eval()
+        _, runtime = prepare(module, 3, (4,), Runtime.resolve("cuda", batch=64))
+        assert runtime.compile in ("default", "none")
+
+    def test_a_chosen_batch_fills_the_device(self):
+        _, runtime = prepare(build("cifar-resnet20").eval(), 10, SHAPE, Runtime.resolve("cuda"))
+        assert runtime.batch >= 2048
+
+
+class Values(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x) if x.isfinite().all() else self.linear(x.nan_to_num())
