@@ -100,6 +100,8 @@ def train(
             other settings.
     """
     runtime = Runtime.resolve(device, dtype, compile)
+    if compile == "auto" and runtime.compile == "fast":  # the fast path has no gradients
+        runtime = replace(runtime, compile="default")
     if dtype == "auto" and runtime.torch_device.type != "cuda":  # all CPUs should train the same weights
         runtime = replace(runtime, dtype="float32")
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
