@@ -65,7 +65,7 @@ def main() -> None:
     images, labels = zip(*(data[i] for i in range(args.inputs)), strict=True)
     print(f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s), torch {torch.__version__}")
     print(f"fashion-cnn, {args.inputs} inputs, sigma {SIGMA}, n0 {PILOT}, n {args.samples}, batch {args.batch}\n")
-    print("| program | s per input | samples per input | ACR |\n|---|---:|---:|---:|")
+    print("| program | s per input | rows per input | ACR |\n|---|---:|---:|---:|")
     for name, certify in _programs(network, images, args):
         rows = _counted(certify, network)
         start = time.perf_counter()
