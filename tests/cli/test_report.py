@@ -15,7 +15,7 @@ def test_report_writes_the_page_and_the_figures(iss_run, fixed_run, tmp_path):
     assert "CA 0.3" in text
     assert f"the largest radius lost to that is {iss_run.decline(fixed_run):.3f}" in text
     assert result.stdout.startswith(f"{page}: {page.stat().st_size / 1e6:.1f} MB\n")
-    assert 0.8e6 < page.stat().st_size < 1.1e6
+    assert page.stat().st_size < 3e6  # small enough to be sent by mail
     assert (figures / "certified-accuracy.pdf").exists()
     assert str(figures / "certified-accuracy.pdf") in result.stdout.splitlines()
 

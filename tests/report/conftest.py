@@ -6,9 +6,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from smoothcert._registry import describe
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed
-from smoothcert.plans.base import Plan
+from smoothcert.plans import AtRadii, Certificate, Fixed, Look
+from smoothcert.plans.base import Boundaries, Plan
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.run import open_run
 from smoothcert.statistics.bounds import lower_bound
 
 
@@ -31,6 +34,22 @@ class Doubling(Plan):
 
     def __str__(self):
         return "doubling 800"
+
+
+@dataclass(frozen=True)
+class DoublingWithBoundaries(Doubling):
+    """The same plan, which also tells how many votes prove a majority."""
+
+    name: ClassVar[str] = "doubling-with-boundaries"
+
+    def boundaries(self, noise):
+        looks = np.array([100, 200, 400, 800])
+        votes = [int(np.argmax(lower_bound(np.arange(n + 1), n, alpha=self.alpha / 4) > 0.5)) for n in looks]
+        return Boundaries(looks, {"majority": np.array(votes)})
+
+    @property
+    def explanation(self):
+        return "It doubles <the samples> until most votes agree."
 
 
 @dataclass(frozen=True)
@@ -59,6 +78,11 @@ def doubling_run(iss_run, altered):
 
 
 @pytest.fixture(scope="session")
+def bounded_run(doubling_run, altered):
+    return altered(doubling_run, name="bounded", plan=DoublingWithBoundaries())
+
+
+@pytest.fixture(scope="session")
 def deciding_run(iss_run, altered):
     radius = np.where(iss_run.radius >= 0.5, 0.5, np.where(iss_run.radius >= 0.25, 0.25, 0.0))
     kept = np.where(radius > 0, iss_run.prediction, -1)
@@ -68,3 +92,31 @@ def deciding_run(iss_run, altered):
 @pytest.fixture(scope="session")
 def l1_run(iss_run, altered):
     return altered(iss_run, name="manhattan", noise=Manhattan(0.5))
+
+
+@pytest.fixture(scope="session")
+def on_disk(tmp_path_factory):
+    """A run in a folder of its own, whose inputs have a share of votes for their label from 30% to 100%."""
+
+    def write(name, plan, *, inputs=40):
+        folder, noise = tmp_path_factory.mktemp("runs") / name, Gaussian(0.5)
+        folder.mkdir()
+        ids = list(range(0, 10 * inputs, 10))
+        with Journal(folder, write=True) as journal:
+            journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": ids})
+            for id, p in zip(ids, np.linspace(0.3, 1, inputs), strict=True):
+                votes = np.random.default_rng(id).random(plan.most_samples) < p
+                looks, drawn = [], 0
+                while more := plan.more(looks, noise, 0):
+                    count = int(votes[drawn : drawn + more].sum())
+                    looks.append(Look(more, {0: count, 1: more - count}))
+                    drawn += more
+                journal.add(Certificate.from_votes(looks, plan=plan, noise=noise, id=id, label=0), {})
+        return open_run(folder)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def radii_run(on_disk):
+    return on_disk("radii", AtRadii([0, 0.25, 0.75], samples=3_000, known_labels=True))

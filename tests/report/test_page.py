@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
@@ -84,6 +85,11 @@ def column(page, title):
     ]
 
 
+def embedded(text):
+    """The data inside a page."""
+    return json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+
+
 def test_page_shows_the_same_acr_as_the_json(page, iss_run, fixed_run):
     shown = page.eval_on_selector_all(".acr", "cells => cells.map(cell => [cell.dataset.value, cell.textContent])")
     told = json.loads(compare([iss_run, fixed_run]).render("json"))["runs"]
@@ -111,11 +117,11 @@ def test_hovering_a_chart_shows_values(page):
 
 def test_certificates_are_sorted_by_a_click(page, iss_run):
     page.click("#rows th button:text-is('radius')")
-    radii = [float(text) for text in column(page, "radius")]
+    radii = [float(text.replace("-", "0")) for text in column(page, "radius")]
     assert radii == sorted(radii)
     page.click("#rows th button:text-is('radius')")
     assert page.get_attribute("#rows th[aria-sort]", "aria-sort") == "descending"
-    radii = [float(text) for text in column(page, "radius")]
+    radii = [float(text.replace("-", "0")) for text in column(page, "radius")]
     assert radii == sorted(radii, reverse=True)
     assert radii[0] <= iss_run.radius.max() < radii[0] + 1e-4
 
@@ -271,6 +277,78 @@ def test_a_plan_of_ones_own_with_known_labels_makes_a_page(doubling_run, browser
     assert set(column(page, "outcome")) == {"not certified"}
     assert page.inner_text("#guarantee tbody td:last-child") == "yes"
     page.close()
+
+
+def test_a_run_that_decides_radii_makes_a_page(radii_run, iss_run, browser, tmp_path):
+    path = write_report([radii_run, iss_run], tmp_path / "page.html")
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_selector("#boundaries svg")
+    drawn = page.text_content("#boundaries svg")
+    assert all(text in drawn for text in ("radius 0.75", "fast proof", "given up", "100%"))
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert problems == []
+    page.select_option("#filter", label="not certified")
+    assert set(column(page, "outcome")) == {"not certified"}
+    assert set(column(page, "radius")) == {"-"}
+    page.close()
+
+
+def test_where_labels_are_known_nobody_looks_for_wrong_inputs(radii_run, iss_run, browser, tmp_path):
+    path = write_report([iss_run, radii_run], tmp_path / "page.html")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    wrong = page.locator("#filter [value=wrong]")
+    page.select_option("#filter", "wrong")
+    page.select_option("#run", "1")
+    assert wrong.is_disabled()
+    assert page.input_value("#filter") == "all"
+    assert len(column(page, "outcome")) == len(radii_run)
+    assert set(column(page, "outcome")) == {"correct", "not certified"}
+    page.select_option("#run", "0")
+    assert wrong.is_enabled()
+    page.close()
+
+
+def test_a_page_about_known_labels_never_says_abstained(radii_run):
+    page = render([radii_run]).partition('<script type="application/json"')[0]
+    assert "abstained" not in page
+    assert "abstained" not in json.dumps(embedded(render([radii_run])))
+    assert "not certified" in page
+    assert "(0, 0.25, 0.75)." in page
+
+
+def test_bounds_on_other_classes_are_listed_and_never_too_small(simulate, browser, tmp_path):
+    run = simulate("pair", Fixed(1_000, bound="runner-up"), inputs=10)
+    path = write_report([run], tmp_path / "page.html")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    upper = [float(text) for text in column(page, "upper bound on others")]
+    lower = [float(text) for text in column(page, "lower bound")]
+    page.close()
+    assert all(shown - 1e-4 < exact <= shown for shown, exact in zip(upper, run.upper.tolist(), strict=True))
+    assert all(shown <= exact < shown + 1e-4 for shown, exact in zip(lower, run.lower.tolist(), strict=True))
+    [listed] = embedded(render([simulate("plain", Fixed(1_000), inputs=10)]))["runs"]
+    assert not {"lower", "upper"} & set(listed["columns"])
+
+
+def test_every_plan_is_explained_once(iss_run, fixed_run, altered):
+    page = render([iss_run, fixed_run, altered(fixed_run, name="again")])
+    section = page.partition('id="plans"')[2].partition("</section>")[0]
+    assert section.count("<article") == 2
+    assert str(escape(fixed_run.plan.explanation)) in section
+    assert "used by fixed, again" in section
+    assert 'id="plans"' not in render([altered(iss_run, noise=None, plan=None, manifest=None)])
+
+
+def test_a_plan_of_ones_own_brings_its_own_explanation_and_boundaries(doubling_run, bounded_run):
+    assert "spends up to 800 samples on each input" in render([doubling_run])
+    page = render([bounded_run])
+    assert "It doubles &lt;the samples&gt; until most votes agree." in page
+    assert 'id="boundaries"' in page
 
 
 def test_an_upper_bound_on_the_failure_is_told_from_an_exact_figure(simulate):

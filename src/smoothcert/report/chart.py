@@ -8,12 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 Values: TypeAlias = NDArray[Any]
 
 OUTCOMES = ("correct", "wrong", "abstained", "not certified", "no label")
 """What can become of an input. Each outcome has its own shape in charts."""
+
+_ROUND_SHARES = (1, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0)
+_TICK_GAP = 0.08
+_LABEL_GAP = 0.065
+"""The least distance between two labels, or two ticks, as a share of the height of a chart."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,28 @@ class Axis:
         kind: How its numbers are written: as they are, as percentages, or as counts ("5k").
         log: Whether the scale is logarithmic.
         zero: Whether the scale includes 0.
+        power: A value stands where this power of it would: a power above 1 spreads out shares near 1.
     """
 
     title: str
     kind: Literal["number", "percent", "count"] = "number"
     log: bool = False
     zero: bool = True
+    power: float = 1.0
+
+    def ticks(self, low: float, high: float) -> list[float]:
+        """Where a scale with a power has its ticks: at round shares that are far enough from each other.
+
+        Args:
+            low: The lower end of the scale.
+            high: The upper end of the scale.
+        """
+        chosen: list[float] = []
+        for tick in (share for share in _ROUND_SHARES if low <= share <= high):
+            room = chosen[-1] ** self.power - tick**self.power if chosen else np.inf
+            if room >= _TICK_GAP * (high**self.power - low**self.power):
+                chosen.append(tick)
+        return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +75,15 @@ class Line:
     """A curve, with a band around it where `low` and `high` are given.
 
     Args:
-        series: The run that it belongs to. Several lines may belong to one run.
+        series: The run that it belongs to. Several lines may belong to one run. Empty for a line with a `label`.
         x: Where the curve is known.
         y: Its values there.
         low: The lower end of the band.
         high: The upper end of the band.
         step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
         columns: What a reader sees when pointing at it.
+        label: The name of a line that belongs to no run, such as a boundary. The line is grey and has its name beside
+            its right end.
     """
 
     series: str
@@ -69,6 +93,7 @@ class Line:
     high: Values | None = None
     step: bool = False
     columns: tuple[Column, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +107,7 @@ class Points:
         low: The lower ends of the vertical lines.
         high: The upper ends of the vertical lines.
         outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
+        inputs: How many inputs each stands for, which decides its size; None for one each.
         columns: What a reader sees when pointing at one.
     """
 
@@ -91,6 +117,7 @@ class Points:
     low: Values | None = None
     high: Values | None = None
     outcome: Values | None = None
+    inputs: Values | None = None
     columns: tuple[Column, ...] = ()
 
 
@@ -121,12 +148,14 @@ class Chart:
     Args:
         id: Its name in the page and the name of its file.
         title: Its heading.
-        series: The runs in the order of their colours, also those that this chart does not show.
+        series: The runs in the order of their colours, also those that this chart does not show. A chart about a
+            single run may give the colours to something else.
         x: The horizontal axis.
         y: The vertical axis.
         layers: What is drawn; empty if the runs have no numbers for this chart.
         caption: The sentences below it.
         description: The chart in words, for readers who cannot see it.
+        series_title: What the series are.
     """
 
     id: str
@@ -137,3 +166,21 @@ class Chart:
     layers: tuple[Layer, ...]
     caption: str = ""
     description: str = ""
+    series_title: str = "run"
+
+    def label_places(self) -> list[tuple[Line, float]]:
+        """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""
+        power = self.y.power
+        span = float(np.ptp(np.array(self.heights()) ** power))
+        named = [layer for layer in self.layers if isinstance(layer, Line) and layer.label]
+        highest, places = np.inf, []
+        for line in sorted(named, key=lambda line: -float(line.y[-1])):
+            place = min(float(line.y[-1]) ** power, highest)
+            places.append((line, max(place, 0.0) ** (1 / power)))
+            highest = place - _LABEL_GAP * span
+        return places
+
+    def heights(self) -> tuple[float, float]:
+        """The smallest and the largest y of all layers."""
+        drawn = np.concatenate([layer.y for layer in self.layers] or [np.zeros(1)])
+        return float(np.min(drawn)), float(np.max(drawn))

@@ -15,16 +15,19 @@ from numpy.typing import NDArray
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
-from smoothcert.plans.base import Outlook
+from smoothcert.plans.base import Boundaries, Outlook
 from smoothcert.plans.coverage import outlook
 from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
 from smoothcert.report.wording import acr_note, asked, different_norms, distinct, in_norm, outcomes
 from smoothcert.runs.results import Results
+from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import distribution, round_down
 
 _CURVE_POINTS = 151
 _BINS_OF_SAMPLES = 24
 _BINS_OF_P = 50
+_MOST_BOUNDARIES = 5
+_TYPICAL_P = 0.8  # examples of inputs with about this share of votes are far from others, so they can be seen
 _P = np.concatenate([np.linspace(0.5, 0.98, 97), 1 - np.geomspace(2e-2, 1e-5, 50)[1:], [1.0]])
 # A plan without a closed form needs a forward pass over its states for every p, so it gets fewer of them.
 _FEW_P = np.concatenate([np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0]])
@@ -39,11 +42,12 @@ def charts(results: Sequence[Results], *, most_points: int | None = None) -> lis
     """
     made = (
         certified_accuracy(results),
-        trade_off(results),
+        *([trade_off(results)] if len(results) > 1 else []),  # a single mark is not worth a chart
         radius_against_samples(results, most_points=most_points),
         samples(results),
         probabilities(results),
         sample_maps(results),
+        *boundaries(results),
     )
     return [chart for chart in made if chart.layers]
 
@@ -61,7 +65,8 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
     layers = []
     for r in shown:
-        radii = np.union1d(grid, r.decided_radii or ())
+        decided = r.decided_radii
+        radii = grid if decided is None else np.union1d(grid[grid <= max(decided)], decided)
         share, (low, high) = r.certified_accuracy(radii), r.certified_accuracy_band(radii)
         columns = [Column("radius", radii, ".3f"), Column("certified accuracy", share, ".1%")]
         columns += [Column("95% band from", low, ".1%"), Column("to", high, ".1%")]
@@ -140,15 +145,12 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
     most = max((len(r) for r in results), default=0) if most_points is None else most_points // max(len(results), 1)
     layers = []
     for r in results:
-        kept = evenly(len(r), most)
+        together = r.decided_radii is not None  # many inputs have the same radius and the same samples
+        kept = np.arange(len(r)) if together else evenly(len(r), most)
         kept = kept[r.samples[kept] > 0]
         if not len(kept):
             continue
-        spent, radius = r.samples[kept], np.array([float(round_down(v, 4)) for v in r.radius[kept].tolist()])
-        became = outcomes(r)[kept]
-        columns = [Column("input", r.id[kept], "d"), Column("samples", spent, ",d"), Column("radius", radius, ".4f")]
-        columns += [Column("p", r.p[kept], ".4f"), Column("outcome", became)]
-        layers.append(Points(r.name, spent, radius, outcome=became, columns=tuple(columns)))
+        layers.append(_marks(r, kept, together=together))
     adaptive = any(r.certified_by is not None and r.certified_by.adaptive for r in results)
     fewest, largest = (pick((int(pick(layer.x)) for layer in layers), default=0) for pick in (min, max))
     return Chart(
@@ -159,9 +161,12 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
         Axis(f"radius{in_norm(results)}"),
         tuple(layers),
         _sentences(
-            "Each mark is one input.",
+            "Each mark is one input."
+            if not any(layer.inputs is not None for layer in layers)
+            else "Each mark is one input, or several with the same radius and samples; larger marks stand for more.",
             adaptive and "An adaptive plan spends its samples where they gain radius.",
-            any(len(r) > most for r in results) and f"Of larger runs, {most:,} inputs are shown.",
+            any(len(r) > most for r in results if r.decided_radii is None)
+            and f"Of larger runs, {most:,} inputs are shown.",
             different_norms(results),
         ),
         f"Radius of each input against the samples that it got, for {', '.join(layer.series for layer in layers)}. "
@@ -257,6 +262,48 @@ def sample_maps(results: Sequence[Results]) -> Chart:
     )
 
 
+def boundaries(results: Sequence[Results]) -> list[Chart]:
+    """The boundaries of each run with a sequential plan, and the votes of a few inputs on their way to them.
+
+    Args:
+        results: The runs. Exports do not tell the votes of each look, so they have boundaries alone.
+    """
+    shown = [(r, found) for r in distinct(results) if (found := _boundaries(r)) is not None]
+    made = [_boundary_chart(r, found) for r, found in shown]
+    if len(made) < 2:
+        return made
+    return [
+        replace(chart, id=f"{chart.id}-{number}", title=f"{chart.title}: {r.name}")
+        for number, (chart, (r, _)) in enumerate(zip(made, shown, strict=True), 1)
+    ]
+
+
+def _boundary_chart(results: Results, found: Boundaries) -> Chart:
+    possible = {name: votes for name, votes in found.needed.items() if np.any(votes <= found.looks)}
+    names = [list(possible)[i] for i in evenly(len(possible), _MOST_BOUNDARIES)]
+    limits = [_path("", found.looks, possible[name], label=name) for name in names]
+    paths = _paths(results) if isinstance(results, Run) else {}
+    words = [f"{line.label} needs {line.y[0]:.1%} at first and {line.y[-1]:.1%} at the end" for line in limits]
+    words += [f"{text} at {line.y[-1]:.1%} after {int(line.x[-1]):,} samples" for text, line in paths.items()]
+    return Chart(
+        "boundaries",
+        "When a radius is proved",
+        tuple(line.series for line in paths.values()),
+        Axis("samples that count (log scale)", "count", log=True),
+        Axis("share of votes for the class", "percent", zero=False, power=_power(limits)),
+        (*limits, *paths.values(), *map(_end, paths.values())),
+        _sentences(
+            "Grey: the share of votes that proves a radius at each look. It falls with the number of samples.",
+            bool(paths)
+            and "Coloured: the votes of single inputs (their numbers in brackets), up to the dot where all radii were "
+            "decided.",
+            len(names) < len(possible) and f"Of {len(possible)} boundaries, {len(names)} are shown.",
+        ),
+        f"Share of votes needed against samples for {results.name}: {'; '.join(words)}.",
+        series_title="curve",
+    )
+
+
 def evenly(length: int, most: int) -> NDArray[np.int64]:
     """Places in a sequence, at most `most` of them at even distances.
 
@@ -271,6 +318,84 @@ def evenly(length: int, most: int) -> NDArray[np.int64]:
 def _outlook(plan: Plan, noise: Noise) -> tuple[Values, Outlook]:
     own = plan.outlook(_P, noise)
     return (_P, own) if own is not None else (_FEW_P, outlook(plan, noise, _FEW_P))
+
+
+def _boundaries(results: Results) -> Boundaries | None:
+    return None if results.plan is None or results.noise is None else results.plan.boundaries(results.noise)
+
+
+def _power(limits: Sequence[Line]) -> float:
+    """The power of the axis that puts the middle boundary at half of the height, but none at less than 5% of it."""
+    if not limits:
+        return 1.0
+    ends = np.clip([line.y[-1] for line in limits], 0.01, 0.9999)
+    wanted = min(np.log(0.5) / np.log(np.median(ends)), np.log(0.05) / np.log(ends.min()))
+    return float(np.clip(wanted, 1, 50))
+
+
+def _paths(run: Run) -> dict[str, Line]:
+    """The votes of a few inputs that tell how the plan works, by what became of them."""
+    paths = {}
+    for text, id in _telling(run).items():
+        certificate = run[id]
+        path = run.plan.path(certificate.looks, run.noise, certificate.label)
+        if len(path.samples):
+            paths[text] = _path(f"{text} ({id})", *path)
+    return paths
+
+
+def _telling(run: Run) -> dict[str, int]:
+    """Inputs by what they are an example of: the fastest and the slowest proof, a radius given up, and the ceiling."""
+    largest = max(run.decided_radii or (0.0,))
+    proved = ~run.abstained & (run.radius >= largest)
+    ceiling = run.counted >= run.plan.primary.samples
+    examples = {
+        "fast proof": (proved, run.counted),
+        "close call": (proved & ~ceiling, -run.counted),
+        "given up": (~proved & ~ceiling, np.abs(run.p - _TYPICAL_P)),
+        "at the ceiling": (ceiling & ~proved, np.abs(run.p - _TYPICAL_P)),
+    }
+    chosen: dict[str, int] = {}
+    for text, (candidates, order) in examples.items():
+        candidates &= ~np.isin(run.id, list(chosen.values())) & (run.counted > 0)
+        if np.any(candidates):
+            ids = run.id[candidates]
+            chosen[text] = int(ids[np.argmin(order[candidates])])
+    return chosen
+
+
+def _path(series: str, drawn: Values, votes: Values, label: str = "") -> Line:
+    """Votes as a share of the samples, where votes can be enough at all."""
+    possible = votes <= drawn
+    drawn, votes = drawn[possible], votes[possible]
+    return Line(series, drawn, votes / drawn, columns=_path_columns(drawn, votes), label=label)
+
+
+def _end(line: Line) -> Points:
+    """A mark where a path ends."""
+    ends = {column.title: column.values[-1:] for column in line.columns}
+    return Points(line.series, line.x[-1:], line.y[-1:], columns=_path_columns(ends["samples"], ends["votes"]))
+
+
+def _path_columns(drawn: Values, votes: Values) -> tuple[Column, ...]:
+    return (Column("samples", drawn, ",d"), Column("votes", votes, ",d"), Column("share", votes / drawn, ".2%"))
+
+
+def _marks(results: Results, kept: Values, *, together: bool) -> Points:
+    """Radius and samples of these inputs; `together` draws one mark for all that share both and the outcome."""
+    became = outcomes(results)[kept]
+    radius = np.array([float(round_down(v, 4)) for v in results.radius[kept].tolist()])
+    spent, p, id = results.samples[kept], results.p[kept], results.id[kept].astype(object)
+    inputs = None
+    if together:
+        _, first, group = np.unique(np.rec.fromarrays([spent, radius, became]), return_index=True, return_inverse=True)
+        inputs = np.bincount(group)
+        p = np.bincount(group, np.nan_to_num(p)) / inputs
+        spent, radius, became = spent[first], radius[first], became[first]
+        id = np.where(inputs > 1, np.array([f"{n:,} inputs" for n in inputs.tolist()], object), id[first])
+    columns = [Column("input", id), Column("samples", spent, ",d"), Column("radius", radius, ".4f")]
+    columns += [Column("p", p, ".4f"), Column("outcome", became)]
+    return Points(results.name, spent, radius, outcome=became, inputs=inputs, columns=tuple(columns))
 
 
 def _bars(series: str, values: Values, edges: Values, format: str) -> Bars:

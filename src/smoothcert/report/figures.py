@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smoothcert.errors import InvalidInput
-from smoothcert.report.chart import OUTCOMES, Axis, Chart, Line, Points
+from smoothcert.report.chart import OUTCOMES, Axis, Chart, Line, Points, Values
 from smoothcert.report.charts import charts
 from smoothcert.runs.results import Results
 
@@ -58,6 +58,9 @@ def plot(chart: Chart, ax: Axes | None = None) -> Plot:
     fig, ax = _axes(ax)
     labelled: set[str] = set()
     for layer in chart.layers:
+        if isinstance(layer, Line) and layer.label:
+            ax.plot(layer.x, layer.y, color=_GREY, linewidth=0.8)
+            continue
         place = chart.series.index(layer.series)
         colour, line_style = COLOURS[place % len(COLOURS)], LINES[place % len(LINES)]
         label = None if layer.series in labelled else _plain(layer.series)
@@ -70,7 +73,18 @@ def plot(chart: Chart, ax: Axes | None = None) -> Plot:
             ax.stairs(layer.y, layer.edges, color=colour, linestyle=line_style, linewidth=1.3, label=label)
     _set_axis(ax, "x", chart.x)
     _set_axis(ax, "y", chart.y)
-    if chart.layers:
+    for line, height in chart.label_places():
+        ax.annotate(
+            _plain(line.label),
+            (line.x[-1], height),
+            (3, -1),
+            textcoords="offset points",
+            va="baseline",
+            fontsize="small",
+            color=_GREY,
+            annotation_clip=False,
+        )
+    if labelled:
         ax.legend(handles=[*ax.get_legend_handles_labels()[0], *_outcome_handles(chart)])
     return fig, ax
 
@@ -158,7 +172,8 @@ def _draw_points(ax: Axes, points: Points, colour: str, label: str | None) -> No
         chosen = points.outcome == outcome
         if np.any(chosen):
             marker, place = _MARKERS[outcome], (points.x[chosen], points.y[chosen])
-            ax.scatter(*place, s=9, color=colour, alpha=0.5, linewidths=0, marker=marker, clip_on=False)
+            size = 9 if points.inputs is None else 9 + 120 * (points.inputs[chosen] - 1) / points.inputs.max()
+            ax.scatter(*place, s=size, color=colour, alpha=0.5, linewidths=0, marker=marker, clip_on=False)
     ax.plot([], [], "o", markersize=4, color=colour, label=label)  # for the legend alone
 
 
@@ -176,7 +191,7 @@ def _outcome_handles(chart: Chart) -> list[Any]:
 
 
 def _set_axis(ax: Axes, which: str, axis: Axis) -> None:
-    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentFormatter
+    from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator, PercentFormatter
 
     ticks = ax.xaxis if which == "x" else ax.yaxis
     ax.set(**{f"{which}label": _plain(axis.title)})
@@ -185,12 +200,21 @@ def _set_axis(ax: Axes, which: str, axis: Axis) -> None:
         low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
         ticks.set_major_locator(LogLocator(subs=(1.0, 3.0) if high > 50 * low else (1.0, 2.0, 5.0)))
         ticks.set_minor_locator(NullLocator())
+    elif axis.power != 1:
+        set_scale = ax.set_xscale if which == "x" else ax.set_yscale
+        set_scale("function", functions=(_to_the(axis.power), _to_the(1 / axis.power)))
+        low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
+        ticks.set_major_locator(FixedLocator(axis.ticks(low, high)))
     elif axis.zero:
         ax.set(**{f"{which}lim": (0, None)})
     if axis.kind == "percent":
         ticks.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif axis.kind == "count":
         ticks.set_major_formatter(EngFormatter(sep=""))  # 5000 is 5k
+
+
+def _to_the(power: float) -> Callable[[Values], Values]:
+    return lambda values: np.asarray(np.maximum(values, 0) ** power)
 
 
 def _plain(text: str) -> str:

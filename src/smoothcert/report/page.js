@@ -15,9 +15,11 @@
     { key: "label", title: "label", text: className },
     { key: "prediction", title: "prediction", text: (v) => (v < 0 ? "-" : className(v)) },
     { key: "outcome", title: "outcome" },
-    { key: "radius", title: "radius", number: true, text: (v) => v.toFixed(4) },
+    { key: "radius", title: "radius", number: true, text: (v, row) => (row.prediction < 0 ? "-" : v.toFixed(4)) },
     { key: "samples", title: "samples", number: true, text: (v) => v.toLocaleString("en") },
-    { key: "p", title: "p", number: true, text: (v) => (v === null ? "-" : v.toFixed(4)) },
+    { key: "p", title: "p", number: true, text: share },
+    { key: "lower", title: "lower bound", number: true, text: share },
+    { key: "upper", title: "upper bound on others", number: true, text: share },
     { key: "missing", title: "not finite", number: true },
   ];
   const kinds = {
@@ -35,14 +37,21 @@
     return index < 0 ? "-" : data.classes[index] === undefined ? String(index) : `${index} ${data.classes[index]}`;
   }
 
+  function share(value) {
+    return value === null ? "-" : value.toFixed(4);
+  }
+
   function outcome(label, prediction, uncertified) {
     if (prediction < 0) return uncertified;
     return label < 0 ? "no label" : label === prediction ? "correct" : "wrong";
   }
 
   function load(index) {
-    const { columns: table, uncertified } = data.runs[index];
+    const { columns: table, uncertified, known_labels: knownLabels } = data.runs[index];
     filter.querySelector("[value=uncertified]").textContent = uncertified;
+    const wrong = filter.querySelector("[value=wrong]");
+    wrong.hidden = wrong.disabled = knownLabels; // nobody knows which inputs are wrong
+    if (wrong.disabled && filter.value === "wrong") filter.value = "all";
     rows = table.id.map((id, i) => {
       const row = { outcome: outcome(table.label[i], table.prediction[i], uncertified) };
       for (const key of Object.keys(table)) row[key] = table[key][i];
@@ -114,7 +123,7 @@
       return cell;
     }
     if (column.key === "outcome") cell.className = row.prediction < 0 ? "uncertified" : row.outcome;
-    cell.textContent = column.text ? column.text(row[column.key]) : row[column.key];
+    cell.textContent = column.text ? column.text(row[column.key], row) : row[column.key];
     return cell;
   }
 

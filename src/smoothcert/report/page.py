@@ -28,7 +28,7 @@ from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, distinct, norms, uncertified
+from smoothcert.report.wording import acr_note, distinct, known_labels, norms, uncertified
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import compare, duration
 from smoothcert.statistics.metrics import round_down
@@ -108,7 +108,8 @@ def render(
     dataset = _dataset_of(results) if dataset is None else _checked(dataset, results)
     shown = charts(results, most_points=POINTS)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"down": round_down, "duration": duration, "share": lambda v: f"{v:.1%}"}
+    environment.filters |= {"down": round_down, "duration": duration}
+    environment.filters |= {"share": "{:.1%}".format, "number": "{:g}".format}
     scripts = [_vega_script(), _text("page.js")]
     return environment.from_string(_text("page.html")).render(
         results=results,
@@ -117,6 +118,8 @@ def render(
         norms=norms(results),
         acr_note=acr_note(results),
         uncertified=uncertified,
+        known_labels=known_labels,
+        plans=_plans(results),
         guarantees=_guarantees(results),
         settings={r.name: dict(_settings(r)) for r in results},
         data=_embedded(
@@ -138,7 +141,14 @@ def render(
 
 def _certificates(results: Results, most: int) -> dict[str, Any]:
     kept = evenly(len(results), most)
-    known = {"samples": np.any(results.samples), "p": np.any(results.counted), "missing": np.any(results.missing)}
+    bounded = bool(np.any(np.isfinite(results.upper)))
+    known = {
+        "samples": np.any(results.samples),
+        "p": np.any(results.counted),
+        "missing": np.any(results.missing),
+        "lower": bounded,  # without bounds on other classes, p and the radius tell enough
+        "upper": bounded,
+    }
     columns = {
         "id": results.id[kept].tolist(),
         "label": results.label[kept].tolist(),
@@ -147,13 +157,25 @@ def _certificates(results: Results, most: int) -> dict[str, Any]:
         "samples": results.samples[kept].tolist(),
         "p": [None if np.isnan(p) else round(p, 5) for p in results.p[kept].tolist()],
         "missing": results.missing[kept].tolist(),
+        "lower": [None if np.isnan(v) else float(round_down(v, 4)) for v in results.lower[kept].tolist()],
+        "upper": [None if np.isnan(v) else -float(round_down(-v, 4)) for v in results.upper[kept].tolist()],
     }
     return {
         "name": results.name,
         "inputs": len(results),
         "uncertified": uncertified(results),
+        "known_labels": known_labels(results),
         "columns": {name: column for name, column in columns.items() if known.get(name, True)},
     }
+
+
+def _plans(results: Sequence[Results]) -> dict[Plan, list[str]]:
+    """The plans in use, with the names of their runs."""
+    used: dict[Plan, list[str]] = {}
+    for r in results:
+        if r.plan is not None:
+            used.setdefault(r.plan, []).append(r.name)
+    return used
 
 
 def _guarantees(results: Sequence[Results]) -> list[Guarantee]:

@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.report.chart import OUTCOMES, Axis, Bars, Chart, Column, Layer, Line, Points, Values
+from smoothcert.report.chart import (
+    OUTCOMES,
+    Axis,
+    Bars,
+    Chart,
+    Column,
+    Layer,
+    Line,
+    Points,
+    Values,
+)
 
 Spec = dict[str, Any]
 
@@ -19,6 +29,7 @@ SERIES = 6
 """Colours of the style sheet; they repeat for more runs than that."""
 
 _SHAPES = dict(zip(OUTCOMES, ("circle", "cross", "diamond", "triangle-up", "square"), strict=True))
+_GREY = "var(--soft)"
 _TICKS = {"percent": "%", "count": "~s"}
 
 CONFIG: Spec = {
@@ -63,14 +74,19 @@ def spec(chart: Chart) -> Spec:
         "scale": {"domain": list(chart.series)},
         "legend": {"values": present} if len(present) > 1 else None,
     }
+    labels = chart.label_places()
+    if labels:
+        color["condition"] = {"test": "datum.label", "value": _GREY}
     lines = [layer for layer in chart.layers if isinstance(layer, Line)]
     drawn = (
         _lines([line for line in lines if not line.step], chart),
         _lines([line for line in lines if line.step], chart),
         _points([layer for layer in chart.layers if isinstance(layer, Points)], chart),
         _bars([layer for layer in chart.layers if isinstance(layer, Bars)], chart),
+        _labels(labels, chart),
     )
     return {
+        **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": _room(labels)}} if labels else {}),
         "description": chart.description,
         "width": "container",
         "height": 260,
@@ -84,8 +100,12 @@ def _lines(lines: Sequence[Line], chart: Chart) -> Spec | None:
     if not lines:
         return None
     several = len(lines) > len({line.series for line in lines})  # lines of one run, which must not be joined
-    rows = [row | ({"line": i} if several else {}) for i, line in enumerate(lines) for row in _rows(line, _drawn(line))]
-    x, y = _axis("x", chart.x), _axis("y", chart.y)
+    rows = [
+        row | ({"line": i} if several else {}) | ({"run": line.label, "label": True} if line.label else {})
+        for i, line in enumerate(lines)
+        for row in _rows(line, _drawn(line))
+    ]
+    x, y = _axis("x", chart.x), _y_axis(chart)
     curve = {"interpolate": "step-before" if lines[0].step else "linear"}
     each = {"x": x} | ({"detail": {"field": "line"}} if several else {})
     layers: list[Spec] = [{"mark": {"type": "line", "strokeWidth": 2} | curve, "encoding": each | {"y": y}}]
@@ -93,7 +113,7 @@ def _lines(lines: Sequence[Line], chart: Chart) -> Spec | None:
         band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
         layers.insert(0, {"mark": {"type": "area", "opacity": 0.15} | curve, "encoding": band})
     if any(line.columns for line in lines):
-        layers.append(_hover_points(x, y, lines[0]))
+        layers.append(_hover_points(x, y, lines[0], chart))
     return {"data": {"values": rows}, "layer": layers}
 
 
@@ -102,12 +122,17 @@ def _points(points: Sequence[Points], chart: Chart) -> Spec | None:
         return None
     rows = [row for layer in points for row in _rows(layer, _drawn(layer))]
     room = {"padding": 8 if chart.x.log else 30}  # pixels, so that no mark is cut off
-    x, y = _axis("x", chart.x, **room), _axis("y", chart.y)
-    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0])}
+    x, y = _axis("x", chart.x, **room), _y_axis(chart)
+    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
     mark: Spec = {"type": "point", "filled": True, "size": 110, "opacity": 1}
     present = [outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)]
     if present:
         mark = {"type": "point", "size": 28, "opacity": 0.6}
+        if any(layer.inputs is not None for layer in points):
+            rows = [{"inputs": 1} | row for row in rows]
+            largest = max(row["inputs"] for row in rows)
+            sizes = {"domain": [1, max(largest, 2)], "range": [28, 28 if largest == 1 else 700]}
+            encoding["size"] = {"field": "inputs", "type": "quantitative", "scale": sizes, "legend": None}
         encoding["shape"] = {
             "field": "outcome",
             "scale": {"domain": present, "range": [_SHAPES[outcome] for outcome in present]},
@@ -131,11 +156,30 @@ def _bars(bars: Sequence[Bars], chart: Chart) -> Spec | None:
     encoding = {
         "x": _axis("x", chart.x),
         "x2": {"field": "right"},
-        "y": _axis("y", chart.y) | {"stack": None},
+        "y": _y_axis(chart) | {"stack": None},
         "y2": {"datum": 0},
-        "tooltip": _tooltip(bars[0]),
+        "tooltip": _tooltip(bars[0], chart),
     }
     return {"data": {"values": rows}, "mark": {"type": "bar", "binSpacing": 0.5}, "encoding": encoding}
+
+
+def _labels(places: Sequence[tuple[Line, float]], chart: Chart) -> Spec | None:
+    """The names of lines, to the right of their ends."""
+    if not places:
+        return None
+    rows = [{"x": _plain(line.x)[-1], "y": round(place, 5), "text": line.label} for line, place in places]
+    encoding = {
+        "x": _axis("x", chart.x),
+        "y": _y_axis(chart),
+        "text": {"field": "text"},
+        "color": {"value": _GREY},
+    }
+    return {"data": {"values": rows}, "mark": {"type": "text", "align": "left", "dx": 6}, "encoding": encoding}
+
+
+def _room(places: Sequence[tuple[Line, float]]) -> int:
+    """Pixels to the right of the chart that its labels need."""
+    return 8 + 5 * max(len(line.label) for line, _ in places)
 
 
 def _between(edges: Values, part: float, *, log: bool) -> Values:
@@ -143,7 +187,7 @@ def _between(edges: Values, part: float, *, log: bool) -> Values:
     return np.asarray(low * (high / low) ** part if log else low + (high - low) * part)
 
 
-def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
+def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
     """Points that show, with their values, only under the pointer."""
     name = "hover_step" if line.step else "hover"
     return {
@@ -155,15 +199,25 @@ def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
             "x": x,
             "y": y,
             "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
-            "tooltip": _nearest_tooltip(line),
+            "tooltip": _nearest_tooltip(line, chart),
         },
     }
 
 
+def _y_axis(chart: Chart) -> Spec:
+    made = _axis("y", chart.y)
+    if chart.y.power != 1:
+        made["axis"] |= {"values": (ticks := chart.y.ticks(*chart.heights())), "tickCount": len(ticks)}
+    return made
+
+
 def _axis(field: str, axis: Axis, **scale: Any) -> Spec:
     ticks: Spec = {"tickCount": 6} | ({"format": _TICKS[axis.kind]} if axis.kind in _TICKS else {})
-    if axis.log:
+    if axis.power != 1:
+        scale |= {"type": "pow", "exponent": axis.power, "zero": axis.zero, "nice": False}
+    elif axis.log:
         scale |= {"type": "log", "nice": False}
+        ticks["labelSeparation"] = 6
     elif not axis.zero:
         scale["zero"] = False
     return {"field": field, "type": "quantitative", "title": axis.title, "axis": ticks, "scale": scale}
@@ -177,22 +231,22 @@ def _rows(layer: Layer, drawn: Mapping[str, Values]) -> Iterator[Spec]:
         yield {"run": layer.series} | dict(zip(fields, values, strict=True))
 
 
-def _tooltip(layer: Layer) -> list[Spec]:
-    entries: list[Spec] = [{"field": "run", "title": "run", "type": "nominal"}]
+def _tooltip(layer: Layer, chart: Chart) -> list[Spec]:
+    entries: list[Spec] = [{"field": "run", "title": chart.series_title, "type": "nominal"}]
     for column in layer.columns:
         entry: Spec = {"field": _field(column, _drawn(layer)), "title": column.title, "type": "nominal"}
         entries.append(entry | ({"type": "quantitative", "format": column.format} if column.format else {}))
     return entries
 
 
-def _nearest_tooltip(layer: Layer) -> Spec:
+def _nearest_tooltip(layer: Layer, chart: Chart) -> Spec:
     """The same as an expression, for the point that is nearest to the pointer.
 
     There, Vega-Lite gives every point a cell that holds the point's row as "datum". For text, it looks in the cell
     itself and finds nothing.
     """
     shown = []
-    for entry in _tooltip(layer):
+    for entry in _tooltip(layer, chart):
         value = f"(datum.datum || datum)[{json.dumps(entry['field'])}]"
         if "format" in entry:
             value = f"format({value}, {json.dumps(entry['format'])})"

@@ -29,7 +29,16 @@ def uncertified(results: Results) -> str:
     Args:
         results: The run.
     """
-    return "not certified" if results.certified_by is not None and results.certified_by.known_labels else "abstained"
+    return "not certified" if known_labels(results) else "abstained"
+
+
+def known_labels(results: Results) -> bool:
+    """Whether the class was the label, so that nobody knows whether an input without a certificate is wrong.
+
+    Args:
+        results: The run.
+    """
+    return results.certified_by is not None and results.certified_by.known_labels
 
 
 def norms(results: Sequence[Results]) -> list[str]:
