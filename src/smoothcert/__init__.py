@@ -14,12 +14,21 @@ if TYPE_CHECKING:
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
     from smoothcert.errors import SmoothcertError as SmoothcertError
+    from smoothcert.noises import Ablation as Ablation
     from smoothcert.noises import Additive as Additive
+    from smoothcert.noises import Brightness as Brightness
+    from smoothcert.noises import Discrete as Discrete
     from smoothcert.noises import Gaussian as Gaussian
+    from smoothcert.noises import GridGaussian as GridGaussian
+    from smoothcert.noises import Laplace as Laplace
     from smoothcert.noises import Noise as Noise
+    from smoothcert.noises import Splitting as Splitting
+    from smoothcert.noises import Translation as Translation
+    from smoothcert.noises import Uniform as Uniform
     from smoothcert.plans import AtRadii as AtRadii
     from smoothcert.plans import Certificate as Certificate
     from smoothcert.plans import Combined as Combined
+    from smoothcert.plans import Exact as Exact
     from smoothcert.plans import Fixed as Fixed
     from smoothcert.plans import InputSpecific as InputSpecific
     from smoothcert.plans import Look as Look
@@ -50,12 +59,21 @@ _HOME = {
     "InvalidInput": "errors",
     "MissingExtra": "errors",
     "SmoothcertError": "errors",
+    "Ablation": "noises",
     "Additive": "noises",
+    "Brightness": "noises",
+    "Discrete": "noises",
     "Gaussian": "noises",
+    "GridGaussian": "noises",
+    "Laplace": "noises",
     "Noise": "noises",
+    "Splitting": "noises",
+    "Translation": "noises",
+    "Uniform": "noises",
     "AtRadii": "plans",
     "Certificate": "plans",
     "Combined": "plans",
+    "Exact": "plans",
     "Fixed": "plans",
     "InputSpecific": "plans",
     "Look": "plans",

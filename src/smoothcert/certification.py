@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from smoothcert import _check
@@ -88,6 +89,8 @@ def certify(
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights={weights} is for a model given by its name: load them into the module before")
     classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
+    noise = noise.for_shape(tuple(dataset[0][0].shape))
+    plan = plan.for_noise(noise)
     with executor or LocalExecutor() as executor:
         job = Job(
             classifier=classifier,
@@ -104,7 +107,7 @@ def certify(
             raise InvalidInput(
                 "shard needs batch=N: the parts can only be merged if all were certified with the same one"
             )
-        check_shape(classifier, dataset)
+        check_shape(classifier, dataset, noise)
         _check_labels(classifier, dataset, chosen, known=plan.known_labels)
         progress = choose_progress(progress)
         with exclusive(out) as folder, Journal(folder, write=True) as journal:
@@ -205,12 +208,28 @@ def _manifest(job: Job, ids: list[int]) -> Manifest:
         dtype=runtime.dtype,
         compile=runtime.compile,
         weights_hash=classifier.weights_hash,
-        answers=answers(classifier.module, dataset[0][0], runtime.torch_device, runtime.torch_dtype),
+        answers=answers(classifier.module, _example(job), runtime.torch_device, runtime.torch_dtype),
     )
 
 
+def _example(job: Job) -> Tensor:
+    """An input in the form that the classifier takes."""
+    x = job.dataset[0][0]
+    shape = job.noise.draw.output_shape(tuple(x.shape))
+    return x if shape == tuple(x.shape) else torch.zeros(shape)
+
+
 def _warn(classifier: Classifier, noise: Noise, plan: Plan) -> None:
-    trained = classifier.trained_sigma
+    if (before := classifier.trained_noise) is not None:
+        if not before.same_kind(noise):
+            warnings.warn(
+                f"{classifier.name} was trained with {before} and is certified with {noise}; radii are true, but often "
+                "small",
+                stacklevel=3,
+            )
+        trained = None
+    else:
+        trained = classifier.trained_sigma
     if trained is not None and abs(trained - noise.deviation) > 1e-6:
         warnings.warn(
             f"{classifier.name} was trained with noise {trained:g} and is certified with sigma {noise.deviation:g}; "
@@ -221,7 +240,7 @@ def _warn(classifier: Classifier, noise: Noise, plan: Plan) -> None:
         warnings.warn(plan.caveat, stacklevel=3)
 
 
-def check_shape(classifier: Classifier, dataset: Dataset) -> None:
+def check_shape(classifier: Classifier, dataset: Dataset, noise: Noise | None = None) -> None:
     """Refuse inputs with another number of channels; warn about another size, which most networks accept.
 
     A grey image would pass through the normalisation of a colour model, with the same noise in all channels.
@@ -229,8 +248,15 @@ def check_shape(classifier: Classifier, dataset: Dataset) -> None:
     Args:
         classifier: The base classifier.
         dataset: The inputs.
+        noise: The smoothing noise, which may change the shape of an input.
     """
-    expected, given = classifier.input_shape, tuple(dataset[0][0].shape)
+    expected, plain = classifier.input_shape, tuple(dataset[0][0].shape)
+    given = plain if noise is None else noise.draw.output_shape(plain)
+    if given != plain and expected is not None and expected != given:
+        raise InvalidInput(
+            f"{noise} turns inputs of shape {plain} into {given}, but {classifier.name} takes {expected}: use weights "
+            "that were trained with this noise"
+        )
     if expected is not None and (len(expected), expected[0]) != (len(given), given[0]):
         raise InvalidInput(
             f"{classifier.name} takes inputs of shape {expected}, but those of {dataset.name} have shape {given}"

@@ -19,7 +19,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Plan, State
 from smoothcert.plans.base import RIVALS
 from smoothcert.runs.formats import read_results
-from smoothcert.runs.logs import Log, read_votes, votes
+from smoothcert.runs.logs import Log, read_counts, read_votes, votes
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
@@ -125,6 +125,12 @@ def read_population(
         if noise is None:
             raise InvalidInput(f"{path} does not tell its noise: give noise=")
         return from_votes(*table), noise, None
+    if (counted := read_counts(path)) is not None:
+        if noise is None:
+            raise InvalidInput(f"{path} does not tell its noise: give noise=")
+        if log_samples is not None or log_alpha is not None:
+            raise InvalidInput(f"{path} tells its counts and samples: leave out log_samples= and log_alpha=")
+        return from_shares(counted.count / counted.samples, counted.label == counted.prediction), noise, None
     results = read_results(path)
     if not len(results):
         raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")

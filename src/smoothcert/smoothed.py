@@ -127,11 +127,14 @@ class Smoothed:
             raise InvalidInput(f"the input is empty: its shape is {tuple(tensor.shape)}")
         if not bool(tensor.isfinite().all()):
             raise InvalidInput("the input has NaN or infinite values")
-        plan.check(self.noise)
         shape = tuple(tensor.shape)
+        noise = self.noise.for_shape(shape)
+        plan = plan.for_noise(noise)
+        plan.check(noise)
         if shape not in self._prepared:
             warn_outside(float(tensor.min()), float(tensor.max()), name="the input", stacklevel=3)
-            self._prepared[shape] = prepare(self.model, self.classes, shape, self.runtime)
+            noisy_shape = noise.draw.output_shape(shape)
+            self._prepared[shape] = prepare(self.model, self.classes, noisy_shape, self.runtime)
         classify, runtime = self._prepared[shape]
         number = next(self._ids) if id is None else _check.whole("id", id)
         if number >= MOST_IDS:
@@ -140,7 +143,7 @@ class Smoothed:
             classify,
             classes=self.classes,
             shape=shape,
-            noise=self.noise,
+            noise=noise,
             plan=plan,
             runtime=runtime,
             seed=self.seed,

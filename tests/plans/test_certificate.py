@@ -18,7 +18,7 @@ def test_votes_become_a_radius():
     looks = [Look(100, {3: 90, 1: 10}), Look(1_000, {3: 990, 1: 10})]
     found = Certificate.from_votes(looks, plan=Fixed(1_000), noise=NOISE, id=7, label=3, seconds=1.5)
     assert (found.id, found.label, found.prediction, found.seconds) == (7, 3, 3, 1.5)
-    assert found.radius == NOISE.radius(lower_bound(990, 1_000, alpha=0.001))
+    assert found.radius == NOISE.certified_radius(lower_bound(990, 1_000, alpha=0.001))
     assert (found.count, found.counted, found.samples) == (990, 1_000, 1_100)
     assert found.correct
     assert not found.abstained
@@ -45,7 +45,7 @@ def test_a_plan_that_wants_nothing_more_abstains_and_costs_its_pilot():
 def test_outputs_that_are_not_finite_count_for_no_class_but_stay_in_the_denominator():
     found = Certificate.from_votes([Look(100, {0: 90}), Look(1_000, {0: 900})], plan=Fixed(1_000), noise=NOISE)
     assert found.missing == 110
-    assert found.radius == NOISE.radius(lower_bound(900, 1_000, alpha=0.001))
+    assert found.radius == NOISE.certified_radius(lower_bound(900, 1_000, alpha=0.001))
     assert Certificate.from_votes([Look(100, {}), Look(1_000, {})], plan=Fixed(1_000), noise=NOISE).abstained
 
 
@@ -53,7 +53,7 @@ def test_a_reused_pilot_larger_than_the_plan_keeps_its_denominator():
     plan = InputSpecific(100_000, pilot=5_000, decline=0.3, pilot_use="reuse")
     found = Certificate.from_votes([Look(5_000, {0: 4_000, 1: 1_000})], plan=plan, noise=NOISE)
     assert found.counted == 5_000
-    assert found.radius == NOISE.radius(lower_bound(4_000, 5_000, alpha=0.001))
+    assert found.radius == NOISE.certified_radius(lower_bound(4_000, 5_000, alpha=0.001))
 
 
 def test_an_unknown_label_is_never_correct():

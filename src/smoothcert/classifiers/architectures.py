@@ -105,12 +105,13 @@ class CifarResNet(nn.Module):
     Args:
         depth: The number of layers, 6n + 2 for n blocks per stage.
         classes: The number of classes.
+        channels: The channels of an input.
     """
 
-    def __init__(self, depth: int, classes: int) -> None:
+    def __init__(self, depth: int, classes: int, channels: int = 3) -> None:
         super().__init__()
         blocks = (depth - 2) // 6
-        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         self.layer1 = _stage(16, 16, blocks, stride=1)
         self.layer2 = _stage(16, 32, blocks, stride=2)
@@ -137,14 +138,14 @@ def _stage(channels_in: int, channels: int, blocks: int, *, stride: int) -> nn.S
     return nn.Sequential(first, *(BasicBlock(channels, channels, 1) for _ in range(blocks - 1)))
 
 
-def _fashion_cnn(classes: int) -> nn.Module:
+def _fashion_cnn(classes: int, channels: int = 1) -> nn.Module:
     """A network that is small enough to certify on a laptop.
 
     Its first convolution uses wide patches with a large stride, which averages out noise. It has no batch
     normalisation, so it computes the same in training and in evaluation.
     """
     return nn.Sequential(
-        nn.Conv2d(1, 32, 6, stride=4, padding=1),  # 28x28 -> 7x7
+        nn.Conv2d(channels, 32, 6, stride=4, padding=1),  # 28x28 -> 7x7
         nn.ReLU(),
         nn.Conv2d(32, 64, 3, stride=2, padding=1),  # 7x7 -> 4x4
         nn.ReLU(),
@@ -160,13 +161,13 @@ class Architecture:
     """How to build a bundled network, and the inputs that it takes.
 
     Args:
-        network: Makes the network for a number of classes.
+        network: Makes the network for a number of classes and of channels.
         input_shape: The shape of one input: channels, height and width.
         mean: The mean of each channel, for the normalisation.
         deviation: The standard deviation of each channel, for the normalisation.
     """
 
-    network: Callable[[int], nn.Module]
+    network: Callable[[int, int], nn.Module]
     input_shape: tuple[int, int, int]
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -200,17 +201,21 @@ def canonical_name(name: str) -> str:
     return dashed
 
 
-def build(name: str, *, classes: int = 10) -> Normalized:
+def build(name: str, *, classes: int = 10, channels: int | None = None) -> Normalized:
     """A bundled architecture with random weights.
 
     Args:
         name: The name of the architecture.
         classes: The number of classes.
+        channels: The channels of an input, where a noise adds some. Such inputs are not normalised.
 
     >>> module = build("cifar-resnet20", classes=10)
     >>> module(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
     architecture = ARCHITECTURES[canonical_name(name)]
-    network = architecture.network(_check.whole("classes", classes, least=2))
+    usual = architecture.input_shape[0]
+    network = architecture.network(_check.whole("classes", classes, least=2), channels or usual)
+    if channels not in (None, usual):
+        return Normalized(Normalize((0.0,), (1.0,)), network)
     return Normalized(Normalize(architecture.mean, architecture.deviation), network)

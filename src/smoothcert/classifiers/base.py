@@ -13,6 +13,7 @@ from torch import Tensor
 
 from smoothcert.classifiers.checkpoint import Checkpoint
 from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Classifier:
         weights_hash: The SHA-256 hash of the weights, which identifies the classifier. For a torch module it covers the
             layers and the names, types, shapes and bytes of their state; for a file, its content. None for a function.
         trained_sigma: The standard deviation of the noise in training, if it is known.
+        trained_noise: The noise in training, if it is known.
     """
 
     module: Callable[[Tensor], Tensor]
@@ -36,6 +38,7 @@ class Classifier:
     input_shape: tuple[int, ...] | None = None
     weights_hash: str | None = None
     trained_sigma: float | None = None
+    trained_noise: Noise | None = None
 
     def __post_init__(self) -> None:
         if self.classes < 2:

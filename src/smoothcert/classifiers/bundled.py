@@ -19,17 +19,22 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     architecture = canonical_name(name)
     if weights == "default":
         weights = _bundled_weights(architecture, sigma)
+    shape: tuple[int, ...] = ARCHITECTURES[architecture].input_shape
+    noise = weights.noise if isinstance(weights, Checkpoint) else None
+    if noise is not None:
+        shape = noise.draw.output_shape(shape)
     with fresh_weights():
-        module = build(architecture, classes=classes or _DEFAULT_CLASSES)
+        module = build(architecture, classes=classes or _DEFAULT_CLASSES, channels=shape[0])
     if isinstance(weights, Checkpoint):
         weights.load_into(module, name=name)
     return Classifier(
         module=module.eval(),
         classes=classes or _DEFAULT_CLASSES,
         name=name,
-        input_shape=ARCHITECTURES[architecture].input_shape,
+        input_shape=shape,
         weights_hash=state_hash(module),
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
+        trained_noise=noise,
     )
 
 

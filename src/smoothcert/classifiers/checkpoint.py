@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from smoothcert._registry import restore
 from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
 
 _WRAPPERS = ("module", "_orig_mod", "network", "model", "1")
 """Prefixes of wrapped networks: parallel, compiled, or the second part (number 1) after a normalisation."""
@@ -35,6 +38,7 @@ class Checkpoint:
         architecture: The architecture that the file states, if any.
         classes: The number of classes that the file states, if any.
         sigma: The standard deviation of the noise in training, from the file, its name or the name of a folder.
+        noise: The noise in training that the file states, if it is another one than Gaussian noise.
     """
 
     path: Path
@@ -42,6 +46,7 @@ class Checkpoint:
     architecture: str | None = None
     classes: int | None = None
     sigma: float | None = None
+    noise: Noise | None = None
 
     def load_into(self, module: nn.Module, *, name: str) -> None:
         """Copy the weights into a module.
@@ -107,6 +112,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         architecture=architecture if isinstance(architecture, str) else None,
         classes=None if classes is None else int(classes),
         sigma=sigma_in_name(path) if sigma is None else sigma,
+        noise=_find_noise(metadata),
     )
 
 
@@ -167,6 +173,14 @@ def _find_number(metadata: Mapping[str, Any], *keys: str) -> float | None:
         with suppress(KeyError, TypeError, ValueError):
             if isfinite(value := float(metadata[key])):
                 return value
+    return None
+
+
+def _find_noise(metadata: Mapping[str, Any]) -> Noise | None:
+    """The noise that training recorded."""
+    with suppress(KeyError, TypeError, ValueError, InvalidInput):
+        found = restore(json.loads(metadata["noise"]))
+        return found if isinstance(found, Noise) else None
     return None
 
 

@@ -13,8 +13,9 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
     """Compute the exact probability that a certificate of this plan is wrong."""
     from smoothcert.plans.coverage import exact_coverage
 
-    chosen = plan.build()
-    found = exact_coverage(chosen, noise.build())
+    smoothing = noise.build()
+    chosen = plan.build().for_noise(smoothing)
+    found = exact_coverage(chosen, smoothing)
     if json:
         print_json(asdict(found) | {"valid": found.valid})
         return
@@ -36,9 +37,13 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
             [f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)],
             [f"two tied classes, chosen on the pilot{bound}", *_shown(found.tie_failure, alpha)],
         ],
-        caption=verdict,
+        caption=f"{verdict} {_drawing(found.drawing_error)}".strip(),
     )
 
 
 def _shown(failure: float, alpha: float) -> list[str]:
-    return [f"{failure:.6f}", f"{failure / alpha:.3f}"]
+    return [f"{failure:.6f}", f"{failure / alpha:.3f}" if alpha else "-"]
+
+
+def _drawing(error: float) -> str:
+    return f"Bounds are lowered by {error:.2g} for the error of drawing the noise." if error else ""

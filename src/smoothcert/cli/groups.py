@@ -46,17 +46,29 @@ class NoiseOptions:
     ] = None
     noise: Annotated[
         str | None,
-        typer.Option("--noise", help="The noise and its strength, as in gaussian:0.5, or one of --import."),
+        typer.Option(
+            "--noise",
+            help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
+            "splitting:0.5, ablation:45, discrete:0.8, translation:2, brightness:0.1, or one of --import.",
+        ),
+    ] = None
+    size: Annotated[
+        int | None,
+        typer.Option("--size", help="Numbers of an input (ablation: pixels), where no data tells them."),
     ] = None
 
     def build(self) -> Noise:
         """The noise that the options describe."""
-        if found := self.given():
+        if (found := self.given()) is not None:
             return found
         raise InvalidInput("the noise is missing: give --sigma, or --noise as in gaussian:0.5")
 
     def given(self) -> Noise | None:
         """The noise that the options describe, None if there is none among them."""
+        found = self._named()
+        return found if found is None or self.size is None else found.for_size(self.size)
+
+    def _named(self) -> Noise | None:
         from smoothcert.noises import Gaussian, Noise
 
         if self.sigma is not None and self.noise is not None:

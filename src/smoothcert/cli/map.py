@@ -24,7 +24,8 @@ def command(
     from smoothcert.plans.coverage import outlook
     from smoothcert.statistics.metrics import round_down
 
-    chosen, drawn, p = plan.build(), noise.build(), numbers("--at", at)
+    drawn, p = noise.build(), numbers("--at", at)
+    chosen = plan.build().for_noise(drawn)
     found = outlook(chosen, drawn, p)
     samples, titles = found.samples.tolist(), list(found.proved)
     columns = [found.proved[title].tolist() for title in titles]

@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from smoothcert.cli.groups import NoiseOptions, expand
 from smoothcert.cli.options import Device, Json, folder, print_json
 
 
+@expand
 def command(
     arch: Annotated[str, typer.Option(help="fashion-cnn, cifar-resnet20 or cifar-resnet110.")],
     data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
-    sigma: Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise (inputs in [0, 1]).")],
+    noise: NoiseOptions,
     epochs: Annotated[int, typer.Option(help="How often to go through the data.")],
     out: Annotated[
         Path,
@@ -55,7 +57,7 @@ def command(
 
     recipe = Recipe(
         arch,
-        method_named(method, sigma=sigma, copies=copies, weight=weight, epsilon=epsilon, steps=steps),
+        method_named(method, noise=noise.build(), copies=copies, weight=weight, epsilon=epsilon, steps=steps),
         epochs=epochs,
         batch=batch,
         learning_rate=lr,

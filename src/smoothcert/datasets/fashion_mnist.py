@@ -14,6 +14,7 @@ from smoothcert.datasets.arrays import ArrayDataset
 from smoothcert.datasets.base import require_files
 from smoothcert.errors import InvalidInput
 
+_DEBIAN = "/usr/share/datasets/fashion-mnist"
 BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"
 CLASS_NAMES = (
     "T-shirt/top",
@@ -37,10 +38,13 @@ def load(place: str | None, *, train: bool) -> ArrayDataset:
     """Fashion-MNIST from its original files, or the bundled test images.
 
     Args:
-        place: The folder with the files; None for the bundled test images.
+        place: The folder with the files; None for the bundled test images, and for training images where the Debian
+            package is installed.
         train: Whether to load the training part instead of the test part.
     """
     if place is None:
+        if train and (installed := Path(_DEBIAN)).is_dir():
+            return load(str(installed), train=True)
         if train:
             raise InvalidInput(f"only test images of Fashion-MNIST are bundled: give fashion-mnist:DIR and {DOWNLOAD}")
         return npz.load(BUNDLED, name="fashion-mnist", class_names=CLASS_NAMES)

@@ -18,7 +18,7 @@ from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.draws import Draw
 
-LARGEST_INPUT = 2**24
+LARGEST_INPUT = 2**22
 """Numbers of an input up to which `drawing_error` holds for a noise that is not bound to a size."""
 
 

@@ -15,7 +15,7 @@ from smoothcert.noises.base import LARGEST_INPUT, Noise
 from smoothcert.noises.draws import Additive
 from smoothcert.noises.rounding import MARGIN, down
 
-_TAIL_CUT = 2.0**-63  # of each coordinate, by both streams
+_TAIL_CUT = 2.0**-65  # of each coordinate, by both streams
 
 
 class GaussianRadius(Noise):

@@ -7,6 +7,7 @@ from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Case, Look, Outlook, Plan, Proof, State
 from smoothcert.plans.certificate import Certificate
 from smoothcert.plans.combined import Combined
+from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import InputSpecific, plan_or_default
 from smoothcert.plans.pilot import PilotPlan
@@ -16,6 +17,7 @@ __all__ = [
     "Case",
     "Certificate",
     "Combined",
+    "Exact",
     "Fixed",
     "InputSpecific",
     "Look",

@@ -199,7 +199,7 @@ class Tables(NamedTuple):
 @lru_cache(maxsize=64)
 def _tables(plan: AtRadii, noise: Noise) -> Tables:
     looks = default_looks(plan.samples)
-    thresholds = np.array([_threshold(noise, radius) for radius in plan.radii])
+    thresholds = np.array([noise.needed_probability(radius) for radius in plan.radii])
     needed = np.empty((len(thresholds), len(looks)), np.int64)
     spent = np.empty(len(thresholds))
     for j, threshold in enumerate(thresholds.tolist()):
@@ -212,15 +212,6 @@ def _tables(plan: AtRadii, noise: Noise) -> Tables:
             spent[j] = crossing_probability(needed[j], looks, threshold)
     given_up = np.stack([give_up_counts(int(row[-1]), looks) for row in needed])
     return Tables(looks, np.diff(looks, prepend=0), thresholds, needed, given_up, spent)
-
-
-def _threshold(noise: Noise, radius: float) -> float:
-    """The probability that proves this radius, rounded up."""
-    threshold = float(noise.probability(radius))
-    step = float(np.finfo(float).eps)
-    while threshold < 1 and not float(noise.radius(threshold)) >= radius:
-        threshold, step = min(threshold * (1 + step), 1.0), 2 * step
-    return threshold
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,6 +130,8 @@ class Plan(Recorded, ABC):
     """What it is called on the command line and in tables."""
     adaptive: ClassVar[bool] = True
     """Whether inputs get different numbers of samples."""
+    enumerates: ClassVar[bool] = False
+    """Whether the plan counts all outcomes of a noise instead of sampling."""
     remembers: ClassVar[bool] = False
     """Whether `request` reads `State.lower`, so that what was proved at an earlier look matters for the next."""
 
@@ -237,6 +239,19 @@ class Plan(Recorded, ABC):
             return f"The plan does not keep its promise in every case. {self.caveat[0].upper()}{self.caveat[1:]}."
         return f"Each certificate is wrong with a probability of at most {self.alpha:g}."
 
+    def for_noise(self, noise: Noise) -> Self:
+        """This plan for one noise. A plan that does not depend on the noise returns itself.
+
+        Args:
+            noise: The smoothing noise.
+
+        Raises:
+            InvalidInput: The noise has to be enumerated, and the plan samples.
+        """
+        if noise.outcomes is not None:
+            raise InvalidInput(f"{noise} is not random: use the plan Exact(), which counts its {noise.outcomes} outcomes")
+        return self
+
     def check(self, noise: Noise) -> None:
         """Raise if this plan can never certify anything under this noise.
 
@@ -261,9 +276,7 @@ class Plan(Recorded, ABC):
             upper: Upper bounds on the probability of every other class, where the plan has them.
             noise: The smoothing noise.
         """
-        radius = np.asarray(noise.radius(lower), float)
-        if upper is not None:
-            radius = np.fmax(radius, noise.radius_between(lower, upper))
+        radius = np.asarray(noise.certified_radius(lower, upper))
         return np.where(radius > 0, radius, np.nan)[()]
 
     def outlook(self, p: ArrayLike, noise: Noise) -> Outlook | None:

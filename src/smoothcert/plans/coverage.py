@@ -42,6 +42,9 @@ class Coverage:
     than tied ones, and no theorem limits it."""
     exact: bool = True
     """False where the figures are upper bounds that a theorem gives, not exact values."""
+    drawing_error: float = 0.0
+    """By how much a probability of the drawn noise can differ from that of the noise in the theorem. Every proved bound
+    is lowered by it before it gives a radius, so it does not add to the failure."""
 
     @property
     def valid(self) -> bool:
@@ -64,15 +67,17 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     """
     plan = plan.primary
     plan.check(noise)
-    if plan.uses_rivals:  # a union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals together
-        return Coverage(plan.alpha, plan.alpha, 0.5, plan.alpha, plan.pilot_counts, exact=False)
     worst = plan.worst_failure(noise)
+    if worst is None and plan.uses_rivals:  # a union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals
+        return Coverage(
+            plan.alpha, plan.alpha, 0.5, plan.alpha, plan.pilot_counts, exact=False, drawing_error=noise.drawing_error
+        )
     if worst is None:
         worst = _search(plan, noise)
     tied = plan.tie_failure(noise)
     if tied is None:  # given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes
         tied = failure_probability(plan, noise, 0.5)
-    return Coverage(plan.alpha, *worst, tied, plan.pilot_counts)
+    return Coverage(plan.alpha, *worst, tied, plan.pilot_counts, drawing_error=noise.drawing_error)
 
 
 def _search(plan: Plan, noise: Noise) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, up
 from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, check_decline, paper_grid
 
 Grid = Literal["exact", "paper"]
+_POINTS_BETWEEN = 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,23 +106,31 @@ class InputSpecific(PilotPlan):
 
     def check(self, noise: Noise) -> None:
         self.sample_map(noise)
+        if self.grid == "paper" and not noise.map_peaks_at_ends:
+            raise InvalidInput(f'the paper\'s grid can miss peaks of the sample map of {noise}: grid must be "exact"')
 
 
 @lru_cache(maxsize=32)
 def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
     """k-hat for every possible count of the pilot, 0 ... pilot."""
     psi = plan.sample_map(noise)
-    needed = psi.table(paper_grid()) if plan.grid == "paper" else psi
     low, high = interval(np.arange(plan.pilot + 1), plan.pilot, alpha=plan.alpha)
-    return np.maximum(needed(low), needed(high))
+    if plan.grid == "paper":
+        table = psi.table(paper_grid())
+        return np.maximum(table(low), table(high))
+    return psi.largest(low, high)
 
 
 def _planned_with_rivals(plan: InputSpecific, noise: Noise, count: Any, rival: Any) -> NDArray[np.int64]:
     """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both ends."""
     p_low, p_high = interval(count, plan.pilot, alpha=plan.alpha)
     q_low, q_high = interval(rival, plan.pilot, alpha=plan.alpha)
-    ends = ((p_low, q_high), (p_high, np.minimum(q_low, one_minus_up(p_high))))
-    return np.maximum(*(_needed_with_rivals(plan, noise, p, np.minimum(q, one_minus_up(p))) for p, q in ends))
+    q_low = np.minimum(q_low, one_minus_up(p_high))
+    # Where the map may peak between the ends, we also look at points between them.
+    shares = (0.0, 1.0) if noise.map_peaks_at_ends else np.linspace(0, 1, _POINTS_BETWEEN).tolist()
+    pairs = [((1 - s) * p_low + s * p_high, (1 - s) * q_high + s * q_low) for s in shares]
+    needed = [_needed_with_rivals(plan, noise, p, np.minimum(q, one_minus_up(p))) for p, q in pairs]
+    return np.asarray(np.max(needed, axis=0), np.int64)
 
 
 def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ Some programs write other columns, which are read as they are:
 - Logs of diffusion denoised smoothing have the running total in `correct`. That column is never read.
 - Logs of smoothing ensembles with adaptive sampling have `radius proved`, which is 1 or -1: whether one radius was
   proved.
+- Published votes for l1 certificates have `count` and `samples` instead of a radius (`read_counts`).
 - Certify_Topk writes no log but the votes for all classes, then the label (`read_votes`).
 """
 
@@ -127,6 +128,44 @@ def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
     if np.any(label >= counts.shape[1]):
         raise InvalidInput(f"{path}: label {label.max()} is out of range for {counts.shape[1]} classes")
     return counts, label
+
+
+@dataclass(frozen=True)
+class CountLog:
+    """A log that tells the votes of the predicted class instead of a radius (columns `count` and `samples`)."""
+
+    id: NDArray[np.int64]
+    label: NDArray[np.int64]
+    prediction: NDArray[np.int64]
+    count: NDArray[np.int64]
+    samples: NDArray[np.int64]
+
+
+def read_counts(path: str | Path) -> CountLog | None:
+    """A log with the columns idx, label, predict, count and samples; None for other files.
+
+    Args:
+        path: The file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        header = file.readline(10_000).decode("utf-8", "replace").strip().split("\t")
+    needed = ("idx", "label", "predict", "count", "samples")
+    if "radius" in header or not set(needed) <= set(header):
+        return None
+    try:
+        columns = [header.index(name) for name in needed]
+        table = np.loadtxt(path, dtype=np.int64, delimiter="\t", skiprows=1, ndmin=2, usecols=columns)
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not a log of counts: {error}") from None
+    log = CountLog(*table.T)
+    wrong = (log.count < 0) | (log.count > log.samples) | (log.samples < 1)
+    if not len(table) or np.any(wrong):
+        where = f"row {int(np.argmax(wrong)) + 1}: counts must lie between 0 and samples" if len(table) else "no rows"
+        raise InvalidInput(f"{path}, {where}")
+    return log
 
 
 def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.int64]:

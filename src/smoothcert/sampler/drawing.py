@@ -118,17 +118,26 @@ class _Additive(_HalfWords):
         transform, tail, factor = _LAWS[self.draw.law]
         bits = self.halves(words)
         uniform = bits.float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
-        where = None if more is None or tail is None else (uniform.abs() >= 1 - TAIL).nonzero()
+        where = None if more is None or tail is None else _beyond(uniform, 1 - TAIL)
         z = transform(uniform)
-        if where is not None and len(where):
-            assert more is not None
-            assert tail is not None
+        if more is not None and tail is not None and where is not None:
             half = bits[where[:, 0], where[:, 1]].cpu().numpy().astype(np.int64)
             beyond = 2.0**31 - 1 - np.where(half < 0, -half - 1, half)  # how far |u| is from 1, in units of 2^-31
             rest = (beyond + (more(self.positions(where)) + 0.5) * 2.0**-64) * 2.0**-31
             values = torch.from_numpy(np.where(half < 0, -1, 1) * tail(rest) / factor)
             z[where[:, 0], where[:, 1]] = values.to(z)
-        return torch.add(x, z.view(-1, *self.shape), alpha=factor * self.draw.scale)
+        noisy = z.view(-1, *self.shape)
+        return torch.add(x, noisy, alpha=factor * self.draw.scale, out=noisy)
+
+
+def _beyond(uniform: Tensor, limit: float) -> Tensor | None:
+    """(row, column) of the numbers with |u| >= limit, None if there are none. Few rows have any: they come first."""
+    rows = torch.maximum(uniform.amax(1), uniform.amin(1).neg_()) >= limit
+    if not bool(rows.any()):
+        return None
+    numbers = rows.nonzero()[:, 0]
+    where = (uniform[numbers].abs() >= limit).nonzero()
+    return torch.stack((numbers[where[:, 0]], where[:, 1]), 1)
 
 
 def _laplace(uniform: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ Input = tuple[int, Tensor, int | None]
 """Id, the input itself, its label."""
 
 _WINDOW_BYTES = 2**30
+_GRID_ROUNDING = 1e-3  # of a step; float32 is far closer to a multiple of the step
 
 
 class Engine:
@@ -64,6 +65,7 @@ class Engine:
             raise InvalidInput(f"input {id} has shape {tuple(x.shape)}; all must have one, here {tuple(expected)}")
         if self.plan.known_labels and label is None:
             raise InvalidInput(f"input {id} has no label, and known_labels=True needs one for every input")
+        _check_grid(id, x, self.noise)
         case = self.plan.follow((), self.noise, label)
         slot = self.sampler.open(id, x)
         self._open[slot] = _OpenInput(id, label, case)
@@ -149,8 +151,10 @@ def build_engine(
         seed: The key of the noise.
         say: Told what is going on before the first sample.
     """
+    noise = noise.for_shape(shape)
+    plan = plan.for_noise(noise)
     plan.check(noise)
-    classify, runtime = prepare(module, classes, shape, runtime, say)
+    classify, runtime = prepare(module, classes, noise.draw.output_shape(shape), runtime, say)
     return assemble(classify, classes=classes, shape=shape, noise=noise, plan=plan, runtime=runtime, seed=seed), runtime
 
 
@@ -180,7 +184,7 @@ def assemble(
         noise=noise,
         shape=shape,
         classes=classes,
-        slots=_window(plan.smallest_request, runtime.batch, shape),
+        slots=_window(plan.smallest_request or runtime.batch, runtime.batch, shape),
         batch=runtime.batch,
         seed=seed,
         device=runtime.torch_device,
@@ -188,6 +192,23 @@ def assemble(
         memory_format=runtime.memory_format(shape),
     )
     return Engine(Sampler(counter), plan=plan, noise=noise)
+
+
+def _check_grid(id: int, x: Tensor, noise: Noise) -> None:
+    """Refuse an input that does not consist of the values that a noise on a grid needs."""
+    if noise.grid is None:
+        return
+    step, largest = noise.grid
+    level = x.double() / step
+    off_grid = (level - level.round()).abs() > _GRID_ROUNDING
+    if largest is not None:
+        off_grid |= (x < 0) | (x > largest)
+    if bool(off_grid.any()):
+        top = "" if largest is None else f" from 0 to {largest:g}"
+        raise InvalidInput(
+            f"input {id} has the value {float(x[off_grid][0]):g}, but {noise} needs multiples of "
+            f"1/{1 / step:.6g}{top}: round the inputs, or use another noise"
+        )
 
 
 def _window(request: int, batch: int, shape: tuple[int, ...]) -> int:

@@ -59,7 +59,8 @@ class VoteCounter:
         self._classify_with_noise = getattr(classify, "with_noise", None) if self.stream.philox_scale else None
         self.device = device
         self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
-        self.noisy = torch.zeros((batch, *shape), device=device, dtype=dtype).to(memory_format=memory_format)
+        noisy = (batch, *noise.draw.output_shape(shape))
+        self.noisy = torch.zeros(noisy, device=device, dtype=dtype).to(memory_format=memory_format)
         self.counts = torch.zeros((slots + 1, classes + 1), device=device, dtype=torch.int64)
         self.ones = torch.ones(batch, device=device, dtype=torch.int64)
         self._buffers = cycle([_HostBuffer(batch, device) for _ in range(_BATCHES_AHEAD)])

@@ -12,6 +12,7 @@ R grows with k, so psi is found by bisection, for all p at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from typing import Any, Literal
 
@@ -22,6 +23,9 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound
+
+_TIGHT = 1.02
+_MOST_HALVINGS = 60
 
 Kind = Literal["absolute", "relative"]
 Reference = Literal["ceiling", "ideal"]
@@ -67,7 +71,10 @@ class SampleMap:
 
     def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
         p = _check.probabilities("p", p)
-        required = self.required_radius(p)
+        return self._smallest(p, self.required_radius(p))
+
+    def _smallest(self, p: NDArray[np.float64], required: Any) -> NDArray[np.int64]:
+        """The smallest sample size that proves a required radius when a share p of the samples votes for the class."""
         bound = self.noise.probability(np.maximum(required, 0))
         # Invariant: `low` does not keep the required radius; `high` does, or is the ceiling.
         low, high = np.zeros(p.shape, np.int64), np.full(p.shape, self.samples, np.int64)
@@ -76,6 +83,35 @@ class SampleMap:
             enough = keeps_bound(p * middle, middle, bound, alpha=self.alpha)
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         return np.where(required > 0, high, 0)
+
+    def largest(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
+        """At least the largest psi(p) over low <= p <= high, and at most a few percent above it.
+
+        Where the noise says so, the maximum lies at an end of the interval (the paper's Proposition 1). For every other
+        noise, the interval is covered by cells. In a cell [a, b], psi is at most the smallest k for which a share a of
+        the votes proves what b requires, because the radius never decreases with p.
+
+        Args:
+            low: The lower ends.
+            high: The upper ends.
+        """
+        low, high = np.broadcast_arrays(_check.probabilities("p", low), _check.probabilities("p", high))
+        if self.noise.map_peaks_at_ends:
+            return np.maximum(self(low), self(high))
+        edges, cells = _cells(self)
+        first = np.searchsorted(edges, low, side="left")  # the first edge inside of the interval
+        last = np.searchsorted(edges, high, side="right") - 1  # the last one
+        inside = first <= last
+        found = np.where(inside, 0, self._at_most(low, high))  # an interval within one cell
+        left = self._at_most(low, np.where(inside, edges[np.minimum(first, len(edges) - 1)], high))
+        right = self._at_most(np.where(inside, edges[np.maximum(last, 0)], low), high)
+        whole = [max(cells[a:b], default=0) for a, b in zip(first.ravel(), last.ravel(), strict=True)]
+        found = np.maximum(found, np.where(inside, np.maximum(left, right), 0))
+        return np.asarray(np.maximum(found, np.reshape(whole, found.shape)), np.int64)
+
+    def _at_most(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
+        """An upper bound on psi over [low, high], exact where low = high."""
+        return self._smallest(np.asarray(low, float), self.required_radius(high))
 
     def radius(self, samples: ArrayLike, p: ArrayLike) -> Any:
         """R(k, p): what k samples prove when a share p of them votes for the class.
@@ -134,6 +170,31 @@ class SampleTable:
         right = np.searchsorted(self.p, p, side="left")
         left = np.searchsorted(self.p, p, side="right") - 1
         return np.maximum(self.needed[left], self.needed[right])
+
+
+@lru_cache(maxsize=32)
+def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
+    """Edges of cells that cover [0, 1], and an upper bound on psi in each.
+
+    A cell is halved as long as its bound is more than 2% above psi at both of its ends. So an edge comes as close as
+    floating point allows to every p where psi leaps.
+    """
+    edges = np.union1d(refined_grid(400), [0.5])
+    at_edges, bounds = psi(edges), psi._at_most(edges[:-1], edges[1:])
+    for _ in range(_MOST_HALVINGS):
+        middle = (edges[:-1] + edges[1:]) / 2
+        loose = bounds > _TIGHT * np.maximum(at_edges[:-1], at_edges[1:]) + 1
+        loose &= (edges[:-1] < middle) & (middle < edges[1:])
+        if not loose.any():
+            break
+        split = np.flatnonzero(loose)
+        new = middle[split]
+        left, right = psi._at_most(edges[split], new), psi._at_most(new, edges[split + 1])
+        bounds[split] = left
+        bounds = np.insert(bounds, split + 1, right)
+        at_edges = np.insert(at_edges, split + 1, psi(new))
+        edges = np.insert(edges, split + 1, new)
+    return edges, bounds.tolist()
 
 
 def paper_grid() -> NDArray[np.float64]:

@@ -23,8 +23,10 @@ from smoothcert.device.cuda_graph import cudnn_benchmark
 from smoothcert.device.memory import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
+from smoothcert.training.methods.base import noisy_copies
 from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step, compile_blocks, momentum_buffers, sgd
 
@@ -147,7 +149,7 @@ class _Run:
         self.recipe = recipe
         self.training = training
         self.validation = validation
-        self.module = build(recipe.architecture, classes=classes)
+        self.module = build(recipe.architecture, classes=classes, channels=_channels(recipe))
         self.module.to(runtime.torch_device, memory_format=runtime.memory_format(training.shape))  # type: ignore[call-overload]
         # Validation uses other batch sizes and the evaluation mode, so it has an uncompiled copy of the network.
         self.validator = copy.deepcopy(self.module).eval()
@@ -211,8 +213,9 @@ class _Run:
         batch = _CUDA_VALIDATION_BATCH if device.type == "cuda" else self.recipe.batch
         for index in torch.split(torch.arange(len(self.validation), device=device), batch):
             x = self.validation.batch(index)
+            noisy = noisy_copies(x, 1, sigma=self.recipe.method.sigma, noise=_noise(self.recipe))[0]
             with self.autocast():
-                logits = self.validator(x + self.recipe.method.sigma * torch.randn_like(x))
+                logits = self.validator(noisy)
             correct += (logits.argmax(1) == self.validation.labels[index]).sum()
         return correct.item() / len(self.validation)
 
@@ -234,6 +237,18 @@ def _check_data(recipe: Recipe, training: DeviceData, validation: DeviceData) ->
         raise InvalidInput(
             f"a batch of {recipe.batch} needs as many inputs, the data has {len(training)}: give a smaller batch="
         )
+
+
+def _noise(recipe: Recipe) -> Noise | None:
+    """The noise of the method; None for Gaussian noise."""
+    return getattr(recipe.method, "noise", None)
+
+
+def _channels(recipe: Recipe) -> int:
+    """The channels that the network gets: a noise may mark absent pixels in further ones."""
+    shape: tuple[int, ...] = ARCHITECTURES[recipe.architecture].input_shape
+    noise = _noise(recipe)
+    return (shape if noise is None else noise.draw.output_shape(shape))[0]
 
 
 def _seed(recipe: Recipe, stream: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from smoothcert import _check
+from smoothcert._registry import describe
 from smoothcert.classifiers.architectures import canonical_name
 from smoothcert.training.methods import Method
 from smoothcert.training.schedule import SCHEDULES
@@ -55,7 +57,10 @@ class Recipe:
 
     def settings(self) -> dict[str, Any]:
         """All settings in one flat dictionary, which holds the name and the constants of the method."""
-        return asdict(self) | {"method": self.method.name} | asdict(self.method)
+        settings = asdict(self) | {"method": self.method.name} | asdict(self.method)
+        noise = getattr(self.method, "noise", None)
+        settings.pop("noise", None)
+        return settings if noise is None else settings | {"noise": json.dumps(describe(noise))}
 
     def rate(self, done: float) -> float:
         """The learning rate at some point of the training.

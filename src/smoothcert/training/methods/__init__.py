@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.noises import Gaussian as GaussianNoise
+from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective
 from smoothcert.training.methods.consistency import Consistency
 from smoothcert.training.methods.gaussian import Gaussian
@@ -18,12 +21,13 @@ METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Gaussian, Consi
 """The training methods by name."""
 
 
-def method_named(name: str, *, sigma: float, **constants: float | None) -> Method:
+def method_named(name: str, *, sigma: float | None = None, noise: Noise | None = None, **constants: Any) -> Method:
     """A training method by its name.
 
     Args:
         name: "gaussian", "consistency", "macer" or "smoothadv".
-        sigma: The standard deviation of the noise.
+        sigma: The standard deviation of Gaussian noise.
+        noise: The noise, instead of `sigma`. Only "gaussian" takes another one than Gaussian noise.
         constants: Constants of the method. Those that are missing or None have the values of the method's paper.
 
     >>> method_named("consistency", sigma=0.5, copies=4)
@@ -31,7 +35,11 @@ def method_named(name: str, *, sigma: float, **constants: float | None) -> Metho
     """
     kind = METHODS[_check.one_of("method", name, tuple(METHODS))]
     given = {key: value for key, value in constants.items() if value is not None}
-    known = [field.name for field in fields(kind) if field.name != "sigma"]
+    known = [field.name for field in fields(kind) if field.name not in ("sigma", "noise")]
     if unknown := [key for key in given if key not in known]:
         raise InvalidInput(f"method {name} has no {', '.join(unknown)}; it has {', '.join(known) or 'no constants'}")
-    return kind.published(_check.between("sigma", sigma, 0), **given)
+    if noise is None or isinstance(noise, GaussianNoise):
+        return kind.published(_check.between("sigma", sigma if noise is None else noise.sigma, 0), **given)
+    if kind is not Gaussian:
+        raise InvalidInput(f'method {name} trains with Gaussian noise only: use "gaussian" for {noise}')
+    return Gaussian(noise.deviation, noise)

@@ -8,6 +8,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from smoothcert.noises import Noise
+from smoothcert.sampler.drawing import drawer_for
+
 
 class Objective(NamedTuple):
     """What a method computes for a batch."""
@@ -64,6 +67,24 @@ def draw_noise(x: Tensor, copies: int, sigma: float) -> Tensor:
         sigma: The standard deviation.
     """
     return sigma * torch.randn((copies, *x.shape), device=x.device)
+
+
+def noisy_copies(x: Tensor, copies: int, *, sigma: float, noise: Noise | None = None) -> Tensor:
+    """Noisy inputs of shape (copies, batch, ...).
+
+    Args:
+        x: A batch of inputs.
+        copies: Noisy copies of each input.
+        sigma: The standard deviation of Gaussian noise.
+        noise: Another noise, which may change the shape of an input.
+    """
+    if noise is None:
+        return x + draw_noise(x, copies, sigma)
+    drawer = drawer_for(noise.draw, tuple(x.shape[1:]))
+    low, high = (0, noise.outcomes) if noise.outcomes else (-(2**63), 2**63 - 1)
+    words = torch.randint(low, high, (copies * len(x), drawer.words), device=x.device)
+    noisy = drawer.noisy(words, x.repeat(copies, *[1] * (x.ndim - 1)))
+    return noisy.view(copies, len(x), *noisy.shape[1:])
 
 
 def logits_of(module: nn.Module, inputs: Tensor) -> Tensor:

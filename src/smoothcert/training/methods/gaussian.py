@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Objective, draw_noise, logits_of
+from smoothcert.noises import Noise
+from smoothcert.training.methods.base import Objective, logits_of, noisy_copies
 
 
 def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -24,18 +25,21 @@ def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Minimise the cross-entropy at x + delta with delta ~ N(0, sigma^2 I).
+    """Minimise the cross-entropy at x + delta with delta ~ N(0, sigma^2 I), or at inputs under another noise.
 
     Args:
         sigma: The standard deviation of the noise.
+        noise: Another noise than Gaussian noise.
     """
 
     name: ClassVar[str] = "gaussian"
     learning_rate: ClassVar[float] = 0.1
     sigma: float
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        _check.between("sigma", self.sigma, 0)
+        if self.noise is None:
+            _check.between("sigma", self.sigma, 0)
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
@@ -43,11 +47,11 @@ class Gaussian:
 
         Args:
             sigma: The standard deviation of the noise.
-            constants: Must be empty.
+            constants: `noise`, or nothing.
         """
         return cls(sigma, **constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
-        logits = logits_of(module, x + draw_noise(x, 1, self.sigma))
+        logits = logits_of(module, noisy_copies(x, 1, sigma=self.sigma, noise=self.noise))
         return Objective(natural_loss(logits, labels), logits)
