@@ -1,8 +1,11 @@
 """Every plan explains itself in words."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 
-from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific
+from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific, Plan
 
 PLANS = [
     Fixed(10_000),
@@ -46,3 +49,29 @@ def test_combined_plans_name_all_and_explain_the_first():
     text = Combined((first, second)).explanation
     assert str(second) in text
     assert text.endswith(first.explanation)
+
+
+@dataclass(frozen=True)
+class Own(Plan):
+    """A plan without a pilot that brings no explanation."""
+
+    samples: int = 255
+    alpha: float = 0.01
+    pilot: int = 0
+    name: ClassVar[str] = "own"
+
+    def request(self, state, noise):
+        raise NotImplementedError
+
+    def lower_bound(self, state, noise):
+        raise NotImplementedError
+
+    def __str__(self):
+        return "my own plan"
+
+
+def test_a_plan_of_ones_own_is_explained_by_its_name():
+    assert Own().explanation == (
+        'The plan "my own plan" spends up to 255 samples on each input. The class is the one with most votes. '
+        "Each certificate is wrong with a probability of at most 0.01."
+    )

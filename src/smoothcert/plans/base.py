@@ -226,7 +226,8 @@ class Plan(Recorded, ABC):
         """How the class is chosen, for `explanation`."""
         use = "count for the bound as well" if self.pilot_counts else "do not count for the bound"
         if not self.known_labels:
-            return f"The first {self.pilot:,} samples choose the class and {use}."
+            first = f"The first {self.pilot:,} samples choose the class and {use}."
+            return first if self.pilot else "The class is the one with most votes."
         pilot = f" The first {self.pilot:,} samples are a pilot and {use}." if self.pilot else " Every sample counts."
         return (
             f'The class is the label of the input.{pilot} An input without a certificate is "not certified": nobody '
