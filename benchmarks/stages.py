@@ -96,7 +96,9 @@ def _best_layouts(  # type: ignore[no-untyped-def]
     memory = properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor
     candidates = []
     for number, layout in enumerate(usual.layouts):
-        for found in layouts(layout.channels, layout.size, *memory)[:tried]:
+        fitting = layouts(layout.channels, layout.size, *memory)
+        large = [found for found in fitting[tried:] if found.sums > 64][:2]  # few warps with many registers each
+        for found in [*fitting[:tried], *large]:
             for blocks in {found.resident_blocks, max(found.resident_blocks - 1, 1)}:
                 candidates.append((number, replace(found, resident_blocks=blocks)))
 
@@ -107,8 +109,8 @@ def _best_layouts(  # type: ignore[no-untyped-def]
     with ThreadPoolExecutor(8) as pool:
         built = list(pool.map(build_with, candidates))
     best: dict[int, tuple[float, Layout]] = {}
-    print(f"{'channels':>8} {'images':>6} {'rows':>4} {'column warps':>12} {'threads':>7} {'blocks':>6} {'registers':>9} "
-          f"{'spilled':>7} {'traffic':>7} {'us/image':>8} {'TFLOP/s':>7}")  # fmt: skip
+    columns = "channels images rows column-warps threads blocks registers spilled traffic us/image TFLOP/s"
+    print(" ".join(f"{column:>8}" for column in columns.split()))
     for (number, layout), classifier in zip(candidates, built, strict=True):
         kernel = classifier.kernels[number]
         timed = TimedKernel(kernel)
@@ -120,9 +122,15 @@ def _best_layouts(  # type: ignore[no-untyped-def]
             classifier(x)
         microseconds = timed.milliseconds() * 1e3 / len(x)
         operations = _operations(network, number)
-        print(f"{layout.channels:8} {layout.images:6} {layout.rows:4} {layout.column_warps:12} {layout.threads:7} "
-              f"{kernel.resident_blocks(layout.threads):6} {kernel.registers:9} {kernel.spilled_bytes:7} "
-              f"{layout.traffic:7.0f} {microseconds:8.3f} {operations / microseconds / 1e6:7.0f}")  # fmt: skip
+        numbers = (
+            *(layout.channels, layout.images, layout.rows, layout.column_warps, layout.threads),
+            *(kernel.resident_blocks(layout.threads), kernel.registers, kernel.spilled_bytes, round(layout.traffic)),
+            *(f"{microseconds:.3f}", f"{operations / microseconds / 1e6:.0f}"),
+        )
+        names = columns.split()
+        print(
+            " ".join(f"{number:>{max(len(name), 8)}}" for number, name in zip(numbers, names, strict=True)), flush=True
+        )
         best[number] = min(best.get(number, (microseconds, layout)), (microseconds, layout), key=lambda pair: pair[0])
     total = sum(microseconds for microseconds, _ in best.values())
     print(f"best of each stage: {total:.3f} us/image, {1e6 / total:,.0f} images/s")
