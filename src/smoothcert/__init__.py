@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from smoothcert._version import __version__
 
 if TYPE_CHECKING:
+    from smoothcert.audit import audit as audit
     from smoothcert.certification import certify as certify
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from smoothcert.statistics.sample_map import SampleMap as SampleMap
 
 _HOME = {
+    "audit": "audit",
     "certify": "certification",
     "InvalidInput": "errors",
     "MissingExtra": "errors",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from smoothcert import _check
@@ -198,3 +200,13 @@ def _draw_again(
         )
         if not same
     ]
+
+
+class _CallableModule(ModuleType):
+    """`sc.audit(folder)` is this function, also where `import smoothcert.audit` has put the module in its place."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Audit:
+        return audit(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule
