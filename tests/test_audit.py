@@ -213,6 +213,7 @@ def test_a_certificate_without_counted_samples_proves_nothing(run):
 
 @pytest.mark.parametrize("before", ["", "import smoothcert.audit", "from smoothcert.audit import fault"])
 def test_audit_is_a_public_function_whatever_was_imported_before(before):
-    code = f"{before}\nimport smoothcert as sc\ntry:\n    sc.audit('none')\nexcept sc.InvalidInput as error:\n    print(error)"
+    use = "import smoothcert as sc\ntry:\n    sc.audit('none')\nexcept sc.InvalidInput as error:\n    print(error)"
+    code = f"{before}\n{use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "none is not a run: it has no journal.sqlite\n", done.stderr
