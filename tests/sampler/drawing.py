@@ -17,6 +17,7 @@ if kind == "interpreted":
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from smoothcert._registry import restore  # noqa: E402
 from smoothcert.noises import Additive  # noqa: E402
 from smoothcert.sampler.packing import Batch, Segment  # noqa: E402
 from smoothcert.sampler.streams import HostStream  # noqa: E402
@@ -35,14 +36,24 @@ else:
 
 
 def draw(
-    seed: int, segments: list[list[int]], shape: list[int], batch: int, law: str, scale: float, x: float, dtype: str
+    seed: int,
+    segments: list[list[int]],
+    shape: list[int],
+    batch: int,
+    law: str,
+    scale: float,
+    x: float,
+    dtype: str,
+    noise: dict | None = None,
 ):
     """The noisy rows of segments (id, first sample, count) of an input whose values are all `x`."""
+    description = Additive(law, scale) if noise is None else restore(noise).draw
     inputs = torch.full((2, *shape), x, device=device)
-    out = torch.full((batch, *shape), torch.nan, device=device, dtype=getattr(torch, dtype))
+    noisy_shape = description.output_shape(tuple(shape))
+    out = torch.full((batch, *noisy_shape), torch.nan, device=device, dtype=getattr(torch, dtype))
     parts = [Segment(0, id, first, count) for id, first, count in segments]
     rows = _HostBuffer(batch, device).send(Batch(parts, []), padding=1)
-    make(seed, Additive(law, scale)).write(out, inputs, parts, rows)
+    make(seed, description).write(out, inputs, parts, rows)
     return out[: sum(part.count for part in parts)].float().cpu().numpy()
 
 

@@ -27,7 +27,7 @@ def down(value: ArrayLike) -> Any:
         value: The result of a few operations, each exact to one unit in the last place.
     """
     value = np.asarray(value, float)
-    return (value - MARGIN * np.abs(value))[()]
+    return (value * (1 - np.copysign(MARGIN, value)))[()]
 
 
 def next_above(value: Fraction) -> float:
