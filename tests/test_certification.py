@@ -230,8 +230,35 @@ def test_a_reader_sees_a_run_while_it_is_written(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     for out in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nowhere"):
-        with pytest.raises(sc.InvalidInput, match=f"cannot write into {out}: .*; choose another --out"):
+        with pytest.raises(sc.InvalidInput, match=f"cannot write into {out}: .*; choose another out=DIR"):
             certify(out)
+
+
+def test_a_folder_that_is_not_named_is_one_sentence():
+    with pytest.raises(sc.InvalidInput, match="out is empty: name a folder"):
+        certify(None)
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 39])
+def test_only_what_is_certified_must_be_readable(tmp_path, damaged):
+    class Lazy:
+        read = ()
+
+        def __len__(self):
+            return len(DATA)
+
+        def __getitem__(self, index):
+            self.read = (*self.read, index)
+            if index == damaged:
+                raise OSError(errno.EIO, "disk is broken")
+            return DATA[index]
+
+    data = Lazy()
+    chosen = [4, 6]
+    run = certify(tmp_path, data=data, ids=chosen)
+    assert rows(run) == rows(certify(tmp_path.parent / f"whole{damaged}", ids=chosen))
+    assert len(set(data.read)) < 25
+    assert certify(tmp_path, data=data, ids=[4, 6, 8]).complete
 
 
 def test_an_error_of_the_users_data_is_not_blamed_on_the_folder(tmp_path):
@@ -274,7 +301,7 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
         ({"data": []}, "the data is empty"),
         ({"plan": "fixed"}, "plan must be a plan such as"),
         ({"plan": sc.InputSpecific}, "plan must be a plan such as"),
-        ({"data": 5}, "data must give"),
+        ({"data": 5}, "data must be arrays"),
         ({"data": [(np.array([0.1, np.nan]), 0)]}, "input 0 of list has NaN or infinite values"),
         ({"data": [*DATA, (DATA[0][0], 2)]}, "label 2, but .* only the classes 0 to 1"),
         ({"data": [*DATA, (np.zeros(5), 0)]}, r"input 40 has shape \(5,\)"),
@@ -282,6 +309,11 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
         ({"model": "no-such-model"}, "unknown model 'no-such-model'"),
         ({"model": lambda x: x.sum()}, "the model returns labels|must return logits"),
         ({"classes": 7}, "7 classes"),
+        ({"model": lambda x: torch.full((len(x), 2), torch.nan)}, "NaN or infinite values for every input"),
+        ({"model": nn.Linear(6, 2, device="meta")}, "the model has no weights yet .it is on the meta device"),
+        ({"noise": sc.Gaussian(1e300)}, "1e.300 is too large for float32"),
+        ({"ids": 3}, r"ids=3 is a single number: give ids=\[3\] for this input, or limit=3 for the first inputs"),
+        ({"seed": 2**64}, "seed must be from 0 to"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, settings, message):

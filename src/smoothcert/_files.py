@@ -15,8 +15,8 @@ from smoothcert.errors import InvalidInput
 @contextmanager
 def exclusive(out: str | Path) -> Iterator[Path]:
     """The folder `out`, which is made if need be, as this process's alone; that ends with the process at the latest."""
-    if not str(out):
-        raise InvalidInput("out is empty: name a folder")
+    if out is None or not str(out):
+        raise InvalidInput('out is empty: name a folder, as in out="runs/mine"')
     folder = Path(out)
     lock = FileLock(folder / ".lock", timeout=0)
     try:
@@ -25,7 +25,7 @@ def exclusive(out: str | Path) -> Iterator[Path]:
     except Timeout:
         raise InvalidInput(f"{folder} is in use by another process: wait for it or stop it") from None
     except OSError as error:
-        raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another --out") from None
+        raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another out=DIR") from None
     try:
         yield folder
     finally:

@@ -22,6 +22,7 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.check import check_classifier
+from smoothcert.classifiers.outputs import find_logits
 from smoothcert.datasets.base import Dataset
 from smoothcert.device.prepare import LabelClassifier, place, prepare
 from smoothcert.device.runtime import Runtime, blank, synchronize
@@ -224,7 +225,7 @@ def _published_rate(
             counts = np.zeros(classes, dtype=int)
             for _ in range(10):
                 rows = on_device.repeat((batch, *(1 for _ in x.shape)))
-                output = model(rows + torch.randn_like(rows) * sigma)
+                output = find_logits(model(rows + torch.randn_like(rows) * sigma), classes=classes, device=device)
                 predictions = output.clamp(0, classes - 1) if output.ndim == 1 else output.argmax(1)
                 for label in predictions.cpu().numpy():
                     counts[label] += 1

@@ -20,9 +20,10 @@ from smoothcert.classifiers import Classifier, load_classifier
 from smoothcert.classifiers.identity import answers
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.datasets import Dataset, load_dataset, select_ids
+from smoothcert.datasets.base import first_readable
 from smoothcert.datasets.selection import parse_shard
 from smoothcert.datasets.wrap import as_dataset
-from smoothcert.device.runtime import settle_dtype
+from smoothcert.device.runtime import Device, Dtype, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises import Noise
@@ -35,8 +36,8 @@ from smoothcert.sampler.streams import check_seed
 
 
 def certify(
-    model: str | Classifier | Callable[[Tensor], Tensor] | None,
-    data: str | Path | Dataset | Sequence[Any],
+    model: str | Classifier | Callable[[Tensor], Any] | None,
+    data: Any,
     *,
     noise: Noise,
     out: str | Path,
@@ -48,8 +49,9 @@ def certify(
     weights: str | Path | None = None,
     classes: int | None = None,
     seed: int = 0,
-    device: str = "auto",
-    dtype: str = "auto",
+    stochastic: bool = False,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     batch: int | str = "auto",
     compile: str = "auto",
     executor: Executor | None = None,
@@ -59,8 +61,9 @@ def certify(
 
     Args:
         model: A name as on the command line (None if `weights` names the architecture), a module, or a function from a
-            float batch to logits or labels.
-        data: A name as on the command line, or anything that gives (input, label) by number.
+            float batch to logits or labels. Tuples, dictionaries and arrays that hold the logits will do.
+        data: A name as on the command line, arrays (X, Y), or anything that gives inputs or pairs (input, label) by
+            number: a list, a torch data set, a `DataLoader`, a `datasets.Dataset`. See `as_dataset`.
         noise: The smoothing noise.
         out: The run's folder.
         plan: How many samples an input gets. Default: input-specific sampling with its defaults.
@@ -72,7 +75,9 @@ def certify(
         weights: A checkpoint for a model that is given by its name.
         classes: The number of classes, where the model does not tell.
         seed: The key of the noise: the same seed draws the same noise.
-        device: "cpu", "cuda", "cuda:N" or "mps". Default: the fastest there is.
+        stochastic: Whether the model is random by design. Its random numbers then depend on the noisy input alone, and
+            inputs are classified one at a time; see `SeededRows`.
+        device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
         dtype: The number format of the classifier. Default: bfloat16 where the device has it, else float32.
         batch: Rows per forward pass. Default: chosen by measuring.
         compile: "none", "fast", "stages", "default" or "max". Default: "fast" on CUDA, else "none".
@@ -88,8 +93,8 @@ def certify(
     seed = check_seed(_check.whole("seed", seed))
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights={weights} is for a model given by its name: load them into the module before")
-    classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise)
-    noise = noise.for_shape(tuple(dataset[0][0].shape))
+    classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise, stochastic=stochastic)
+    noise = noise.for_shape(tuple(first_readable(dataset).shape))
     plan = plan.for_noise(noise)
     with executor or LocalExecutor() as executor:
         job = Job(
@@ -101,6 +106,7 @@ def certify(
             seed=seed,
         )
         plan.check(noise)
+        job.runtime.check_noise(noise.deviation)
         _warn(classifier, noise, plan)
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
         if shard is not None and not job.runtime.batch:
@@ -140,12 +146,13 @@ def certify(
 
 
 def load(
-    model: str | Classifier | Callable[[Tensor], Tensor] | None,
-    data: str | Path | Dataset | Sequence[Any],
+    model: str | Classifier | Callable[[Tensor], Any] | None,
+    data: Any,
     *,
     weights: str | Path | None,
     classes: int | None,
     noise: Noise,
+    stochastic: bool = False,
 ) -> tuple[Classifier, Dataset]:
     """Model and data as `certify` takes them, loaded or wrapped.
 
@@ -155,11 +162,13 @@ def load(
         weights: As for `certify`.
         classes: As for `certify`.
         noise: The smoothing noise; bundled weights are chosen by its deviation.
+        stochastic: As for `certify`.
     """
     dataset = load_dataset(str(data)) if isinstance(data, (str, Path)) else as_dataset(data)
     if model is None or isinstance(model, str):
         model = load_classifier(model, weights=weights, classes=classes, sigma=noise.deviation)
-    return as_classifier(model, classes=classes, example=dataset[0][0]), dataset
+    example = first_readable(dataset)
+    return as_classifier(model, classes=classes, example=example, stochastic=stochastic), dataset
 
 
 def _run(
@@ -208,14 +217,25 @@ def _manifest(job: Job, ids: list[int]) -> Manifest:
         dtype=runtime.dtype,
         compile=runtime.compile,
         weights_hash=classifier.weights_hash,
-        answers=answers(classifier.module, _example(job), runtime.torch_device, runtime.torch_dtype),
+        answers=answers(
+            classifier.module,
+            example(job.dataset, job.noise),
+            runtime.torch_device,
+            runtime.torch_dtype,
+            classes=classifier.classes,
+        ),
     )
 
 
-def _example(job: Job) -> Tensor:
-    """An input in the form that the classifier takes."""
-    x = job.dataset[0][0]
-    shape = job.noise.draw.output_shape(tuple(x.shape))
+def example(dataset: Dataset, noise: Noise) -> Tensor:
+    """An input in the form that the classifier takes.
+
+    Args:
+        dataset: The inputs.
+        noise: The smoothing noise, which may change the shape of an input.
+    """
+    x = first_readable(dataset)
+    shape = noise.draw.output_shape(tuple(x.shape))
     return x if shape == tuple(x.shape) else torch.zeros(shape)
 
 
@@ -250,7 +270,7 @@ def check_shape(classifier: Classifier, dataset: Dataset, noise: Noise | None = 
         dataset: The inputs.
         noise: The smoothing noise, which may change the shape of an input.
     """
-    expected, plain = classifier.input_shape, tuple(dataset[0][0].shape)
+    expected, plain = classifier.input_shape, tuple(first_readable(dataset).shape)
     given = plain if noise is None else noise.draw.output_shape(plain)
     if given != plain and expected is not None and expected != given:
         raise InvalidInput(

@@ -24,7 +24,7 @@ def network(*layers):
         network().train(),
         lambda x: x.flatten(1)[:, :3],
         lambda x: (x.flatten(1).sum(1) > 18).long(),
-        lambda x: torch.full((len(x), 3), torch.nan),
+        lambda x: torch.where(x.flatten(1)[:, :3] > 0.9, torch.nan, x.flatten(1)[:, :3]),
         lambda x: x.sub_(0.5).flatten(1)[:, :3],
         lambda x: x.flatten(1)[:, :3] * (1 + len(x) / 1000),
         lambda x: x.reshape(8, 36)[:, :3],
@@ -36,7 +36,7 @@ def network(*layers):
         "training mode without effect",
         "logits",
         "labels",
-        "not finite",
+        "sometimes not finite",
         "in place",
         "rounding depends on batch size",
         "fails for other batch sizes",
@@ -59,7 +59,13 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
         (lambda x: x, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
         (lambda x: x.sum((1, 2, 3)), r"integer labels of shape \(8,\)"),
         (lambda x: torch.zeros(7, dtype=torch.long), r"got torch.int64 of shape \(7,\)"),
-        (lambda x: {"logits": x}, "must return a tensor of logits or labels, got dict"),
+        (lambda x: {"logits": x}, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
+        (lambda x: {}, "must return a tensor of logits or labels, got dict"),
+        (
+            lambda x: (x.flatten(1)[:, :3], x.flatten(1)[:, 3:6]),
+            r"a tuple \(0: shape \(8, 3\), .* unclear which",
+        ),
+        (lambda x: torch.full((len(x), 3), torch.nan), "NaN or infinite values for every input: check its weights"),
         (lambda x: None, "got NoneType"),
         (nn.Linear(5, 3).eval(), r"fails on a float32 batch of shape \(8, 1, 6, 6\): mat1 and mat2"),
         (lambda x: x.flatten(1)[:, 99], "fails on a float32 batch .* index 99 is out of bounds"),
@@ -136,3 +142,24 @@ def test_an_error_without_a_message_is_reported_by_its_type():
 
     with pytest.raises(InvalidInput, match=r"ValueError$"):
         answer(silent, IMAGES)
+
+
+def test_an_overflow_of_half_precision_suggests_float32():
+    with pytest.raises(InvalidInput, match=r'NaN or infinite .* or try dtype="float32"$'):
+        check_classifier(lambda x: 1e30 * (1 + x.flatten(1)[:, :3]), 3, IMAGES.half())
+
+
+def test_a_model_that_takes_token_ids_is_not_told_to_try_float32():
+    embedding = nn.Sequential(nn.Flatten(), nn.Embedding(9, 3))
+    for x in (IMAGES, IMAGES.bfloat16()):
+        with pytest.raises(InvalidInput, match="takes whole numbers such as token ids") as caught:
+            answer(embedding.to(x.dtype), x)
+        assert 'dtype="float32"' not in str(caught.value)
+
+
+def test_float32_is_only_suggested_where_it_helps():
+    def broken(x):
+        raise RuntimeError("no kernel for this dtype")
+
+    with pytest.raises(InvalidInput, match=r"no kernel for this dtype$"):
+        answer(broken, IMAGES.bfloat16())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ FORMS = {
     "parallel.pth": lambda m: {"arch": "cifar_resnet20", "state_dict": own_state(m, "module.")},
     "parallel-outside.pth": lambda m: {"arch": "cifar_resnet20", "state_dict": own_state(m, "module.1.")},
     "compiled.pth": lambda m: {"arch": "cifar_resnet20", "state_dict": own_state(m, "_orig_mod.")},
+    "tutorial.pth": lambda m: {"epoch": 5, "model_state_dict": m.state_dict(), "optimizer_state_dict": {"lr": 0.1}},
     "macer.pth": lambda m: {"net": own_state(m, "module."), "epoch": 440},
     "bare.pth": own_state,
     "whole-module.pth": lambda m: m.state_dict(),
@@ -133,6 +135,18 @@ def test_pickled_code_is_refused_and_not_run(
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "args": payload}, "c.pth")
     with pytest.raises(InvalidInput, match=rf"{named}.*would run code.*save only its tensors.*state_dict\(\)"):
         read_checkpoint("c.pth")
+    assert not Path("exploded").exists()
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_plain_pickle_with_code_is_called_what_it_is(
+    protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for content in (Bomb(), {"state_dict": Bomb()}):
+        Path("c.pth").write_bytes(pickle.dumps(content, protocol=protocol))
+        with pytest.raises(InvalidInput, match=r"holds Python objects \(\w+.mkdir\), and loading them would run code"):
+            read_checkpoint("c.pth")
     assert not Path("exploded").exists()
 
 

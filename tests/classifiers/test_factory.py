@@ -101,10 +101,28 @@ def test_mistakes_are_explained(spec: str, message: str) -> None:
 
 def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "users_failure.py").write_text("def network():\n    raise RuntimeError('no GPU here\\nand more')\n")
-    with pytest.raises(InvalidInput, match=r"users_failure:network fails when called \(RuntimeError\): no GPU here$"):
+    message = r"users_failure:network fails when called \(RuntimeError\): no GPU here \(\S*users_failure.py, line 2\)$"
+    with pytest.raises(InvalidInput, match=message):
         load_classifier("users_failure:network")
 
 
 def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
-    with pytest.raises(ModuleNotFoundError, match="package_that_is_not_there"):
+    message = r"cannot import 'users_broken' .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
+    with pytest.raises(InvalidInput, match=message):
         load_classifier("users_broken:network")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x = 1\ny = undefined\n", r"NameError: name 'undefined' is not defined \(\S*{name}.py, line 2\)$"),
+        ("def network(:\n    pass\n", r"SyntaxError: .* \(\S*{name}.py, line 1\)$"),
+        ("import json\n\njson.loads('{')\n", r"JSONDecodeError: .* \(\S*{name}.py, line 3\)$"),
+    ],
+)
+def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(text: str, reason: str, tmp_path: Path) -> None:
+    name = f"users_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text)
+    with pytest.raises(InvalidInput, match=reason.replace("{name}", name)) as caught:
+        load_classifier(f"{name}:network")
+    assert "\n" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -47,3 +48,37 @@ def test_npz_mistakes_are_one_sentence(tmp_path: Path) -> None:
     for name, message in mistakes.items():
         with pytest.raises(InvalidInput, match=message):
             load_dataset(tmp_path / f"{name}.npz")
+
+
+def with_header(path: Path, **entries: object) -> Path:
+    """An archive whose array x has another header than its content."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": (2, 2)} | entries
+    with zipfile.ZipFile(path, "w") as archive, archive.open("x.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.zeros(4, np.float32).tobytes())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (
+            {"shape": (2**40, 2**20)},
+            r"is damaged: x of shape .* needs .* bytes, the file holds 16",
+        ),
+        ({"shape": (3, 3)}, "is damaged: x of shape"),
+        ({"descr": "<f9"}, "is damaged"),
+        ({"descr": "|O"}, r"holds Python objects \(x\)"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_called_what_it_is(tmp_path: Path, entries: dict, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load_dataset(with_header(tmp_path / "x.npz", **entries))
+    assert ("Python objects" in str(caught.value)) == ("|O" in entries.values())
+
+
+def test_an_array_larger_than_the_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
+    np.savez(tmp_path / "large.npz", x=np.zeros((100, 100), np.float32))
+    monkeypatch.setattr("smoothcert.datasets.npz._memory", lambda: 1000)
+    with pytest.raises(InvalidInput, match=r"does not fit into memory: x needs 40,000 bytes of 1,000; split the file"):
+        load_dataset(tmp_path / "large.npz")

@@ -157,6 +157,9 @@ def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
     [
         ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"device": "cuda:77"}, "device 'cuda:77' is not available here"),
+        ({"device": 77}, "device 'cuda:77' is not available here"),
+        ({"device": True}, "unknown device 'True'"),
+        ({"device": "cpu", "dtype": torch.int8}, "dtype must be one of"),
         ({"device": "meta"}, "device 'meta' is not available here"),
         ({"device": "cpu:1"}, "device 'cpu:1' is not available here; available: cpu"),
         ({"device": "cpu", "dtype": "int8"}, "dtype must be one of"),
@@ -176,6 +179,21 @@ def test_a_cpu_uses_bfloat16_only_if_the_hardware_supports_it(monkeypatch, nativ
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, name, lambda: native, raising=False)
     assert Runtime.resolve("cpu").dtype == Runtime.resolve("cpu:0").dtype == dtype
+
+
+def test_devices_and_number_formats_of_torch_are_taken(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert Runtime.resolve(1, torch.float16) == Runtime.resolve("cuda:1", "float16")
+    assert Runtime.resolve(torch.device("cpu"), torch.float32) == Runtime.resolve("cpu", "float32")
+    assert settle_dtype(torch.bfloat16, torch.nn.Linear(2, 2)) == "bfloat16"
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float16", 655), ("float32", 3.4e36)])
+def test_noise_that_the_number_format_cannot_hold_is_refused(dtype, largest):
+    runtime = Runtime.resolve("cpu", dtype)
+    runtime.check_noise(0.9 * largest)
+    with pytest.raises(InvalidInput, match=rf"is too large for {dtype}: give at most"):
+        runtime.check_noise(1.1 * largest)
 
 
 def test_only_a_module_is_converted():

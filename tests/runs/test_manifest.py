@@ -75,6 +75,13 @@ def test_version_0_1_0_recorded_both_what_was_asked_for_and_what_was_done(compil
         ({"noise": {"name": "Fixed"}}, "old: its manifest cannot be read: noise and plan are something else"),
         ({"ids": 5}, "old: its manifest cannot be read"),
         ({"ids": {"first": 0}}, "old: its manifest cannot be read"),
+        ({"ids": {"first": 0, "last": 10**15, "step": 1}}, "old: its manifest cannot be read: its ids are damaged"),
+        ({"ids": {"first": -5, "last": 5, "step": 5}}, "its ids are damaged: they are not different numbers from 0 on"),
+        ({"ids": {"first": "a", "last": "b", "step": 1}}, "old: its manifest cannot be read"),
+        ({"ids": {"first": 0, "last": 5, "step": 0}}, "old: its manifest cannot be read"),
+        ({"ids": [3, 3]}, "its ids are damaged"),
+        ({"ids": ["x"]}, "old: its manifest cannot be read"),
+        ({"ids": [None]}, "old: its manifest cannot be read"),
         ({"plan": {"name": "Unheard"}}, "no plan or noise 'Unheard'"),
     ],
 )

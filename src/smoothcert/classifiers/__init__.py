@@ -8,5 +8,6 @@ function as in `Source`, and add its prefix in `load.py`.
 from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.identity import state_hash
 from smoothcert.classifiers.load import load_classifier
+from smoothcert.classifiers.seeded import SeededRows
 
-__all__ = ["Classifier", "load_classifier", "state_hash"]
+__all__ = ["Classifier", "SeededRows", "load_classifier", "state_hash"]

@@ -2,43 +2,85 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from smoothcert.errors import InvalidInput, first_line
+from smoothcert.classifiers.outputs import find_logits
+from smoothcert.classifiers.seeded import SeededRows
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line
+
+_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+_CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
+_TAKES_INTEGERS = re.compile("scalar types: Long, Int|embedding", re.IGNORECASE)
 
 
-def answer(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The output of a classifier for a batch.
+def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = None) -> Tensor:
+    """The logits or labels that a classifier returns for a batch.
 
     Args:
         module: The classifier.
         x: The batch. It stays unchanged.
+        classes: The number of classes, if it is known. It helps to find the logits in a tuple or a dictionary.
 
     Raises:
-        InvalidInput: The classifier is in training mode, it fails, or it does not return a tensor.
+        InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor labels.
     """
     for part in module.modules() if isinstance(module, nn.Module) else ():
-        if part.training and isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
+        if part.training and isinstance(part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING):
             raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
     try:
         output = module(x.clone())  # a copy, because some models normalise in place
+    except SmoothcertError:
+        raise
     except Exception as error:  # a model may raise any error
         kind = str(x.dtype).removeprefix("torch.")
         reason = first_line(error)
-        hint = '; try dtype="float32"' if x.dtype != torch.float32 and re.search("dtype|BFloat16|Half", reason) else ""
-        raise InvalidInput(f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{hint}") from error
-    if not isinstance(output, Tensor):
-        raise InvalidInput(f"the model must return a tensor of logits or labels, got {type(output).__name__}")
-    return output
+        raise InvalidInput(
+            f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(module, x, reason)}"
+        ) from error
+    return find_logits(output, classes=classes, device=x.device)
+
+
+def check_weights(module: Callable[[Tensor], Any]) -> None:
+    """Refuse a module whose weights are not there yet.
+
+    Args:
+        module: The classifier.
+    """
+    tensors = chain(module.parameters(), module.buffers()) if isinstance(module, nn.Module) else ()
+    for tensor in tensors:
+        if is_lazy(tensor):
+            raise InvalidInput("the model has layers without weights yet (lazy layers?): call it on an input first")
+        if tensor.is_meta:
+            raise InvalidInput("the model has no weights yet (it is on the meta device): load its weights first")
+
+
+def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
+    """What to do about an error of the model, where we know it."""
+    if _TAKES_INTEGERS.search(reason):
+        return (
+            "; the model takes whole numbers such as token ids, and noise cannot be added to these: certify the part "
+            "of it that follows the embedding"
+        )
+    if x.dtype == torch.float32:
+        return ""
+    try:
+        (copy.deepcopy(module).float() if isinstance(module, nn.Module) else module)(x.float())
+    except Exception:  # as above
+        return ""
+    return '; try dtype="float32"'
 
 
 @torch.inference_mode()
-def check_classifier(module: Callable[[Tensor], Tensor], classes: int, x: Tensor) -> None:
+def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -> None:
     """Refuse a classifier that returns the wrong shape, or whose answer for an input depends on anything else.
 
     Args:
@@ -53,33 +95,40 @@ def check_classifier(module: Callable[[Tensor], Tensor], classes: int, x: Tensor
     # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
     # `_repeated_answers`, they are not. So a model that scales by the maximum of the batch changes its answer.
     x = torch.cat([x[:-1], x[-1:] / 4])
-    output = answer(module, x).clone()  # a copy, because a model may return the same buffer every time
+    output = answer(module, x, classes=classes).clone()  # a copy, because a model may return the same buffer every time
     labels = output.ndim == 1 and not output.is_floating_point()
     if not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes):
         raise InvalidInput(
             f"the model must return logits of shape {(rows, classes)} or integer labels of shape {(rows,)} for "
             f"{rows} inputs and {classes} classes, got {output.dtype} of shape {tuple(output.shape)}"
         )
+    if output.is_floating_point() and not bool(output.isfinite().all(1).any()):
+        hint = "" if x.dtype == torch.float32 else ', or try dtype="float32"'
+        raise InvalidInput(
+            "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
+        )
     scale = float(output.nan_to_num(0, 0, 0).abs().max()) if output.is_floating_point() else 0.0
     if not all(_close(output[kept], again, scale) for kept, again in _repeated_answers(module, x, output)):
         raise InvalidInput(
-            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first"
+            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
+            "or give stochastic=True if it is random by design"
         )
 
 
-def _repeated_answers(module: Callable[[Tensor], Tensor], x: Tensor, output: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def _repeated_answers(module: Callable[[Tensor], Any], x: Tensor, output: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Rows of `x` and new answers for them. The first repetition detects dropout, the others batch statistics."""
     half = slice(len(x) // 2)
-    yield slice(None), answer(module, x)
+    classes = output.shape[1] if output.ndim == 2 else None
+    yield slice(None), answer(module, x, classes=classes)
     # Half of the rows may be enough to keep the median or a quantile of the batch, so we also keep a single row only.
     for kept in (half, slice(-1, None)):
         for others in (x / 4, -4 * x, 4 * x + 1):
             others[kept] = x[kept]
-            yield kept, answer(module, others)[kept]
+            yield kept, answer(module, others, classes=classes)[kept]
     # Another batch size may use other kernels. Their rounding can change a label in a tie, so we only compare logits.
     if output.is_floating_point():
         with suppress(InvalidInput):  # some models take one batch size only
-            smaller = answer(module, x[half])
+            smaller = answer(module, x[half], classes=classes)
             if smaller.shape == output[half].shape:
                 yield half, smaller
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import pickletools
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from smoothcert.noises import Noise
 
 _WRAPPERS = ("module", "_orig_mod", "network", "model", "1")
 """Prefixes of wrapped networks: parallel, compiled, or the second part (number 1) after a normalisation."""
-_STATE_KEYS = ("state_dict", "net", "model")
+_STATE_KEYS = ("state_dict", "model_state_dict", "model_state", "net", "model", "weights")
 """Entries under which a file may hold the weights."""
 _SIGMA_IN_NAME = re.compile(r"(?<![a-z])(?:noise|sigma)[_=-]?(\d*\.\d+|\d)(?!\d)", re.IGNORECASE)
 _SHOWN_KEYS = 3
@@ -126,9 +128,11 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]
 
 def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about the version of the pickle; an error says more
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if found := re.search(r"GLOBAL (\S+)", str(error)):
+        if found := re.search(r"GLOBAL (\S+)", str(error)) or _first_global(path):
             raise InvalidInput(
                 f"{path} holds Python objects ({found[1]}), and loading them would run code; if you trust the file, "
                 "save only its tensors with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
@@ -148,8 +152,28 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     return dict(state), content
 
 
+def _first_global(path: Path) -> re.Match[str] | None:
+    """The first Python object that a plain pickle asks for. Nothing is loaded: only its instructions are read."""
+    strings: list[str] = []
+    try:
+        with path.open("rb") as file:
+            for opcode, argument, _ in pickletools.genops(file):
+                if opcode.name == "GLOBAL":
+                    return re.match("(.*)", str(argument).replace(" ", "."))
+                if opcode.name == "STACK_GLOBAL" and len(strings) > 1:
+                    return re.match("(.*)", ".".join(strings[-2:]))
+                if isinstance(argument, str):
+                    strings.append(argument)
+    except Exception:  # a damaged pickle can raise any error
+        return None
+    return None
+
+
 def _damaged(path: Path, error: Exception) -> InvalidInput:
     reason = str(error).strip().split("\n")[0].split(". ")[0][:120]
+    if reason == "Weights only load failed":  # it hides the reason in the middle of a long text
+        found = re.search(r"^(Unsupported .*|.*error: ?.+)$", str(error).partition("\n")[2], re.MULTILINE)
+        reason = found[1].strip() if found else reason
     return InvalidInput(
         f"{path} ({path.stat().st_size:,} bytes) is not a checkpoint, or it is damaged: download it again, or save it "
         f"with torch.save ({reason})"

@@ -6,6 +6,7 @@ import inspect
 import sys
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 from smoothcert.classifiers.base import Classifier, Weights, checked_classes, fresh_weights
 from smoothcert.classifiers.checkpoint import Checkpoint
 from smoothcert.classifiers.identity import state_hash
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line, place_of
 
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
@@ -34,7 +35,8 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     except SmoothcertError:
         raise
     except Exception as error:  # a factory may raise any error
-        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}") from error
+        where = place_of(error, near=getattr(sys.modules.get(factory.__module__), "__file__", None))
+        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}{where}") from error
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")
@@ -72,13 +74,25 @@ def _factory(name: str) -> Any:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module exists, but one of its imports fails
+            raise _failed_import(module_name, name, error) from error
         raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, not even in {here}") from None
+    except SmoothcertError:
+        raise
+    except Exception as error:  # the user's module may raise any error
+        raise _failed_import(module_name, name, error) from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
         file = getattr(module, "__file__", "built in")
         raise InvalidInput(f"{module_name} ({file}) has no function {attribute!r}")
     return factory
+
+
+def _failed_import(module_name: str, name: str, error: Exception) -> InvalidInput:
+    """The error for a module of the user that exists but fails when it is imported."""
+    spec = find_spec(module_name) if "." not in module_name else None
+    where = place_of(error, near=None if spec is None else spec.origin)
+    reason = error.msg if isinstance(error, SyntaxError) else first_line(error)
+    return InvalidInput(f"cannot import {module_name!r} of {name!r}: {type(error).__name__}: {reason}{where}")
 
 
 def _required_arguments(factory: Any) -> list[str]:

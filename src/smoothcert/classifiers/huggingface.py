@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from smoothcert._hub import hub_is_reachable, unreachable
 from smoothcert.classifiers.architectures import Normalize, Normalized
 from smoothcert.classifiers.base import Classifier, Weights, fresh_weights, not_loaded, published_classes
 from smoothcert.classifiers.checkpoint import Checkpoint
@@ -33,15 +35,18 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     except ImportError:
         raise MissingExtra(spec, "hf") from None
 
+    local = not Path(name).is_dir() and not hub_is_reachable()
     try:
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, local_files_only=local)
     except (OSError, ValueError) as error:
+        if local:
+            raise InvalidInput(f"cannot get the model {spec}: {unreachable(name)}") from None
         raise not_loaded(spec, error) from None
     if weights == "default":
         published_classes(spec, classes, config.num_labels)
     try:
         if weights == "default":
-            model = AutoModelForImageClassification.from_pretrained(name)
+            model = AutoModelForImageClassification.from_pretrained(name, local_files_only=local)
         else:
             config.num_labels = classes or config.num_labels
             with fresh_weights():
@@ -52,7 +57,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         raise InvalidInput(f"{spec} is not an image classifier: {' '.join(str(error).split())[:200]}") from None
     if isinstance(weights, Checkpoint):
         weights.load_into(model, name=spec)
-    processor = _processor(name)
+    processor = _processor(name, local=local)
     edges = _edges(processor)
     module = Normalized(_normalize(processor), _Logits(model.float())).eval()
     return Classifier(
@@ -65,12 +70,12 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     )
 
 
-def _processor(name: str) -> dict[str, Any]:
+def _processor(name: str, *, local: bool) -> dict[str, Any]:
     """The settings of the image processor."""
     from transformers.image_processing_base import ImageProcessingMixin
 
     try:
-        settings: dict[str, Any] = ImageProcessingMixin.get_image_processor_dict(name)[0]
+        settings: dict[str, Any] = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
     except OSError:
         raise InvalidInput(
             f"hf:{name} has no preprocessor_config.json, so its normalisation is unknown: save its image processor "

@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from smoothcert.classifiers.check import answer
+from smoothcert.classifiers.check import answer, check_weights
 from smoothcert.errors import InvalidInput
 
 _MEMORY_ADDRESS = re.compile(r"( at |=)0x[0-9a-fA-F]+")  # it changes from process to process
@@ -31,6 +31,7 @@ def state_hash(module: nn.Module) -> str:
     Args:
         module: The module.
     """
+    check_weights(module)
     digest = hashlib.sha256(_MEMORY_ADDRESS.sub("", repr(module)).encode())
     for name, value in sorted((dict(module.named_buffers()) | module.state_dict()).items()):
         if isinstance(value, Tensor):
@@ -44,7 +45,12 @@ def state_hash(module: nn.Module) -> str:
 
 @torch.inference_mode()
 def answers(
-    model: Callable[[Tensor], Tensor], example: Tensor, device: torch.device, dtype: torch.dtype
+    model: Callable[[Tensor], Any],
+    example: Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    classes: int | None = None,
 ) -> list[tuple[int, float]] | None:
     """The answers of a classifier for one input with increasing noise, which is the same every time.
 
@@ -56,6 +62,7 @@ def answers(
         example: The input.
         device: The device of the run.
         dtype: The number format of the run.
+        classes: The number of classes, if it is known.
 
     Returns:
         Labels, each with its margin: the distance of the two largest logits, or 1 where the classifier returns labels.
@@ -70,7 +77,7 @@ def answers(
         noise = torch.randn((rows, *example.shape), generator=torch.Generator().manual_seed(0))
         strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
         x = example.detach().cpu().float() + strength * noise
-        return answer(model, x.to(device, dtype)).cpu().double().nan_to_num(0, 0, 0)
+        return answer(model, x.to(device, dtype), classes=classes).cpu().double().nan_to_num(0, 0, 0)
 
     with suppress(InvalidInput, RuntimeError, AssertionError):  # for example, this process may not have the device
         output = outputs(_INPUTS_FOR_LOGITS)
@@ -85,9 +92,5 @@ def answers(
 
 def _dense(value: Tensor) -> Tensor:
     """A tensor whose bytes can be read: neither quantized nor sparse, with lazy operations applied."""
-    if is_lazy(value):
-        raise InvalidInput("the model has layers without weights yet (lazy layers?): call it on an input first")
-    if value.is_meta:
-        return torch.empty(0)
     value = value.dequantize() if value.is_quantized else value
     return (value if value.layout == torch.strided else value.to_dense()).resolve_conj().resolve_neg()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,13 +12,14 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.classifiers.base import Classifier, checked_classes
-from smoothcert.classifiers.check import answer
+from smoothcert.classifiers.check import answer, check_weights
 from smoothcert.classifiers.identity import state_hash
+from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.errors import InvalidInput
 
 
 def as_classifier(
-    model: Classifier | Callable[[Tensor], Tensor], *, classes: int | None, example: Tensor
+    model: Classifier | Callable[[Tensor], Any], *, classes: int | None, example: Tensor, stochastic: bool = False
 ) -> Classifier:
     """Make a classifier from a module or a function.
 
@@ -24,21 +27,28 @@ def as_classifier(
         model: A module or a function from batches to logits or labels. A `Classifier` is returned unchanged.
         classes: The number of classes. By default, the number of logits for `example`.
         example: One input.
+        stochastic: Whether the model is random by design; see `SeededRows`.
     """
     if isinstance(model, Classifier):
-        return checked_classes(model, classes)
+        known = checked_classes(model, classes)
+        return (
+            replace(known, module=SeededRows(known.module), weights_hash=_seeded_hash(known)) if stochastic else known
+        )
     if not callable(model):
         raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
-    return Classifier(
-        module=model,
-        classes=_count_classes(model, example) if classes is None else _check.whole("classes", classes, least=2),
+    check_weights(model)
+    called = SeededRows(model) if stochastic else model
+    found = Classifier(
+        module=called,
+        classes=_count_classes(called, example) if classes is None else _check.whole("classes", classes, least=2),
         name=_name(model),
         input_shape=tuple(example.shape),
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
     )
+    return replace(found, weights_hash=_seeded_hash(found)) if stochastic else found
 
 
-def _count_classes(model: Callable[[Tensor], Tensor], example: Tensor) -> int:
+def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     """The number of logits for one input."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     parameter = next((p for p in parameters if p.is_floating_point()), None)
@@ -47,6 +57,12 @@ def _count_classes(model: Callable[[Tensor], Tensor], example: Tensor) -> int:
     if output.ndim != 2:
         raise InvalidInput("the model returns labels, so the number of classes is unknown: give classes=N")
     return int(output.shape[1])
+
+
+def _seeded_hash(classifier: Classifier) -> str | None:
+    """The hash of a classifier that is random by design, which is not the one of the same classifier without that."""
+    known = classifier.weights_hash
+    return None if known is None else hashlib.sha256(f"{known} seeded by row".encode()).hexdigest()
 
 
 def _name(model: Any) -> str:

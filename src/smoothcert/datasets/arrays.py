@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothcert.datasets.base import UNKNOWN, check_labels
+from smoothcert._check import NO_CLASS
+from smoothcert.datasets.base import check_labels
 from smoothcert.datasets.inputs import warn_outside
 from smoothcert.errors import InvalidInput
 
@@ -78,7 +79,7 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
 
 def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -> NDArray[np.int64]:
     if labels is None:
-        return np.full(count, UNKNOWN, np.int64)
+        return np.full(count, NO_CLASS, np.int64)
     if labels.size != count:
         raise InvalidInput(f"{name} has {count} inputs but labels of shape {labels.shape}: expected ({count},)")
     if not np.issubdtype(labels.dtype, np.integer):

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput
 
-UNKNOWN = -1
-"""The label of an input whose class is unknown."""
+_MOST_UNREADABLE = 100
 
 
 class Dataset(Protocol):
@@ -51,13 +51,31 @@ def check_labels(labels: NDArray[np.int64], *, classes: int | None, name: str) -
         classes: The number of classes, if it is known.
         name: The name of the data set, for the error message.
     """
-    wrong = np.flatnonzero((labels < UNKNOWN) | (labels >= (np.inf if classes is None else classes)))
+    wrong = np.flatnonzero((labels < NO_CLASS) | (labels >= (np.inf if classes is None else classes)))
     if wrong.size:
         last = "" if classes is None else f" to {classes - 1}"
         raise InvalidInput(
             f"{name}: label {labels[wrong[0]]} of input {wrong[0]} is out of range; labels are numbers from 0{last}, "
             "or -1 for unknown"
         )
+
+
+def first_readable(dataset: Dataset) -> Tensor:
+    """The first input that can be read. It shows the shape of the inputs, and a damaged one before it does not matter.
+
+    Args:
+        dataset: The inputs.
+
+    Raises:
+        Exception: What reading the first input raises, if none of the first inputs can be read.
+    """
+    failed: Exception | None = None
+    for index in range(min(len(dataset), _MOST_UNREADABLE)):
+        try:
+            return dataset[index][0]
+        except Exception as error:  # code of the user may raise any error
+            failed = failed or error
+    raise failed or InvalidInput("the data is empty")
 
 
 def require_files(folder: Path, names: list[str], *, download: str) -> list[Path]:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from smoothcert.datasets.base import UNKNOWN, check_labels
+from smoothcert._check import NO_CLASS
+from smoothcert._hub import hub_is_reachable, unreachable
+from smoothcert.datasets.base import check_labels, first_readable
 from smoothcert.datasets.images import fit, to_tensor
 from smoothcert.errors import InvalidInput, MissingExtra
 
@@ -36,17 +38,19 @@ class HuggingFaceDataset:
         self._images = table.select_columns(images[0])
         self._column = images[0]
         self.class_names = tuple(table.features[classes[0]].names) if classes else None
-        labels = table.with_format("numpy")[classes[0]][:] if classes else np.full(len(table), UNKNOWN)
+        labels = table.with_format("numpy")[classes[0]][:] if classes else np.full(len(table), NO_CLASS)
         self.labels = np.asarray(labels, np.int64)
         check_labels(self.labels, classes=len(self.class_names) if self.class_names else None, name=name)
         self.fingerprint = str(table._fingerprint)
-        self._shape = self._read(0).shape
+        self._shape = first_readable(self).shape
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return fit(self._read(index), self._shape, where=self._where(index)), int(self.labels[index])
+        image = self._read(index)
+        shape = getattr(self, "_shape", image.shape)  # it is not known while the first image is read
+        return fit(image, shape, where=self._where(index)), int(self.labels[index])
 
     def _read(self, index: int) -> Tensor:
         try:
@@ -74,9 +78,13 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
         raise MissingExtra(f"hf:{place}", "hf") from None
 
     saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
+    if not saved and not Path(place).is_dir() and not hub_is_reachable():
+        datasets.config.HF_HUB_OFFLINE = True  # else it tries again and again to connect
     try:
         found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
     except (OSError, ValueError, RuntimeError, IndexError) as error:  # an empty folder raises IndexError
+        if not Path(place).exists() and not hub_is_reachable():
+            raise InvalidInput(f"cannot get the data set hf:{place}: {unreachable(place)}") from None
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise InvalidInput(
             f"cannot get the data set hf:{place} ({reason}): check the name and the connection, or give a folder "

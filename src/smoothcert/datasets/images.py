@@ -12,17 +12,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from smoothcert.datasets.base import UNKNOWN
+from smoothcert._check import NO_CLASS
 from smoothcert.datasets.probes import probes
 from smoothcert.errors import InvalidInput
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_MOST_UNREADABLE = 100
 
 
 class ImageFolder:
     """A folder of images, sorted by class folder and then by file name, which is the order of published ids.
 
-    If the first image is grey, images have one channel, otherwise three.
+    If the first readable image is grey, images have one channel, otherwise three.
 
     Args:
         folder: The folder.
@@ -36,7 +37,7 @@ class ImageFolder:
         self.labels = np.array(labels, np.int64)
         self._folder = folder
         self._prepare = prepare
-        self._shape = self._read(self._files[0]).shape
+        self._shape = self._first_shape()
 
     def __len__(self) -> int:
         return len(self._files)
@@ -58,6 +59,17 @@ class ImageFolder:
         for index in probes(len(self), size=sum(sizes)):
             digest.update(hashlib.sha256(self._files[index].read_bytes()).digest())
         return digest.hexdigest()
+
+    def _first_shape(self) -> torch.Size:
+        """The shape of the first image that can be read: a damaged file matters only where it is certified."""
+        failed: InvalidInput | None = None
+        for file in self._files[:_MOST_UNREADABLE]:
+            try:
+                return self._read(file).shape
+            except InvalidInput as error:
+                failed = failed or error
+        assert failed is not None
+        raise failed
 
     def _read(self, file: Path) -> Tensor:
         try:
@@ -130,7 +142,7 @@ def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
     loose = _images(folder)
     subfolders = sorted(path for path in _visible(folder) if path.is_dir())
     if loose and not subfolders:
-        return None, loose, [UNKNOWN] * len(loose)
+        return None, loose, [NO_CLASS] * len(loose)
     if loose:
         raise InvalidInput(
             f"{folder} has both images ({loose[0].name}) and subfolders ({subfolders[0].name}): expected one subfolder "

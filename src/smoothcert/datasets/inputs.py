@@ -39,6 +39,21 @@ def as_input(x: Any) -> Tensor:
     return torch.from_numpy(array.astype(np.float32)) / (255 if array.dtype == np.uint8 else 1)
 
 
+def outside(x: Tensor, *, name: str, stacklevel: int) -> bool:
+    """Warn if an input is not in [0, 1]; returns whether that is so.
+
+    Args:
+        x: The input.
+        name: What it is called in the message.
+        stacklevel: As in `warnings.warn`, counted from the caller of this function.
+    """
+    if not x.numel():
+        return False
+    low, high = (float(value) for value in torch.aminmax(x.nan_to_num(0.5, 0.5, 0.5)))
+    warn_outside(low, high, name=name, stacklevel=stacklevel + 1)
+    return low < 0 or high > 1
+
+
 def warn_outside(low: float, high: float, *, name: str, stacklevel: int) -> None:
     """Warn if values are not in [0, 1]. They may be normalised already, or bytes in another type.
 

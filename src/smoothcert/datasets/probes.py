@@ -8,12 +8,12 @@ _FULLY_READ_BYTES = 2**26
 _PROBES = 16
 
 
-def probes(count: int, *, size: int) -> list[int]:
+def probes(count: int, *, size: int | None) -> list[int]:
     """The inputs to hash: all of them, or a few evenly spaced ones if reading all would take minutes.
 
     Args:
         count: The number of inputs.
-        size: The size of all inputs in bytes.
+        size: The size of all inputs in bytes; None if reading an input may be slow.
     """
-    number = count if size <= _FULLY_READ_BYTES else _PROBES
+    number = count if size is not None and size <= _FULLY_READ_BYTES else min(count, _PROBES)
     return sorted({round(i) for i in np.linspace(0, count - 1, number)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
@@ -33,6 +33,10 @@ def select_ids(
     >>> select_ids(10, shard="2/3")
     [1, 4, 7]
     """
+    if ids is not None and not isinstance(ids, (str, Iterable)):
+        raise InvalidInput(
+            f"ids={ids} is a single number: give ids=[{ids}] for this input, or limit={ids} for the first inputs"
+        )
     if ids is None:
         chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
     elif skip is not None:

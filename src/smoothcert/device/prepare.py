@@ -14,11 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.classifiers.check import check_classifier
+from smoothcert.classifiers.outputs import find_logits
+from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.device.batch_size import fastest_batch
 from smoothcert.device.cuda_graph import capture, cudnn_benchmark
 from smoothcert.device.fast_path import FastClassifier, NotFast, build_fast
 from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
 from smoothcert.device.runtime import Compile, Runtime, blank
+from smoothcert.device.threads import let_threads_rest
 from smoothcert.errors import InvalidInput, first_line
 
 log = logging.getLogger(__name__)
@@ -33,7 +36,8 @@ class LabelClassifier(nn.Module):
     A row with an output that is not finite gets the number `classes`, which is not a class: it is no vote.
 
     Args:
-        module: The classifier: a batch of inputs to logits of shape (batch, classes) or to labels of shape (batch,).
+        module: The classifier: a batch of inputs to logits of shape (batch, classes) or to labels of shape (batch,),
+            alone or in a form that `find_logits` takes.
         classes: The number of classes.
     """
 
@@ -48,7 +52,7 @@ class LabelClassifier(nn.Module):
         Args:
             x: A batch of inputs.
         """
-        output = self.module(x)
+        output = find_logits(self.module(x), classes=self.classes, device=x.device)
         if output.ndim == 1:
             return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
         return torch.where(output.isfinite().all(1), output.argmax(1), self.classes)
@@ -79,6 +83,7 @@ def prepare(
     """
     classifier = LabelClassifier(place(module, runtime, shape), classes)
     keep_freed_memory(runtime.torch_device)
+    let_threads_rest(runtime.torch_device)
     with torch.inference_mode():
         sample = blank(shape, runtime, _CHECKED_ROWS)
         sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
@@ -136,6 +141,10 @@ def _try_fast_path(
     try:
         if not isinstance(module, nn.Module):
             raise NotFast("it is a function")
+        if isinstance(module, SeededRows):
+            raise NotFast("it is random by design")
+        if not isinstance(classifier.module(blank(shape, runtime, _CHECKED_ROWS)), Tensor):
+            raise NotFast("it returns something else than a tensor")
         fast = build_fast(module, classifier.module, shape, runtime, say)
         return fast, replace(runtime, compile=fast.compile)
     except NotFast as error:
@@ -208,8 +217,12 @@ def _captured(
     classify: Callable[[Tensor], Tensor], classifier: LabelClassifier, x: Tensor
 ) -> Callable[[Tensor], Tensor]:
     """`classify`, a form of `classifier`, as a CUDA graph for batches like `x`; unchanged where that is impossible."""
-    # A function may run Python code on every call, and a graph would skip that code.
-    if x.device.type != "cuda" or not isinstance(classifier.module, nn.Module):
+    # A function may run Python code on every call, and a graph would skip that code. A random classifier does so.
+    if (
+        x.device.type != "cuda"
+        or not isinstance(classifier.module, nn.Module)
+        or isinstance(classifier.module, SeededRows)
+    ):
         return classify
     try:
         with torch.cuda.device(x.device):

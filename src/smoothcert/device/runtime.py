@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,10 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 
 Compile = Literal["none", "fast", "stages", "default", "max"]
+Device: TypeAlias = str | int | torch.device
+Dtype: TypeAlias = str | torch.dtype
 
+_FARTHEST = 100  # standard deviations; no noise is drawn farther out than that
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -41,20 +44,23 @@ class Runtime:
 
     @classmethod
     def resolve(
-        cls, device: str = "auto", dtype: str = "auto", compile: str = "auto", batch: int | str = "auto"
+        cls, device: Device = "auto", dtype: Dtype = "auto", compile: str = "auto", batch: int | str = "auto"
     ) -> Runtime:
         """Check the settings and replace every "auto" by a value for this machine.
 
         Args:
-            device: "cpu", "cuda", "cuda:N" or "mps". "auto" takes the fastest device.
-            dtype: "float32", "bfloat16" or "float16". "auto" takes bfloat16 where the hardware supports it.
+            device: "cpu", "cuda", "cuda:N", "mps", a `torch.device`, or the number of a CUDA device. "auto" takes the
+                fastest device.
+            dtype: "float32", "bfloat16" or "float16", also as `torch.float32` and so on. "auto" takes bfloat16 where
+                the hardware supports it.
             compile: "none", "fast", "stages", "default" or "max". "auto" is "fast" on CUDA, else "none".
             batch: Rows per batch. "auto" measures the fastest one when the classifier is prepared.
 
         >>> Runtime.resolve("cpu", dtype="float32", batch=64)
         Runtime(device='cpu', dtype='float32', compile='none', batch=64)
         """
-        device = str(device)
+        device = f"cuda:{device}" if type(device) is int else str(device)
+        dtype = _dtype_name(dtype)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         _check_device(device)
@@ -80,6 +86,19 @@ class Runtime:
         """The number format as torch has it."""
         return _DTYPES[self.dtype]
 
+    def check_noise(self, deviation: float) -> None:
+        """Refuse noise that the number format cannot hold.
+
+        Args:
+            deviation: The standard deviation of the noise.
+        """
+        largest = torch.finfo(self.torch_dtype).max / _FARTHEST
+        if deviation > largest:
+            raise InvalidInput(
+                f"noise with the standard deviation {deviation:g} is too large for {self.dtype}: give at most "
+                f"{largest:.2g}"
+            )
+
     def memory_format(self, shape: tuple[int, ...]) -> torch.memory_format:
         """The memory format of a batch: channels last for images with several channels.
 
@@ -94,7 +113,7 @@ class Runtime:
         return torch.contiguous_format
 
 
-def settle_dtype(dtype: str, module: Callable[[Tensor], Tensor]) -> str:
+def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
     """The number format for a classifier: "auto" becomes "float32" for a function and for a module without parameters.
 
     Only parameters can be converted, so a model without parameters gets float32 unless the caller asks for something
@@ -104,6 +123,7 @@ def settle_dtype(dtype: str, module: Callable[[Tensor], Tensor]) -> str:
         dtype: The format that the caller asked for, or "auto".
         module: The classifier.
     """
+    dtype = _dtype_name(dtype)
     if own := getattr(module, "own_dtype", None):
         if dtype not in ("auto", own):
             raise InvalidInput(f'the model always computes in {own}: leave out dtype="{dtype}"')
@@ -143,6 +163,11 @@ def _has_bfloat16(device: str) -> bool:
     native = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("avx512_bf16", "amx_tile"))
     kind = torch.device(device).type
     return kind == "cuda" or (kind == "cpu" and any(supported() for supported in native))
+
+
+def _dtype_name(dtype: Dtype) -> str:
+    """torch.float32 as "float32"."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _parse_number(text: int | str) -> int | str:

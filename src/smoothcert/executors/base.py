@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from smoothcert.classifiers.base import Classifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.device.runtime import Runtime
+from smoothcert.device.runtime import Device, Dtype, Runtime
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 
@@ -71,7 +71,7 @@ class WorkerStatus:
 class Executor(ABC):
     """Use as a context manager: `start` it, then `certify`."""
 
-    def resolve(self, device: str, dtype: str, compile: str, batch: int | str) -> Runtime:
+    def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
         """The runtime that these settings stand for where the work will be done."""
         return Runtime.resolve(device, dtype, compile, batch)
 

@@ -15,7 +15,7 @@ from threading import Thread
 
 import torch
 
-from smoothcert.device.runtime import Runtime
+from smoothcert.device.runtime import Device, Dtype, Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.executors.base import Job, Say
 from smoothcert.executors.pool import PoolExecutor
@@ -31,7 +31,7 @@ class ProcessExecutor(PoolExecutor[Connection]):
         self._job_bytes = b""
         self._processes: dict[Connection, _Process] = {}
 
-    def resolve(self, device: str, dtype: str, compile: str, batch: int | str) -> Runtime:
+    def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
         if device != "auto":
             raise InvalidInput(f"give device ({device}) or devices ({','.join(self.devices)}), not both")
         return [Runtime.resolve(own, dtype, compile, batch) for own in reversed(self.devices)][-1]

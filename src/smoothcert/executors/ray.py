@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from smoothcert import _check
-from smoothcert.device.runtime import Runtime
+from smoothcert.device.runtime import Device, Dtype, Runtime
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.executors.base import Job, Say
 from smoothcert.executors.pool import PoolExecutor
@@ -42,7 +42,7 @@ class RayExecutor(PoolExecutor[Any]):
         self._connected = False
         self._calls: dict[Any, Any] = {}
 
-    def resolve(self, device: str, dtype: str, compile: str, batch: int | str) -> Runtime:
+    def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
         """Asked where the workers will be: the driver may have another device, or none."""
         self._connect()
         if self.gpus is None:

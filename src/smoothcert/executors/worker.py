@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from smoothcert.datasets.base import first_readable
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors.base import Job, Say, Status
@@ -121,11 +122,11 @@ class Worker:
 
 
 def engine_for(job: Job, say: Say) -> tuple[Engine, Runtime]:
-    """A worker's engine; the inputs' shape is that of the first one."""
+    """A worker's engine; the inputs' shape is that of the first one that can be read."""
     return build_engine(
         job.classifier.module,
         classes=job.classifier.classes,
-        shape=tuple(job.dataset[0][0].shape),
+        shape=tuple(first_readable(job.dataset).shape),
         noise=job.noise,
         plan=job.plan,
         runtime=job.runtime,
@@ -138,7 +139,7 @@ def read_input(job: Job, id: int) -> Input:
     """Input `id`, fit to be certified."""
     x, label = job.dataset[id]
     if not bool(x.isfinite().all()):
-        raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values: leave it out with --ids")
+        raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values: leave it out with ids=")
     if label >= job.classifier.classes:
         raise InvalidInput(
             f"input {id} of {job.dataset.name} has label {label}, but the model knows only the classes 0 to "

@@ -21,6 +21,7 @@ Answer: TypeAlias = tuple[int, float]
 
 _ROUNDING = 0.02  # relative to the largest margin; another GPU or another number of threads rounds differently
 _TIES = 0.05  # the share of answers that may differ: rounding decides ties
+_MOST_IDS = 10**8  # more inputs than any data set has; a damaged range must not fill the memory
 _NEEDED = ("plan", "noise", "seed", "ids")
 
 
@@ -220,10 +221,20 @@ def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
     Args:
         ids: What `compact_ids` returned.
 
+    Raises:
+        ValueError: The ids are not those of inputs, because a file is damaged.
+
     >>> expand_ids(compact_ids([0, 20, 40, 60]))
     [0, 20, 40, 60]
     """
-    if isinstance(ids, Mapping):
+    if not isinstance(ids, Mapping):
+        found = [int(id) for id in ids]
+    else:
         step = ids["step"]
-        return list(range(ids["first"], ids["last"] + (1 if step > 0 else -1), step))
-    return [int(id) for id in ids]
+        spaced = range(ids["first"], ids["last"] + (1 if step > 0 else -1), step)
+        if len(spaced) > _MOST_IDS:
+            raise ValueError(f"its ids are damaged: {len(spaced):,} inputs")
+        found = list(spaced)
+    if min(found, default=0) < 0 or len(set(found)) < len(found):
+        raise ValueError("its ids are damaged: they are not different numbers from 0 on")
+    return found

@@ -1,0 +1,38 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="libgomp is the OpenMP library of torch on Linux only")
+
+PROGRAM = """
+import threading
+import torch
+import smoothcert as sc
+model = torch.nn.Linear(4, 2).eval()
+sc.Smoothed(model, noise=sc.Gaussian(0.5), classes=2, device="cpu", batch=100).predict(torch.zeros(4), samples=100)
+print(sum(thread.name == "smoothcert-openmp" for thread in threading.enumerate()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "teams"),
+    [
+        ({}, "1"),
+        ({"GOMP_SPINCOUNT": "1000"}, "0"),
+        ({"OMP_WAIT_POLICY": "active"}, "0"),
+        ({"OMP_NUM_THREADS": "1"}, "0"),
+    ],
+)
+def test_threads_rest_soon_although_torch_was_imported_before_unless_the_user_decides(settings, teams):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment | {"OMP_NUM_THREADS": "2"} | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == teams
