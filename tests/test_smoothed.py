@@ -126,7 +126,7 @@ def test_a_call_that_was_interrupted_leaves_nothing_behind(call):
     first = model.certify([0.3], plan=PLAN)
     interrupted_at = calls + 1 + call
     with pytest.raises(KeyboardInterrupt):
-        model.certify([-0.3], plan=PLAN)
+        model.certify([0.1], plan=PLAN)
     assert model.certify([0.3], plan=PLAN, id=0) == first
 
 
@@ -158,7 +158,8 @@ def test_predict_is_settled_by_the_fewest_votes_that_can():
 
 
 def test_predict_without_any_vote_abstains():
-    answer = smoothed(lambda x: torch.full((len(x), 2), torch.nan)).predict([0.3], samples=100)
+    with pytest.warns(UserWarning, match="not in"):
+        answer = smoothed(lambda x: (500 - x).sqrt().repeat(1, 2)).predict([900.0], samples=100)
     assert (answer.prediction, answer.confidence, answer.look.missing) == (None, 0, 100)
 
 
@@ -197,3 +198,113 @@ def test_what_cannot_be_is_one_sentence(call, message):
 def test_what_is_no_plan_is_refused(plan):
     with pytest.raises(sc.InvalidInput, match="plan must be a plan such as"):
         sc.Smoothed(lambda x: x.flatten(1)[:, :2], noise=sc.Gaussian(0.5), classes=2).certify(torch.zeros(4), plan=plan)
+
+
+NETWORK = torch.nn.Sequential(nn.Flatten(), nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 3)).eval()
+
+
+def test_many_inputs_in_memory_get_the_certificates_of_each_alone_in_their_order():
+    images, labels = torch.rand((9, 3, 4), generator=torch.Generator().manual_seed(0)), [0, 1, 2, None, 0, 1, 2, -1, 0]
+    together = smoothed(NETWORK, classes=3, dtype="float32", batch="auto")
+    found = together.certify_all(images, labels, plan=PLAN)
+    alone = smoothed(NETWORK, classes=3, dtype="float32", batch="auto")
+    assert found == [
+        alone.certify(x, plan=PLAN, label=None if label in (None, -1) else label)
+        for x, label in zip(images, labels, strict=True)
+    ]
+    assert [c.id for c in found] == list(range(9))
+    assert found[::-1] == together.certify_all(list(images)[::-1], labels[::-1], plan=PLAN, ids=range(8, -1, -1))
+    # Together they share batches, so less is padding.
+    assert together.forwarded / 2 < alone.forwarded
+
+
+def test_data_with_labels_can_be_certified_in_memory():
+    data = [(torch.rand(3, 4), label) for label in (0, 2)]
+    assert [c.label for c in smoothed(NETWORK, classes=3).certify_all(data, plan=PLAN)] == [0, 2]
+
+
+def test_one_input_forwards_little_more_than_its_samples():
+    forwarded = 0
+
+    def counting(x):
+        nonlocal forwarded
+        forwarded += len(x)
+        return positive(x)
+
+    model = smoothed(counting, batch="auto")
+    model.certify([0.3], plan=PLAN)
+    prepared = forwarded
+    certificate = model.certify([0.6], plan=PLAN)
+    assert certificate.samples <= forwarded - prepared <= certificate.samples + 31 * len(certificate.looks)
+    assert model.forwarded >= forwarded - prepared
+
+
+def test_the_votes_of_smaller_batches_are_those_of_full_ones():
+    x = torch.rand((3, 4), generator=torch.Generator().manual_seed(0))
+    fitted, full = (smoothed(NETWORK, classes=3, dtype="float32", batch=b) for b in ("auto", 500))
+    assert fitted.certify(x, plan=PLAN) == full.certify(x, plan=PLAN)
+
+
+def test_a_given_batch_size_is_kept():
+    def only_64(x):
+        assert len(x) in (4, 8, 64)  # 4 and 8 are the sizes of the check before
+        return positive(x)
+
+    model = smoothed(only_64, batch=64)
+    certificate = model.certify([0.6], plan=PLAN)
+    assert model.forwarded == 64 * sum(-(-look.samples // 64) for look in certificate.looks)
+
+
+def test_without_a_label_nothing_is_correct_or_wrong():
+    model = smoothed()
+    assert model.certify([0.6], plan=PLAN).correct is None
+    assert model.certify([0.6], plan=PLAN, label=1).correct is True
+    assert model.certify([0.6], plan=PLAN, label=0).correct is False
+    assert model.certify([0.0], plan=sc.Fixed(1000), label=0).correct is False
+
+
+def test_every_input_is_checked_for_the_unit_interval():
+    model = smoothed()
+    model.certify([0.5], plan=PLAN)
+    with pytest.warns(UserWarning, match=r"values lie in \[7, 7\]"):
+        model.certify([7.0], plan=PLAN)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, "float32"])
+@pytest.mark.parametrize("device", [torch.device("cpu"), "cpu"])
+def test_devices_and_number_formats_of_torch_are_taken(device, dtype):
+    model = smoothed(device=device, dtype=dtype)
+    assert (model.runtime.device, model.runtime.dtype) == ("cpu", "float32")
+
+
+def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
+    def randomised(x):
+        return (x[:, 0] + 0.1 * torch.randn(len(x)) > 0.5).long()
+
+    with pytest.raises(sc.InvalidInput, match="or give stochastic=True if it is random by design"):
+        smoothed(randomised).certify([0.9], plan=PLAN)
+    before = torch.random.get_rng_state()
+    first, again = (smoothed(randomised, stochastic=True, batch=b).certify([0.9], plan=PLAN) for b in (100, 300))
+    assert first == again
+    assert torch.equal(before, torch.random.get_rng_state())
+    # The added noise makes the radius smaller: sigma 0.5 becomes a vote with deviation sqrt(0.5^2 + 0.1^2).
+    assert 0.2 < first.radius < 0.4 * 0.5 / (0.5**2 + 0.1**2) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.certify_all([[0.1], [0.2]], [0]), "there are 2 inputs but 1 labels"),
+        (lambda m: m.certify_all(np.array([[0.1], [np.nan]])), "input 1 has NaN or infinite values"),
+        (lambda m: m.certify_all([np.zeros(1), np.zeros(2)]), r"input 1 has shape \(2,\)"),
+        (lambda m: m.certify_all(np.zeros((2, 1)), [0, 2]), "input 1 has label 2: labels are numbers from 0 to 1"),
+        (lambda m: m.certify_all(np.zeros((2, 1)), ids=[3, 3]), "ids must be 2 different numbers"),
+        (lambda m: m.certify_all([]), "the data is empty"),
+        (lambda m: m.certify([0.1], label=5), "the input has label 5"),
+        (lambda m: smoothed(noise=sc.Gaussian(1e300)), "1e.300 is too large for float32"),
+        (lambda m: smoothed(nn.Linear(1, 2, device="meta")), "on the meta device"),
+    ],
+)
+def test_what_cannot_be_in_memory_is_one_sentence(call, message):
+    with pytest.raises(sc.InvalidInput, match=message):
+        call(smoothed())

@@ -1,8 +1,8 @@
-"""A smoothed classifier in memory: certify or predict single inputs, without files."""
+"""A smoothed classifier in memory: certify or predict inputs without files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import ceil, log2
@@ -13,14 +13,18 @@ from scipy.special import betainc
 from torch import Tensor
 
 from smoothcert import _check
-from smoothcert.datasets.inputs import as_input, warn_outside
+from smoothcert.classifiers.check import check_weights
+from smoothcert.classifiers.seeded import SeededRows
+from smoothcert.datasets.inputs import as_input, outside
+from smoothcert.datasets.wrap import as_dataset
 from smoothcert.device.prepare import prepare
-from smoothcert.device.runtime import Runtime, settle_dtype
+from smoothcert.device.runtime import Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Fixed, Look, Plan, State, plan_or_default
 from smoothcert.sampler.engine import assemble
 from smoothcert.sampler.packing import MOST_IDS
+from smoothcert.sampler.streams import check_seed
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,17 @@ class Smoothed:
     when it is first needed: after further training, make a new `Smoothed`.
 
     Args:
-        model: Any module or function from a float batch to logits or labels.
+        model: Any module or function from a float batch to logits or labels. Tuples, dictionaries and arrays that hold
+            the logits will do.
         noise: The smoothing noise.
         classes: The number of classes.
         seed: The key of the noise.
-        device: "cpu", "cuda", "cuda:N" or "mps". Default: the fastest there is.
+        stochastic: Whether the model is random by design. Its random numbers then depend on the noisy input alone, and
+            inputs are classified one at a time; see `SeededRows`.
+        device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
         dtype: The number format of the classifier. Default: bfloat16 where the device has it, else float32.
         batch: Rows per forward pass. Default: chosen by measuring.
-        compile: "none", "default" or "max". Default: "default" on CUDA, else "none".
+        compile: "none", "fast", "stages", "default" or "max". Default: "fast" on CUDA, else "none".
 
     >>> from smoothcert import Gaussian, InputSpecific
     >>> def halves(x):  # the class is the sign of the first number
@@ -61,13 +68,14 @@ class Smoothed:
 
     def __init__(
         self,
-        model: Callable[[Tensor], Tensor],
+        model: Callable[[Tensor], Any],
         *,
         noise: Noise,
         classes: int,
         seed: int = 0,
-        device: str = "auto",
-        dtype: str = "auto",
+        stochastic: bool = False,
+        device: Device = "auto",
+        dtype: Dtype = "auto",
         batch: int | str = "auto",
         compile: str = "auto",
     ) -> None:
@@ -75,12 +83,17 @@ class Smoothed:
             raise InvalidInput(f"model must be a module or function, got {type(model).__name__}")
         if not isinstance(noise, Noise):
             raise InvalidInput(f"noise must be a noise such as Gaussian(0.5), got {noise!r}")
+        check_weights(model)
         self.model = model
         self.noise = noise
         self.classes = _check.whole("classes", classes, least=2)
-        self.seed = _check.whole("seed", seed)
-        self.runtime = Runtime.resolve(device, settle_dtype(dtype, model), compile, batch)
+        self.seed = check_seed(_check.whole("seed", seed))
+        self._module = SeededRows(model) if stochastic else model
+        self.runtime = Runtime.resolve(device, settle_dtype(dtype, self._module), compile, batch)
+        self.runtime.check_noise(noise.deviation)
         self._ids = count()
+        self._forwarded = 0
+        self._warned: set[tuple[int, ...]] = set()
         self._prepared: dict[tuple[int, ...], tuple[Callable[[Tensor], Tensor], Runtime]] = {}
 
     def certify(
@@ -94,7 +107,8 @@ class Smoothed:
             id: The number of its noise. Default: the next one.
             label: Its label, where it is known.
         """
-        [certificate] = self._run(x, plan_or_default(plan), id, label)
+        label = None if label is None else _check.whole("label", label)
+        [certificate] = self._run([(as_input(x), label, id)], plan_or_default(plan))
         return certificate
 
     def predict(
@@ -114,31 +128,63 @@ class Smoothed:
                 f"samples {samples} can never settle an answer at alpha {alpha:g}: even unanimous votes could be "
                 f"chance; use at least {least}"
             )
-        [certificate] = self._run(x, _OneLook(samples=samples, pilot=samples, alpha=alpha), id)
+        [certificate] = self._run([(as_input(x), None, id)], _OneLook(samples=samples, pilot=samples, alpha=alpha))
         look = certificate.looks[0]
         first, second = [*sorted(look.votes.values(), reverse=True), 0, 0][:2]
         # Under equal chances the leader's votes are Binomial(first + second, 1/2); either class could have led.
         p_value = min(2 * float(betainc(first, second + 1, 0.5)), 1.0) if first else 1.0
         return Prediction(look.top if p_value <= alpha else None, 1 - p_value, look)
 
-    def _run(self, x: ArrayLike | Tensor, plan: Plan, id: int | None, label: int | None = None) -> list[Certificate]:
-        tensor = as_input(x)
-        if not tensor.numel():
-            raise InvalidInput(f"the input is empty: its shape is {tuple(tensor.shape)}")
-        if not bool(tensor.isfinite().all()):
-            raise InvalidInput("the input has NaN or infinite values")
-        shape = tuple(tensor.shape)
+    def certify_all(
+        self,
+        images: Any,
+        labels: Sequence[int | None] | ArrayLike | None = None,
+        *,
+        plan: Plan | None = None,
+        ids: Sequence[int] | None = None,
+    ) -> list[Certificate]:
+        """The certificates of many inputs, in their order. Different inputs share batches, so no batch is half empty.
+
+        Nothing is written to disk, so an interruption loses everything: for long runs use `smoothcert.certify`.
+
+        Args:
+            images: The inputs, as an array of shape (n, ...), a list, or any other data that `smoothcert.certify`
+                takes. Where they come with labels, these are used.
+            labels: The label of each input, None or -1 where it is unknown.
+            plan: How many samples an input gets. Default: input-specific sampling with its defaults.
+            ids: The numbers of their noise, all different. Default: the next ones.
+        """
+        dataset = as_dataset(images, labels)
+        pairs = [dataset[index] for index in range(len(dataset))]
+        numbers = [None] * len(pairs) if ids is None else list(ids)
+        if len(numbers) != len(pairs) or (ids is not None and len(set(numbers)) < len(numbers)):
+            raise InvalidInput(f"ids must be {len(pairs)} different numbers, one per input, got {_shown(numbers)}")
+        inputs = [(x, None if label < 0 else label, id) for (x, label), id in zip(pairs, numbers, strict=True)]
+        return self._run(inputs, plan_or_default(plan))
+
+    @property
+    def forwarded(self) -> int:
+        """Rows that went through the classifier for samples so far, including those that only fill up a batch."""
+        return self._forwarded
+
+    def _run(self, inputs: Sequence[tuple[Tensor, int | None, int | None]], plan: Plan) -> list[Certificate]:
+        """Certificates in the order of the inputs, which come with their label and the number of their noise."""
+        shape = tuple(inputs[0][0].shape)
+        for number, (x, label, _) in enumerate(inputs):
+            which = "the input" if len(inputs) == 1 else f"input {number}"
+            self._check_input(x, label, shape, which)
         noise = self.noise.for_shape(shape)
         plan = plan.for_noise(noise)
         plan.check(noise)
         if shape not in self._prepared:
-            warn_outside(float(tensor.min()), float(tensor.max()), name="the input", stacklevel=3)
             noisy_shape = noise.draw.output_shape(shape)
-            self._prepared[shape] = prepare(self.model, self.classes, noisy_shape, self.runtime)
+            self._prepared[shape] = prepare(self._module, self.classes, noisy_shape, self.runtime)
         classify, runtime = self._prepared[shape]
-        number = next(self._ids) if id is None else _check.whole("id", id)
-        if number >= MOST_IDS:
-            raise InvalidInput(f"id must be below {MOST_IDS}, got {number}")
+        ids = [next(self._ids) if id is None else _check.whole("id", id) for *_, id in inputs]
+        if max(ids) >= MOST_IDS:
+            raise InvalidInput(f"id must be below {MOST_IDS}, got {max(ids)}")
+        if len(set(ids)) < len(ids):
+            raise InvalidInput("ids must be different numbers")
         engine = assemble(
             classify,
             classes=self.classes,
@@ -147,8 +193,27 @@ class Smoothed:
             plan=plan,
             runtime=runtime,
             seed=self.seed,
+            # A batch size that the user gave is kept, and compiled code and CUDA graphs take one size only.
+            flexible=not self.runtime.batch and runtime.compile == "none" and runtime.torch_device.type != "cuda",
         )
-        return list(engine.certify([(number, tensor, label)]))
+        try:
+            certificates = engine.certify((id, x, label) for id, (x, label, _) in zip(ids, inputs, strict=True))
+            by_id = {certificate.id: certificate for certificate in certificates}
+        finally:
+            self._forwarded += engine.sampler.forwarded
+        return [by_id[id] for id in ids]
+
+    def _check_input(self, x: Tensor, label: int | None, shape: tuple[int, ...], which: str) -> None:
+        if not x.numel():
+            raise InvalidInput(f"{which} is empty: its shape is {tuple(x.shape)}")
+        if tuple(x.shape) != shape:
+            raise InvalidInput(f"{which} has shape {tuple(x.shape)}; all must have one, here {shape}")
+        if not bool(x.isfinite().all()):
+            raise InvalidInput(f"{which} has NaN or infinite values")
+        if label is not None and not 0 <= label < self.classes:
+            raise InvalidInput(f"{which} has label {label}: labels are numbers from 0 to {self.classes - 1}")
+        if shape not in self._warned and outside(x, name=which, stacklevel=4):
+            self._warned.add(shape)
 
 
 class _OneLook(Fixed):
@@ -160,3 +225,7 @@ class _OneLook(Fixed):
 
     def lower_bound(self, state: State, noise: Noise) -> Any:
         return 0.0
+
+
+def _shown(values: Sequence[Any]) -> str:
+    return f"[{', '.join(map(str, values[:5]))}{', ...' if len(values) > 5 else ''}]"

@@ -105,7 +105,7 @@ def test_output_that_is_not_finite_costs_samples_and_counts_for_nobody():
     assert certificate.count + certificate.looks[1].missing == certificate.counted == 1000
     assert certificate.prediction == 0
     assert certificate.radius < 0.5
-    [nothing] = certify(Fixed(1000), [0.5], model=lambda x: torch.full((len(x), 2), torch.inf))
+    [nothing] = certify(Fixed(1000), [500.5], model=lambda x: (400 - x).sqrt().repeat(1, 2))
     assert nothing.abstained
     assert nothing.samples == nothing.missing == 100  # no class to go on with
 

@@ -118,7 +118,10 @@ class Certificate:
 
     @property
     def samples(self) -> int:
-        """Every forward pass spent, pilot included."""
+        """Every sample that was drawn, pilot included.
+
+        Rows that only fill up a batch are not samples of any input. The manifest of a run counts them in `forwarded`.
+        """
         return sum(look.samples for look in self.looks)
 
     @property
@@ -131,8 +134,9 @@ class Certificate:
         return self.prediction is None
 
     @property
-    def correct(self) -> bool:
-        return self.prediction is not None and self.prediction == self.label
+    def correct(self) -> bool | None:
+        """Whether the label is certified, so False for an abstention; None where the label is unknown."""
+        return None if self.label is None else self.prediction == self.label
 
     def _repr_html_(self) -> str:
         """The certificate in a notebook."""

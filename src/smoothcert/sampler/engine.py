@@ -167,6 +167,7 @@ def assemble(
     plan: Plan,
     runtime: Runtime,
     seed: int,
+    flexible: bool = False,
 ) -> Engine:
     """An engine around a classifier that was prepared for this shape and runtime.
 
@@ -178,6 +179,7 @@ def assemble(
         plan: Decides how many samples an input gets.
         runtime: How the classifier is run.
         seed: The key of the noise.
+        flexible: Whether `classify` also takes smaller batches; see `VoteCounter`.
     """
     counter = VoteCounter(
         classify,
@@ -190,6 +192,7 @@ def assemble(
         device=runtime.torch_device,
         dtype=runtime.torch_dtype,
         memory_format=runtime.memory_format(shape),
+        flexible=flexible,
     )
     return Engine(Sampler(counter), plan=plan, noise=noise)
 

@@ -67,7 +67,7 @@ class Sampler:
         full = self._packer.rows >= self._packer.size
         if full or (self._packer.rows and not self._readings):
             batch = self._packer.take()
-            self.forwarded += self._packer.size
+            self.forwarded += self.counter.size(batch.rows)
             self.counted += batch.rows
             if reading := self.counter.run(batch):
                 self._readings.append(reading)

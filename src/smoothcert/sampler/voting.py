@@ -17,6 +17,7 @@ from smoothcert.sampler.streams import stream_for
 
 # How many batches the host may queue ahead of the device.
 _BATCHES_AHEAD = 4
+_ROUNDING = 32
 
 
 class VoteCounter:
@@ -36,6 +37,7 @@ class VoteCounter:
         device: Where to compute.
         dtype: The number format of the noisy batch.
         memory_format: The memory format of the noisy batch.
+        flexible: Whether `classify` also takes smaller batches. Then a batch that is not full is not filled up.
     """
 
     # Like `blank`, this makes ordinary tensors. For inference tensors, `classify` would be compiled a second time.
@@ -53,11 +55,13 @@ class VoteCounter:
         device: torch.device,
         dtype: torch.dtype,
         memory_format: torch.memory_format = torch.contiguous_format,
+        flexible: bool = False,
     ) -> None:
         self.classify = classify
         self.stream = stream_for(device, seed, noise.draw)
         self._classify_with_noise = getattr(classify, "with_noise", None) if self.stream.philox_scale else None
         self.device = device
+        self.flexible = flexible
         self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
         noisy = (batch, *noise.draw.output_shape(shape))
         self.noisy = torch.zeros(noisy, device=device, dtype=dtype).to(memory_format=memory_format)
@@ -75,6 +79,16 @@ class VoteCounter:
         pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
         self.inputs[slot].copy_(pinned, non_blocking=pinned is not x)
 
+    def size(self, rows: int) -> int:
+        """The rows that are forwarded for a batch: all, or what is needed if the classifier is flexible.
+
+        Sizes are rounded up to a multiple of 32, since libraries prepare their kernels for every new size.
+
+        Args:
+            rows: Rows of the batch that are somebody's sample.
+        """
+        return min(-(-rows // _ROUNDING) * _ROUNDING, len(self.noisy)) if self.flexible else len(self.noisy)
+
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; returns a reading if requests end in it.
 
@@ -83,8 +97,10 @@ class VoteCounter:
         """
         buffer = next(self._buffers)
         rows = buffer.send(batch, padding=len(self.inputs) - 1)
-        votes = rows[0] * self.counts.shape[1] + self._classes(batch, rows)
-        self.counts.view(-1).scatter_add_(0, votes, self.ones)
+        size = self.size(batch.rows)
+        rows = rows[:, :size]
+        votes = rows[0] * self.counts.shape[1] + self._classes(batch, rows, size)
+        self.counts.view(-1).scatter_add_(0, votes, self.ones[:size])
         counts = None
         if batch.completed:
             slots = rows[3, : len(batch.completed)]
@@ -93,16 +109,16 @@ class VoteCounter:
         done = buffer.finish()
         return None if counts is None else Reading(batch.completed, counts, done)
 
-
-    def _classes(self, batch: Batch, rows: Tensor) -> Tensor:
+    def _classes(self, batch: Batch, rows: Tensor, size: int) -> Tensor:
         """The class of every noisy row. Where the classifier draws the same noise itself, no noisy batch is written."""
         if self._classify_with_noise is not None:
             classes: Tensor = self._classify_with_noise(
-                self.inputs, rows, count=len(self.noisy), seed=self.stream.seed, scale=self.stream.philox_scale
+                self.inputs, rows, count=size, seed=self.stream.seed, scale=self.stream.philox_scale
             )
             return classes
-        self.stream.write(self.noisy, self.inputs, batch.segments, rows)
-        return self.classify(self.noisy)
+        noisy = self.noisy[:size]
+        self.stream.write(noisy, self.inputs, batch.segments, rows)
+        return self.classify(noisy)
 
 
 @dataclass(frozen=True)
