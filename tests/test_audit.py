@@ -103,8 +103,8 @@ def test_what_the_votes_do_not_say_is_found_with_its_id(run, columns, reason):
     assert found.checked == 12
 
 
-def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
-    id = certified(run)
+def forge_votes(run, id):
+    """Votes that agree with each other, with their bound and with their radius."""
     [honest] = [c for c in run.certificates() if c.id == id]
     pilot, rest = honest.looks
     better = sc.Look(rest.samples, {1: min(rest.votes[1] + 3, rest.samples)})
@@ -112,6 +112,11 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
     looks = json.dumps([[look.samples, look.votes] for look in forged.looks])
     proof = json.dumps({"prediction": 1, "lower": forged.proof.lower})
     tamper(run, id, looks=looks, count=forged.count, radius=forged.radius, proof=proof)
+
+
+def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
+    id = certified(run)
+    forge_votes(run, id)
     assert check(run, redraw=0).findings == ()
     [finding] = check(run).findings
     assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
@@ -172,10 +177,29 @@ def test_nothing_to_check_is_not_all_well(run):
         check(run)
 
 
-def test_a_label_that_is_not_the_datas_is_found(run):
+@pytest.mark.parametrize("redraw", [0, 1, 12])
+def test_every_label_is_compared_with_the_data_also_where_nothing_is_drawn_again(run, redraw):
     tamper(run, certified(run), label=0)
-    [finding] = check(run).findings
-    assert (finding.id, finding.reason) == (certified(run), "drawing it again gave the label 1")
+    found = check(run, redraw=redraw)
+    assert found.labels_checked
+    [finding] = found.findings
+    assert (finding.id, finding.reason) == (certified(run), "its label in the data is 1, it states 0")
+
+
+def test_labels_are_not_said_to_be_checked_without_the_data(run):
+    tamper(run, certified(run), label=0)
+    found = audit(run.path, redraw=0)
+    assert (found.findings, found.labels_checked) == ((), False)
+
+
+def test_falsified_labels_of_named_data_are_found_without_drawing_again(tmp_path):
+    run = sc.certify("fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=sc.Fixed(100), limit=3, out=tmp_path)
+    for id in run.id.tolist():
+        tamper(run, id, label=int(run.prediction[id]) if run.prediction[id] >= 0 else 3)
+    wrong = {int(id) for id in run.id[run.label != np.where(run.prediction < 0, 3, run.prediction)]}
+    tamper(run, 0, label=(int(run.label[0]) + 1) % 10)
+    found = audit(run.path, redraw=0)
+    assert {f.id for f in found.findings} == wrong | {0}
 
 
 def test_other_weights_or_data_are_refused(tmp_path):
@@ -199,7 +223,7 @@ def test_model_or_data_that_are_gone_say_what_to_do(run):
 
 
 def test_the_seed_chooses_what_is_drawn_again(run):
-    tamper(run, certified(run), label=0)
+    forge_votes(run, certified(run))
     hits = [bool(check(run, redraw=6, seed=seed).findings) for seed in range(12)]
     assert hits == [bool(check(run, redraw=6, seed=seed).findings) for seed in range(12)]
     assert len(set(hits)) == 2

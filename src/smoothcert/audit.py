@@ -12,12 +12,14 @@ from types import ModuleType
 from typing import Any
 
 from smoothcert import _check
-from smoothcert.certification import load
+from smoothcert._check import NO_CLASS
+from smoothcert.certification import example, load
 from smoothcert.classifiers import Classifier
 from smoothcert.classifiers.identity import answers
-from smoothcert.datasets import Dataset
+from smoothcert.datasets import Dataset, load_dataset
+from smoothcert.datasets.wrap import as_dataset
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import Certificate, Proof
 from smoothcert.runs.journal import Journal
@@ -47,6 +49,8 @@ class Audit:
     """Inputs that were drawn again."""
     findings: tuple[Finding, ...]
     """Certificates that do not hold."""
+    labels_checked: bool = True
+    """Whether all labels were compared with the data. Without the data, they are not known to be true."""
 
 
 def audit(
@@ -55,17 +59,22 @@ def audit(
     redraw: int = 5,
     model: str | Classifier | Callable[..., Any] | None = None,
     weights: str | Path | None = None,
-    data: str | Dataset | Sequence[Any] | None = None,
+    data: Any = None,
+    stochastic: bool = False,
     seed: int | None = None,
 ) -> Audit:
     """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
+
+    All labels are compared with the data, also those of inputs that are not drawn again.
 
     Args:
         folder: The run's folder.
         redraw: How many inputs to draw again.
         model: The model, if it is not where the manifest says.
         weights: Its weights, if they are not where the manifest says.
-        data: The data, if it is not where the manifest says.
+        data: The data, if it is not where the manifest says. It is not needed if `redraw` is 0: then labels are only
+            compared if it can be found.
+        stochastic: As for `certify`, if the run was made with it.
         seed: Chooses the inputs to draw again. Default: others each time.
     """
     readable: list[Certificate] = []
@@ -87,9 +96,20 @@ def audit(
     readable = [c for c in readable if c.id in asked]
     findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
+    dataset: Dataset | None
     if chosen:
-        findings += _draw_again(chosen, manifest, model=model, weights=weights, data=data)
-    return Audit(len(ids), len(asked), len(chosen), tuple(sorted(findings, key=lambda f: f.id)))
+        classifier, dataset = _load(manifest, model=model, weights=weights, data=data, stochastic=stochastic)
+        findings += _draw_again(chosen, manifest, classifier, dataset)
+    else:
+        dataset = _find_data(manifest, data)
+    wrong = [] if dataset is None else _wrong_labels(readable, dataset)
+    return Audit(
+        checked=len(ids),
+        asked=len(asked),
+        redrawn=len(chosen),
+        findings=tuple(sorted(findings + wrong, key=lambda f: f.id)),
+        labels_checked=dataset is not None,
+    )
 
 
 def fault(certificate: Certificate) -> str | None:
@@ -155,14 +175,47 @@ def _bounds(proof: Proof) -> str:
     return f"a lower bound of {proof.lower}{upper}"
 
 
-def _draw_again(
-    chosen: Sequence[Certificate],
+def _find_data(manifest: Manifest, data: Any) -> Dataset | None:
+    """The data of the run, to compare labels with; None if it is not given and not where the manifest says."""
+    if data is None:
+        try:
+            dataset = load_dataset(manifest.data)
+        except SmoothcertError:
+            return None
+        return dataset if dataset.fingerprint == manifest.data_hash else None
+    dataset = load_dataset(data) if isinstance(data, (str, Path)) else as_dataset(data)
+    if dataset.fingerprint != manifest.data_hash:
+        raise InvalidInput("cannot compare labels: these are not the data that the run was made with")
+    return dataset
+
+
+def _wrong_labels(certificates: Sequence[Certificate], dataset: Dataset) -> list[Finding]:
+    """Certificates whose label is not the one in the data."""
+    known = getattr(dataset, "labels", None)  # where labels are at hand, no input has to be read
+    findings = []
+    for c in certificates:
+        if c.id >= len(dataset):
+            findings.append(Finding(c.id, "the data has no such input"))
+            continue
+        try:
+            label = int(dataset[c.id][1] if known is None else known[c.id])
+        except Exception as error:  # code of the user may raise any error
+            findings.append(Finding(c.id, f"its input cannot be read: {first_line(error)}"))
+            continue
+        if label != (NO_CLASS if c.label is None else c.label):
+            findings.append(Finding(c.id, f"its label in the data is {label}, it states {c.label}"))
+    return findings
+
+
+def _load(
     manifest: Manifest,
     *,
     model: str | Classifier | Callable[..., Any] | None,
     weights: str | Path | None,
-    data: str | Dataset | Sequence[Any] | None,
-) -> list[Finding]:
+    data: Any,
+    stochastic: bool,
+) -> tuple[Classifier, Dataset]:
+    """The model and the data of a run, after a check that they are the same as then."""
     m = manifest
     try:
         classifier, dataset = load(
@@ -171,6 +224,7 @@ def _draw_again(
             weights=weights or m.weights,
             classes=m.classes,
             noise=m.noise,
+            stochastic=stochastic,
         )
     except InvalidInput as error:
         raise InvalidInput(
@@ -183,23 +237,28 @@ def _draw_again(
     ):
         if recorded != found:
             raise InvalidInput(f"cannot draw again: these are not the {what} that the run was made with")
+    return classifier, dataset
+
+
+def _draw_again(
+    chosen: Sequence[Certificate], manifest: Manifest, classifier: Classifier, dataset: Dataset
+) -> list[Finding]:
+    m = manifest
     runtime = Runtime.resolve(m.device, m.dtype, m.compiled, m.batch)
-    answered = answers(classifier.module, dataset[0][0], runtime.torch_device, runtime.torch_dtype)
+    answered = answers(
+        classifier.module,
+        example(dataset, m.noise),
+        runtime.torch_device,
+        runtime.torch_dtype,
+        classes=classifier.classes,
+    )
     if not same_answers(m.answers, answered):
         raise InvalidInput("cannot draw again: the model answers otherwise than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:
         executor.start(Job(classifier, dataset, m.noise, m.plan, runtime, m.seed), lambda message: None)
         drawn = [certificate for finished in executor.certify(sorted(recorded_as)) for certificate in finished]
-    return [
-        Finding(c.id, f"drawing it again gave {what}")
-        for c in drawn
-        for what, same in (
-            ("other votes", c.looks == recorded_as[c.id].looks),
-            (f"the label {c.label}", c.label == recorded_as[c.id].label),
-        )
-        if not same
-    ]
+    return [Finding(c.id, "drawing it again gave other votes") for c in drawn if c.looks != recorded_as[c.id].looks]
 
 
 class _CallableModule(ModuleType):

@@ -1,6 +1,9 @@
+import os
 import re
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
@@ -11,7 +14,7 @@ from smoothcert import Certificate, Gaussian, InputSpecific
 from smoothcert.executors import Status
 from smoothcert.plans import Look
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.progress import Pace, PlainProgress, clock
+from smoothcert.runs.progress import LiveProgress, Pace, PlainProgress, clock
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import round_down
 
@@ -137,3 +140,29 @@ def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):
     assert "2 inputs" in capsys.readouterr().err
     sc.certify(lambda x: (x[:, 0] > 0.5).long(), data, out=tmp_path / "silent", progress=sc.Progress(), **settings)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
+@pytest.mark.parametrize("stream", ["full", "closed", "none"])
+def test_a_run_goes_on_when_nobody_can_read_its_progress(kind, stream, tmp_path, monkeypatch):
+    with open("/dev/full", "w") as full, open(os.devnull, "w") as closed:
+        closed.close()
+        monkeypatch.setattr(sys, "stderr", {"full": full, "closed": closed, "none": None}[stream])
+        run = sc.certify(
+            "fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=sc.Fixed(100), limit=3, batch=100,
+            device="cpu", out=tmp_path, progress=kind()
+        )  # fmt: skip
+        with suppress(OSError):
+            full.close()
+    assert run.complete
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+def test_the_command_goes_on_when_nobody_can_read_its_progress(where, tmp_path):
+    line = (
+        f"{sys.executable} -m smoothcert certify --model fashion-cnn --data fashion-mnist --sigma 0.3 --samples 100 "
+        f"--limit 2 --batch 100 --out {tmp_path / 'run'} {where}"
+    )
+    assert subprocess.run(line, shell=True).returncode == 0
+    assert sc.open_run(tmp_path / "run").complete

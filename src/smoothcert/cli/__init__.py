@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import warnings
+from contextlib import suppress
 
 import typer
 
@@ -120,4 +121,5 @@ def _fail(message: str) -> int:
 
 
 def _warn(message: Warning | str, *where: object, **more: object) -> None:
-    print(f"smoothcert: warning: {_in_flags(str(message))}", file=sys.stderr)
+    with suppress(OSError, ValueError):  # stderr is full or closed
+        print(f"smoothcert: warning: {_in_flags(str(message))}", file=sys.stderr)

@@ -32,6 +32,7 @@ def command(
             print(f"input {finding.id}: {finding.reason}")
         verdict = f"{len(found.findings)} do NOT hold" if found.findings else "all hold"
         checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
-        print(f"{run}: {checked} certificates checked, {found.redrawn} drawn again: {verdict}")
+        labels = "" if found.labels_checked else " (labels not compared: the data is not at hand)"
+        print(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {verdict}")
     if found.findings:
         raise typer.Exit(1)

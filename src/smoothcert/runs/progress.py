@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any
 
@@ -21,6 +22,8 @@ from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import round_down
 
 _LISTED = 8  # workers that are named one by one
+# A full disk behind stderr raises OSError, a closed stderr raises ValueError. Neither is a reason to stop a run.
+_EVEN_IF_NOBODY_READS = suppress(OSError, ValueError)
 
 
 class Progress:
@@ -65,7 +68,7 @@ class Pace:
     def add(self, certificate: Certificate, status: Status) -> None:
         self.done += 1
         self.spent += certificate.samples
-        self._radii += certificate.radius * certificate.correct
+        self._radii += certificate.radius * bool(certificate.correct)
         self._labelled |= certificate.label is not None
         self._status = status
 
@@ -129,7 +132,9 @@ class PlainProgress(Progress):
         self._complete = len(run) == total
 
     def say(self, message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
+        if sys.stderr is not None:
+            with _EVEN_IF_NOBODY_READS:
+                print(message, file=sys.stderr, flush=True)
 
     def start(self) -> None:
         self._pace.start()
@@ -166,16 +171,20 @@ class LiveProgress(PlainProgress):
         self._task = self._bar.add_task("", total=total, completed=len(run), line="")
         super().begin(run, total=total)
         if not self._complete:
-            self._bar.start()
+            with _EVEN_IF_NOBODY_READS:
+                self._bar.start()
 
     def say(self, message: str) -> None:
-        self._bar.console.print(message, highlight=False, markup=False)
+        with _EVEN_IF_NOBODY_READS:
+            self._bar.console.print(message, highlight=False, markup=False)
 
     def show(self) -> None:
-        self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
+        with _EVEN_IF_NOBODY_READS:
+            self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
 
     def close(self) -> None:
-        self._bar.stop()
+        with _EVEN_IF_NOBODY_READS:
+            self._bar.stop()
 
 
 class NotebookProgress(PlainProgress):
