@@ -251,7 +251,7 @@ def test_floating_point_noise_can_be_attacked_and_noise_on_the_grid_cannot():
 
 def test_inputs_beside_the_grid_are_refused():
     smoothed = Smoothed(lambda x: (x[:, 0] > 0).long(), noise=GridGaussian(0.5), classes=2, device="cpu", batch=100)
-    with pytest.raises(InvalidInput, match="input 0 has the value 0.3, but GridGaussian.* needs multiples of 1/255"):
+    with pytest.raises(InvalidInput, match=r"input 0 has the value 0.3, but GridGaussian.* needs multiples of 1/255"):
         smoothed.certify([0.2, 0.3], plan=Fixed(100))
     smoothed = Smoothed(lambda x: (x[:, 0] > 0).long(), noise=Discrete(0.8), classes=2, device="cpu", batch=100)
     with pytest.raises(InvalidInput, match="needs multiples of 1/1 from 0 to 1"):

@@ -1,8 +1,8 @@
 """Certificates of every noise against the truth, through the real sampler.
 
-Each classifier's probabilities are known in closed form. An adversary moves the input by the certified radius in the norm
-of the noise, in the worst direction. A certificate is wrong if the class then has no majority; at alpha .05, at most 5%
-may be wrong. Most of these classifiers are worst cases, for which the certified radius is the true one.
+Each classifier's probabilities are known in closed form. An adversary moves the input by the certified radius in the
+norm of the noise, in the worst direction. A certificate is wrong if the class then has no majority; at alpha .05, at
+most 5% may be wrong. Most of these classifiers are worst cases, for which the certified radius is the true one.
 """
 
 from math import ceil, comb

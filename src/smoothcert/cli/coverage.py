@@ -46,4 +46,5 @@ def _shown(failure: float, alpha: float) -> list[str]:
 
 
 def _drawing(error: float) -> str:
-    return f"Bounds are lowered by {error:.2g} for the error of drawing the noise." if error else ""
+    """A sentence about the error of drawing, where it can change a printed digit."""
+    return f"Bounds are lowered by {error:.2g} for the error of drawing the noise." if error >= 1e-12 else ""
