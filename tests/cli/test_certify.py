@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,12 @@ import torch
 def above_half():
     def model(x):
         return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+    model.classes = 2
+    return model
+
+def only_nan():
+    def model(x):
+        return torch.full((len(x), 2), torch.nan)
     model.classes = 2
     return model
 
@@ -105,6 +112,10 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         ("--batch 999999999999", "does not fit into the memory of cpu"),
         ("--samples 9", "9"),
         ("--sigma 0", "sigma must be a number above 0"),
+        ("--sigma 1e300", "noise with the standard deviation 1e+300 is too large for float32"),
+        ("--model toy:only_nan", "the model returns NaN or infinite values for every input"),
+        ("--model broken_toy:network", "broken_toy.py, line 2)"),
+        ("--seed 99999999999999999999", "seed must be from 0 to"),
         ("--decline -1", "decline must be"),
         ("--ids 99", "id 99 is out of range: the data has the ids 0 to 24"),
         ("--seed -1", "seed must be at least 0"),
@@ -115,6 +126,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
     ],
 )
 def test_bad_input_is_one_line_and_code_2(smoothcert, job, change, message):
+    Path("broken_toy.py").write_text("import torch\nnetwork = torch.nothing\n")
     np.savez("wrong-labels.npz", x=np.zeros((2, 3), np.float32), y=[0, 2])
     np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0]], np.float32))
     np.savez("empty.npz", x=np.zeros((0, 3), np.float32))

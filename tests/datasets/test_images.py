@@ -188,3 +188,15 @@ def test_the_fingerprint_depends_on_the_preparation(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         Image.new("RGB", (224, 224), "red").save(tmp_path / name / "0.png")
     assert load_dataset(f"{tmp_path}").fingerprint != load_dataset(f"imagenet:{tmp_path}").fingerprint
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_a_damaged_image_matters_only_where_it_is_read(tmp_path: Path, damaged: int) -> None:
+    for i in range(3):
+        write(tmp_path / f"{i}.png")
+    (tmp_path / f"{damaged}.png").write_bytes(b"broken")
+    data = load_dataset(tmp_path)
+    assert data.fingerprint
+    assert data[1][0].shape == (3, 6, 8)
+    with pytest.raises(InvalidInput, match=f"{damaged}.png cannot be read as an image"):
+        data[damaged]
