@@ -60,7 +60,7 @@ def command(
         _say(f"no weights of {model} at hand: timing it untrained, which takes the same time")
     dataset = None if data is None else load_dataset(data)
     if dataset:
-        check_shape(classifier, dataset)
+        check_shape(classifier, dataset, smoothing)
     found = bench(
         classifier,
         noise=smoothing,

@@ -1,0 +1,39 @@
+import pytest
+
+from smoothcert import Certificate, Exact, Fixed, Gaussian, InvalidInput, Look, Splitting, exact_coverage
+from smoothcert.audit import fault
+
+NOISE = Splitting(0.5, 255)
+
+
+def test_all_outcomes_are_counted_once_and_prove_their_exact_share():
+    plan = Exact().for_noise(NOISE)
+    assert plan.more([], NOISE) == plan.most_samples == 255
+    looks = [Look(255, {3: 200, 1: 30, 2: 25})]
+    assert plan.more(looks, NOISE) == 0
+    found = Certificate.from_votes(looks, plan=plan, noise=NOISE)
+    assert (found.prediction, found.proof.lower, found.proof.upper) == (3, 200 / 255, 30 / 255)
+    assert found.radius == pytest.approx(0.5 * 170 / 255)
+    assert found.radius <= 0.5 * 170 / 255
+    assert fault(found) is None
+
+
+def test_a_class_that_leads_without_a_majority_is_certified():
+    found = Certificate.from_votes([Look(255, {3: 100, 1: 80, 2: 75})], plan=Exact(255), noise=NOISE)
+    assert found.radius == pytest.approx(0.5 * 20 / 255)
+    tied = Certificate.from_votes([Look(255, {3: 100, 1: 100, 2: 55})], plan=Exact(255), noise=NOISE)
+    assert tied.abstained
+
+
+def test_it_fails_never():
+    found = exact_coverage(Exact(), NOISE)
+    assert (found.alpha, found.worst_failure, found.tie_failure, found.valid) == (0, 0, 0, True)
+
+
+def test_counting_and_sampling_are_not_confused():
+    with pytest.raises(InvalidInput, match="has too many outcomes to count"):
+        Exact().for_noise(Gaussian(0.5))
+    with pytest.raises(InvalidInput, match=r"is not random: use the plan Exact\(\), which counts its 255 outcomes"):
+        Fixed(1000).for_noise(NOISE)
+    with pytest.raises(InvalidInput, match="has 255 outcomes, got samples=100"):
+        Exact(100).check(NOISE)
