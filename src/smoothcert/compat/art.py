@@ -94,7 +94,10 @@ class PyTorchRandomizedSmoothing:
         """
         plan = plan_for(n, pilot=self.sample_size, alpha=self.alpha, decline=self.decline)
         smoothed = self._current.smoothed(batch_size)
-        found = [smoothed.certify(one, plan=plan, id=self._current.id()) for one in self._inputs(x)]
+        inputs = self._inputs(x)
+        if not len(inputs):
+            return np.empty(0, np.int64), np.empty(0)
+        found = smoothed.certify_all(inputs, plan=plan, ids=[self._current.id() for _ in inputs])
         return (
             np.array([_check.NO_CLASS if c.prediction is None else c.prediction for c in found], np.int64),
             np.array([c.radius for c in found], np.float64),
