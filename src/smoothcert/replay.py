@@ -272,7 +272,7 @@ def simulate(
     full_of_fixed = fixed + rng.binomial(plan.samples - n, ran.p, size=ran.p.shape)
 
     def usual(count: Counts, samples: int) -> Array:
-        radius = np.asarray(noise.radius(lower_bound(count, samples, alpha=plan.alpha)))
+        radius = np.asarray(noise.certified_radius(lower_bound(count, samples, alpha=plan.alpha)))
         return np.where(radius > 0, radius, np.nan)
 
     reference = usual(full, plan.samples)

@@ -136,7 +136,7 @@ def test_a_class_that_leads_without_a_majority_is_certified():
     assert both.prediction == 0
     lower, upper = (lower_bound(4_500, 10_000, alpha=0.0005), upper_bound(2_800, 10_000, alpha=0.000125))
     assert (both.proof.lower, both.proof.upper) == (lower, upper)
-    assert both.radius == NOISE.radius_between(lower, upper) == pytest.approx(0.25 * (ndtri(lower) - ndtri(upper)))
+    assert both.radius == NOISE.certified_radius(lower, upper) == pytest.approx(0.25 * (ndtri(lower) - ndtri(upper)))
 
 
 def test_with_one_rival_alone_the_radius_is_the_binary_one_at_half_of_alpha_and_so_a_little_smaller():
@@ -144,7 +144,7 @@ def test_with_one_rival_alone_the_radius_is_the_binary_one_at_half_of_alpha_and_
     binary, both = (
         Certificate.from_votes(looks, plan=Fixed(10_000, bound=b), noise=NOISE) for b in ("binary", "runner-up")
     )
-    assert both.radius == pytest.approx(NOISE.radius(lower_bound(9_000, 10_000, alpha=0.0005)), rel=1e-12)
+    assert both.radius == pytest.approx(NOISE.certified_radius(lower_bound(9_000, 10_000, alpha=0.0005)), rel=1e-12)
     assert both.radius < binary.radius
 
 
@@ -160,7 +160,7 @@ def test_the_radius_is_never_below_what_the_lower_bound_alone_proves(pilot, vote
     if looks[0].top is None:
         assert found.abstained
         return
-    alone = NOISE.radius(lower_bound(votes[looks[0].top], samples, alpha=0.005))
+    alone = NOISE.certified_radius(lower_bound(votes[looks[0].top], samples, alpha=0.005))
     assert found.radius >= alone
     rest = [count for c, count in second.items() if c != looks[0].top]
     assert found.proof.upper >= max(rest) / samples  # no other class is bounded below its share of the votes
