@@ -250,7 +250,9 @@ class Plan(Recorded, ABC):
             InvalidInput: The noise has to be enumerated, and the plan samples.
         """
         if noise.outcomes is not None:
-            raise InvalidInput(f"{noise} is not random: use the plan Exact(), which counts its {noise.outcomes} outcomes")
+            raise InvalidInput(
+                f"{noise} is not random: use the plan Exact(), which counts its {noise.outcomes} outcomes"
+            )
         return self
 
     def check(self, noise: Noise) -> None:
