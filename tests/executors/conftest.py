@@ -5,7 +5,7 @@ import pytest
 
 from smoothcert.executors import LocalExecutor
 
-sys.path.insert(0, str(Path(__file__).parent))  # workers are given this path, too
+sys.path.insert(0, str(Path(__file__).parent))  # workers inherit this path
 
 from jobs import Job, rows
 
@@ -17,5 +17,5 @@ def job(tmp_path):
 
 @pytest.fixture(scope="session")
 def expected(tmp_path_factory):
-    """The rows that every executor must arrive at."""
+    """The rows that every executor must produce."""
     return rows(Job(tmp_path_factory.mktemp("expected") / "job").run(LocalExecutor()))

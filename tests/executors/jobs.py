@@ -1,4 +1,4 @@
-"""Runs of a small job with any executor, for tests; workers import `tampered` from the same folder."""
+"""A small job that tests run with any executor. Workers import `tampered` from the same folder."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ INPUTS = 40
 
 
 class Job:
-    """`run` it with some executor; what else is given there is done to its data."""
+    """A small job. `run` takes an executor and the faults of `TamperedData`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,18 +48,18 @@ class Job:
 
 
 def rows(run: Run) -> list[tuple]:
-    """All of a run but its time."""
+    """Everything in a run except for the time it took."""
     return [(c.id, c.label, c.prediction, c.radius, c.looks) for c in run.certificates()]
 
 
 def start_command(command: str, *, out: Path) -> subprocess.Popen:
-    """`smoothcert` in a session of its own, as on a terminal of its own."""
+    """Start `smoothcert` in its own session, as a terminal does."""
     arguments = [sys.executable, "-m", "smoothcert", *command.split(), "--out", out]
     return subprocess.Popen(arguments, start_new_session=True, stderr=subprocess.PIPE, text=True)
 
 
 def committed(folder: Path) -> int:
-    """Certificates that are on disk."""
+    """The number of certificates on disk."""
     try:
         return len(open_run(folder))
     except SmoothcertError:
@@ -67,7 +67,7 @@ def committed(folder: Path) -> int:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be buried does not."""
+    """Whether a process runs. A zombie does not."""
     return _state(pid)[0] not in "ZX"
 
 
@@ -93,7 +93,7 @@ def _state(pid: int) -> list[str]:
 
 
 class At(Progress):
-    """Acts once, when so many certificates are on disk. Keeps what was said and the last status."""
+    """Runs `action` once, when `count` certificates are on disk. Keeps all messages and the last status."""
 
     def __init__(self, count: int = 0, action=lambda: None) -> None:
         self.left = count

@@ -1,4 +1,4 @@
-"""A model and data that misbehave on order, in whatever process they are."""
+"""A model and data that misbehave on purpose, in whatever process they are used."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from smoothcert.datasets.arrays import ArrayDataset
 
 
 class TamperedModel(nn.Module):
-    """A linear classifier that takes its time and leaves a sign of each process that has it."""
+    """A slow linear classifier that leaves a file for each process that runs it."""
 
     def __init__(self, signs: Path) -> None:
         super().__init__()
@@ -29,10 +29,16 @@ class TamperedModel(nn.Module):
 
 
 class TamperedData(ArrayDataset):
-    """`trouble` strikes whoever reads input `at`, the first `times` times.
+    """Data with a fault at input `at`, which occurs the first `times` times that the input is read.
 
-    raise: reading fails; kill: the process is killed; nan: there are no numbers in it. Of another kind is wait: reading
-    `at` or any later input waits until `times` processes have come so far.
+    Args:
+        inputs: The inputs.
+        labels: Their labels.
+        signs: A folder shared by all processes, for files that count faults and readers.
+        trouble: The fault. raise: reading raises an error. kill: the process is killed. nan: the input is NaN. wait:
+            reading `at` or a later input waits until `times` processes have reached it.
+        at: The input with the fault.
+        times: How often the fault occurs; for wait, how many processes to wait for.
     """
 
     def __init__(self, inputs, labels, signs: Path, *, trouble: str = "", at: int = 10, times: int = 1) -> None:
@@ -45,7 +51,7 @@ class TamperedData(ArrayDataset):
             deadline = time.monotonic() + 60
             while len(list(self.signs.glob("reader.*"))) < self.times and time.monotonic() < deadline:
                 time.sleep(0.05)
-        elif index == self.at and self.trouble and self._again():
+        elif index == self.at and self.trouble and self._strikes():
             if self.trouble == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.trouble == "nan":
@@ -53,7 +59,8 @@ class TamperedData(ArrayDataset):
             raise RuntimeError("the disk is on fire")
         return super().__getitem__(index)
 
-    def _again(self) -> bool:
+    def _strikes(self) -> bool:
+        """Whether the fault occurs this time."""
         strikes = len(list(self.signs.glob("strike.*")))
         if strikes < self.times:
             (self.signs / f"strike.{strikes}").touch()

@@ -19,7 +19,7 @@ def test_every_input_is_finished_exactly_once_whatever_happens_to_workers(inputs
         worker = random.choice(list(open))
         open[worker] += assignment.give(worker)
         assert len(open[worker]) <= capacity
-        # An input is never with two workers.
+        # No input is assigned to two workers.
         everywhere = [id for ids in open.values() for id in ids]
         assert len(everywhere) == len(set(everywhere))
         assert not set(everywhere) & set(finished)
@@ -55,8 +55,8 @@ def test_only_the_worker_that_has_an_input_can_finish_it():
 
 
 @pytest.mark.parametrize("poison", [0, 3, 19])
-def test_an_input_that_kills_its_workers_is_named_and_no_companion_of_it(poison):
-    """Workers of six open inputs each, which die of the poisoned one."""
+def test_the_error_names_the_input_that_kills_its_workers(poison):
+    """Each worker has six open inputs, and dies when it gets the poisoned one."""
     assignment, finished = Assignment(range(20)), []
     for worker in range(TRIES):
         assert not assignment.given_up
@@ -64,9 +64,9 @@ def test_an_input_that_kills_its_workers_is_named_and_no_companion_of_it(poison)
         while poison not in (given := assignment.give(worker)):
             finished += [id for id in given if assignment.finish(worker, id)]
         assignment.leave(worker, "exit code -11")
-    assert assignment.given_up.startswith(f"input {poison} failed 3 times, at last with: exit code -11")
+    assert assignment.given_up.startswith(f"input {poison} failed 3 times, the last time with: exit code -11")
     assignment.join("last", 6)
-    while not assignment.done:  # what was begun before is not lost
+    while not assignment.done:  # inputs that were started before can still be finished
         finished += [id for id in assignment.give("last") if assignment.finish("last", id)]
     assert sorted(finished) == [id for id in range(max(finished) + 1) if id != poison]
 
@@ -74,10 +74,10 @@ def test_an_input_that_kills_its_workers_is_named_and_no_companion_of_it(poison)
 def test_inputs_that_failed_before_never_share_a_worker():
     assignment = Assignment(range(8))
     assignment.join("a", 4)
-    suspects = set(assignment.give("a"))
+    failed = set(assignment.give("a"))
     assignment.leave("a", "lost")
     assignment.join("b", 4)
-    assert len(suspects & set(assignment.give("b"))) == 1
+    assert len(failed & set(assignment.give("b"))) == 1
 
 
 def test_the_last_inputs_go_to_idle_workers_not_into_a_window():
@@ -86,7 +86,7 @@ def test_the_last_inputs_go_to_idle_workers_not_into_a_window():
         assignment.join(worker, 6)
     open = {worker: assignment.give(worker) for worker in "abcde"}
     assert [len(ids) for ids in open.values()] == [6] * 5
-    for _ in range(14):  # in turn, each finishes its oldest input and asks for more
+    for _ in range(14):  # in turn, each worker finishes its oldest input and asks for more
         for worker in "abcde":
             assignment.finish(worker, open[worker].pop(0))
             open[worker] += assignment.give(worker)

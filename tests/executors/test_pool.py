@@ -1,4 +1,4 @@
-"""The driver alone, with workers that say what a script says."""
+"""Tests of the driver alone, with workers whose messages are scripted."""
 
 from collections import deque
 from dataclasses import replace
@@ -22,11 +22,15 @@ READY = Ready("here", SETTLED, capacity=3)
 
 
 class Scripted(PoolExecutor):
-    """`starts` are the workers' first words in turn; each call finishes what it was given, or meets its `fates`."""
+    """A pool whose workers send scripted messages.
 
-    def __init__(self, *starts, places=1, fates=()):
+    The first messages of the workers are `starts`, then `READY`. The answers to calls are `answers`, then reports that
+    finish every input of the call.
+    """
+
+    def __init__(self, *starts, places=1, answers=()):
         super().__init__()
-        self.starts, self.fates = deque(starts), deque(fates)
+        self.starts, self.answers = deque(starts), deque(answers)
         self.room = places
         self.launched = []
         self.messages = deque()
@@ -41,10 +45,10 @@ class Scripted(PoolExecutor):
         return len(self.launched)
 
     def send(self, worker, ids):
-        fate = self.fates.popleft() if self.fates else None
+        answer = self.answers.popleft() if self.answers else None
         looks = [Look(100, {1: 100}), Look(1000, {1: 1000})]
         finished = tuple(Certificate.from_votes(looks, plan=PLAN, noise=NOISE, id=id) for id in ids)
-        self.messages.append((worker, fate or Report(finished, (), Status(), 0.0)))
+        self.messages.append((worker, answer or Report(finished, (), Status(), 0.0)))
         self.in_flight.append(sum(other == worker for other, _ in self.messages))
 
     def receive(self, seconds):
@@ -56,7 +60,7 @@ class Scripted(PoolExecutor):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
-    monkeypatch.setattr(pool, "_ROUND", 0.0)
+    monkeypatch.setattr(pool, "_LAUNCH_INTERVAL", 0.0)
 
 
 def certified(executor, count=20):
@@ -64,35 +68,37 @@ def certified(executor, count=20):
     return sorted(certificate.id for finished in executor.certify(range(count)) for certificate in finished)
 
 
-def test_the_first_worker_settles_the_runtime_for_all():
+def test_the_first_worker_chooses_the_runtime_for_all():
     executor = Scripted(places=3)
     assert certified(executor) == list(range(20))
     assert executor.launched == [LEFT_OPEN, SETTLED, SETTLED]
 
 
-def test_a_worker_on_another_device_of_the_kind_agrees():
+def test_a_worker_on_another_device_of_the_same_kind_is_accepted():
     second = replace(READY, runtime=replace(SETTLED, device="cuda:1"))
     assert certified(Scripted(READY, second, places=2)) == list(range(20))
 
 
-def test_a_worker_that_would_run_another_classifier_stops_the_run():
+def test_a_worker_with_another_runtime_stops_the_run():
     other = replace(READY, place="there", runtime=replace(SETTLED, compile="none"))
-    with pytest.raises(SmoothcertError, match="the worker on there would run the classifier otherwise"):
+    with pytest.raises(
+        SmoothcertError, match="the worker on there would run the classifier in another way than the first"
+    ):
         certified(Scripted(READY, other, places=2))
 
 
-def test_workers_have_two_calls_under_way():
+def test_workers_have_two_calls_in_flight():
     executor = Scripted()
     certified(executor)
     assert max(executor.in_flight) == 2
 
 
-def test_three_false_starts_stop_the_run_with_the_reason():
-    with pytest.raises(SmoothcertError, match="3 workers in a row could not start, at last with: no driver"):
+def test_three_failed_starts_stop_the_run_with_the_reason():
+    with pytest.raises(SmoothcertError, match="3 workers in a row could not start, the last one with: no driver"):
         certified(Scripted(*[Failed("no driver")] * 3))
 
 
-def test_false_starts_beside_a_worker_that_is_ready_are_survived():
+def test_failed_starts_do_not_stop_a_run_that_has_a_worker():
     assert certified(Scripted(READY, *[Failed("no driver")] * 5, places=2), count=200) == list(range(200))
 
 
@@ -103,8 +109,8 @@ def test_a_mistake_of_the_user_is_not_tried_again():
     assert len(executor.launched) == 1
 
 
-def test_a_worker_lost_with_both_calls_is_lost_once_and_replaced():
-    executor = Scripted(fates=[Failed("gone"), Failed("gone")])
+def test_a_worker_that_fails_both_calls_is_replaced_once():
+    executor = Scripted(answers=[Failed("gone"), Failed("gone")])
     assert certified(executor) == list(range(20))
     assert len(executor.launched) == 2
 
@@ -117,9 +123,9 @@ def test_a_warning_of_the_first_worker_reaches_the_user():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("ray", {"devices": "cuda:0"}, "--devices cuda:0 is for --executor local"),
-        ("local", {"workers": "2"}, "--workers 2: only with --executor ray"),
-        ("local", {"address": "auto", "gpus_per_worker": 0.5}, "--address auto, --gpus-per-worker 0.5: only with"),
+        ("ray", {"devices": "cuda:0"}, "devices=cuda:0 is for executor=local"),
+        ("local", {"workers": "2"}, "workers=2: only for executor=ray"),
+        ("local", {"address": "auto", "gpus_per_worker": 0.5}, "address=auto, gpus_per_worker=0.5: only for"),
     ],
 )
 def test_options_of_another_executor_are_refused(name, options, message):

@@ -18,7 +18,7 @@ def two():
     return ProcessExecutor("cpu,cpu")
 
 
-def test_two_processes_write_the_rows_of_one_and_are_gone_afterwards(job, expected):
+def test_two_processes_write_the_same_rows_as_one_and_end_afterwards(job, expected):
     progress = At()
     run = job.run(two(), progress=progress, trouble="wait", times=2)
     assert rows(run) == expected
@@ -32,12 +32,12 @@ def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected
     moment = random.randrange(1, INPUTS // 2)
     progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
     assert rows(job.run(two(), progress=progress, trouble="wait", times=2)) == expected
-    assert moment < 11 or "exit code -9" in progress.said  # before, it may only be about to start
+    assert moment < 11 or "exit code -9" in progress.said  # before that, the worker may not have started yet
     assert progress.status.opened == INPUTS
     assert progress.status.committed == progress.status.counted == INPUTS * 1100
 
 
-def test_an_executor_that_is_used_again_runs_the_second_job_as_it_is_meant(tmp_path):
+def test_an_executor_can_run_a_second_job_with_other_settings(tmp_path):
     executor = ProcessExecutor("cpu")
     settings = {"noise": Gaussian(0.25), "plan": Fixed(100), "limit": 3, "executor": executor}
     first = certify("fashion-cnn", "fashion-mnist", dtype="bfloat16", batch=64, out=tmp_path / "first", **settings)
@@ -45,14 +45,16 @@ def test_an_executor_that_is_used_again_runs_the_second_job_as_it_is_meant(tmp_p
     assert (first.manifest.batch, again.manifest.batch) == (64, 32)
 
 
-def test_an_input_that_cannot_be_read_for_once_is_tried_again(job, expected):
+def test_an_input_that_cannot_be_read_once_is_tried_again(job, expected):
     progress = At()
     assert rows(job.run(two(), progress=progress, trouble="raise")) == expected
     assert "input 10 failed (RuntimeError: the disk is on fire)" in progress.said
 
 
 def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(job, expected):
-    with pytest.raises(SmoothcertError, match="input 10 failed 3 times, at last with: RuntimeError: the disk is on"):
+    with pytest.raises(
+        SmoothcertError, match="input 10 failed 3 times, the last time with: RuntimeError: the disk is on"
+    ):
         job.run(two(), trouble="raise", times=3)
     before = rows(open_run(job.folder / "run"))
     assert 0 < len(before) < INPUTS
@@ -61,9 +63,9 @@ def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(j
     assert rows(job.run(LocalExecutor(), trouble="raise", times=3)) == expected
 
 
-def test_an_input_that_kills_whoever_reads_it_is_named(job):
+def test_the_error_names_an_input_that_kills_its_readers(job):
     with pytest.raises(
-        SmoothcertError, match="input 10 failed 3 times, at last with: its process ended with exit code -9"
+        SmoothcertError, match="input 10 failed 3 times, the last time with: its process ended with exit code -9"
     ):
         job.run(two(), trouble="kill", times=3)
 
@@ -86,8 +88,10 @@ def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
     assert eventually(lambda: not session(process.pid))
 
 
-def test_a_mistake_of_the_user_is_told_as_one(job):
-    with pytest.raises(SmoothcertError, match=r"input 10 failed 3 times, at last with: input 10 of tampered has NaN"):
+def test_the_error_describes_a_mistake_of_the_user(job):
+    with pytest.raises(
+        SmoothcertError, match=r"input 10 failed 3 times, the last time with: input 10 of tampered has NaN"
+    ):
         job.run(two(), trouble="nan", times=3)
 
 
@@ -101,8 +105,8 @@ def test_devices_that_cannot_share_a_run_are_refused(devices, message, monkeypat
         ProcessExecutor(devices)
 
 
-def test_a_model_that_cannot_travel_is_refused(job, tmp_path):
-    with pytest.raises(InvalidInput, match="cannot be sent to other processes"):
+def test_a_model_that_cannot_be_pickled_is_refused(job, tmp_path):
+    with pytest.raises(InvalidInput, match="cannot send the model or the data to other processes"):
         certify(
             lambda x: x[:, :2], [([0.5, 0.5], 0)], noise=Gaussian(0.5), batch=100, out=tmp_path / "run", executor=two()
         )
@@ -112,6 +116,6 @@ def test_inputs_before_an_unreadable_one_are_certified(tmp_path):
     for id in range(12):
         Image.fromarray(np.full((28, 28), 20 * id, np.uint8)).save(tmp_path / f"{id:02}.png")
     (tmp_path / "08.png").write_bytes(b"nothing")
-    with pytest.raises(SmoothcertError, match=r"input 8 failed 3 times, at last with: .*08\.png cannot be read"):
+    with pytest.raises(SmoothcertError, match=r"input 8 failed 3 times, the last time with: .*08\.png cannot be read"):
         certify("fashion-cnn", tmp_path, noise=Gaussian(0.25), plan=Fixed(200), out=tmp_path / "run", executor=two())
     assert set(range(8)) <= set(open_run(tmp_path / "run").id.tolist())

@@ -1,4 +1,4 @@
-"""On a real cluster of several nodes (raylets) on this machine."""
+"""Tests on a real Ray cluster with several nodes (raylets) on this machine."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from smoothcert.executors import LocalExecutor, choose_executor
 ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray leaves its sockets and log files to the collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray does not close its sockets and log files
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:.*zero GPUs.*:FutureWarning"),
 ]
@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A head without room for workers, and a node with room for one; tests add others."""
+    """A head node without room for workers, and a node with room for one. Tests add other nodes."""
     from ray.cluster_utils import Cluster
 
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where nodes find the tampered model
@@ -50,7 +50,7 @@ def on(cluster, workers="2"):
     return choose_executor("ray", address=cluster.address, workers=workers)
 
 
-def test_two_nodes_write_the_rows_of_one_process(job, expected, cluster, node):
+def test_two_nodes_write_the_same_rows_as_one_process(job, expected, cluster, node):
     progress = At()
     run = job.run(on(cluster), progress=progress, trouble="wait", times=2)
     assert rows(run) == expected
@@ -63,13 +63,13 @@ def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected
     moment = random.randrange(1, INPUTS // 2)
     progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
     assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=2)) == expected
-    assert moment < 11 or "lost the worker on" in progress.said  # before, it may only be about to start
+    assert moment < 11 or "lost the worker on" in progress.said  # before that, the worker may not have started yet
 
 
 def test_a_lost_node_costs_nothing_but_time(job, expected, cluster, node):
     def lose():
         cluster.remove_node(node, allow_graceful=False)
-        assert eventually(lambda: not all(map(alive, job.workers())))  # a worker notices that its node is gone
+        assert eventually(lambda: not all(map(alive, job.workers())))  # the worker has noticed that its node is gone
 
     progress = At(11, lose)
     assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=2)) == expected
@@ -87,7 +87,9 @@ def test_a_node_that_joins_later_is_used(job, expected, cluster):
 
 
 def test_three_failures_stop_a_run_that_this_process_completes(job, expected, cluster):
-    with pytest.raises(SmoothcertError, match="input 10 failed 3 times, at last with: RuntimeError: the disk is on"):
+    with pytest.raises(
+        SmoothcertError, match="input 10 failed 3 times, the last time with: RuntimeError: the disk is on"
+    ):
         job.run(on(cluster, "1"), trouble="raise", times=3)
     assert 0 < committed(job.folder / "run") < INPUTS
     assert rows(job.run(LocalExecutor(), trouble="raise", times=3)) == expected
@@ -101,7 +103,7 @@ def test_a_run_begun_in_this_process_is_completed_by_ray_past_a_worker_that_rais
     assert "input 20 failed (RuntimeError: the disk is on fire)" in progress.said
 
 
-def test_ctrl_c_stops_a_ray_of_our_own(tmp_path):
+def test_ctrl_c_stops_a_ray_instance_that_we_started(tmp_path):
     command = "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64"
     process = start_command(f"{command} --executor ray --workers 2", out=tmp_path / "run")
     assert eventually(lambda: committed(tmp_path / "run"), seconds=90)
@@ -112,10 +114,10 @@ def test_ctrl_c_stops_a_ray_of_our_own(tmp_path):
     assert eventually(lambda: not session(process.pid), seconds=30)
 
 
-def test_what_cannot_be_is_refused(job, cluster):
+def test_wrong_settings_are_refused(job, cluster):
     with pytest.raises(InvalidInput, match=r"cannot reach a Ray cluster at 127\.0\.0\.1:9: .*refused"):
         job.run(choose_executor("ray", address="127.0.0.1:9"))
-    with pytest.raises(InvalidInput, match="no GPU: give --gpus-per-worker 0"):
+    with pytest.raises(InvalidInput, match="no GPU: give gpus_per_worker=0"):
         job.run(choose_executor("ray", address=cluster.address, gpus_per_worker=1))
     with pytest.raises(InvalidInput, match="workers must be a number or auto, got 'many'"):
         choose_executor("ray", workers="many")

@@ -1,7 +1,7 @@
-"""Which input is with which worker: the bookkeeping of a run on many devices, without any of them.
+"""Assign inputs to workers. This module only keeps the records; it starts no worker and sends nothing.
 
-Inputs are handed out while the run goes on, a few per worker, since nobody knows beforehand what an input will cost. An
-input is with one worker at a time, and only that worker can finish it.
+Inputs are assigned during the run, a few per worker at a time, because their costs are not known in advance. An input
+is assigned to one worker at a time, and only that worker can finish it.
 """
 
 from __future__ import annotations
@@ -11,73 +11,111 @@ from collections.abc import Hashable, Iterable
 from math import ceil
 
 TRIES = 3
+"""After this many failures of one input, the run stops."""
 
 
 class Assignment:
-    """Workers `join` and `leave`; between that they are `give`n inputs, and `finish` or `fail` them."""
+    """Which inputs are waiting, and which worker has which inputs.
+
+    A worker joins with `join` and leaves with `leave`. In between, `give` assigns inputs to it, and `finish` and `fail`
+    record what became of them.
+
+    Args:
+        ids: The inputs to assign, in this order.
+    """
 
     def __init__(self, ids: Iterable[int]) -> None:
         self._waiting = deque(ids)
-        self._suspects: deque[int] = deque()
-        """Inputs that failed before. No two of them are ever with one worker: if it dies, it is clear of which."""
+        self._failed_before: deque[int] = deque()
+        """Inputs that failed and will be tried again. A worker gets only one of them at a time: if it dies, we know
+        which input is to blame."""
         self._failures: Counter[int] = Counter()
         self.given_up: str | None = None
-        """Why no more inputs are handed out; those that are open will still be finished."""
+        """Why no more inputs are assigned, None while they are. Inputs that are open can still be finished."""
         self._capacity: dict[Hashable, int] = {}
         self._open: dict[Hashable, set[int]] = {}
 
     @property
     def done(self) -> bool:
-        return not self._waiting and not self._suspects and not any(self._open.values())
+        """Whether no input is waiting or open."""
+        return not self._waiting and not self._failed_before and not any(self._open.values())
 
     def open(self, worker: Hashable) -> int:
-        """Inputs that are with a worker."""
+        """The number of inputs that a worker has.
+
+        Args:
+            worker: The worker.
+        """
         return len(self._open[worker])
 
     def join(self, worker: Hashable, capacity: int) -> None:
-        """A worker that can keep `capacity` inputs open."""
+        """Add a worker.
+
+        Args:
+            worker: The worker.
+            capacity: How many inputs it can keep open.
+        """
         self._capacity[worker] = capacity
         self._open[worker] = set()
 
     def leave(self, worker: Hashable, error: str) -> None:
-        """A worker is lost; what it had is for others."""
+        """Remove a worker that was lost. Its open inputs count as failed and go to other workers.
+
+        Args:
+            worker: The worker.
+            error: Why it was lost.
+        """
         for id in sorted(self._open[worker]):
             self.fail(worker, id, error)
         del self._open[worker], self._capacity[worker]
 
     def give(self, worker: Hashable) -> list[int]:
-        """What this worker gets now.
+        """Assign as many inputs to a worker as it may have now, and return them.
 
-        As the line runs out, workers are allowed fewer open inputs, down to one: whatever lay in a busy worker's
-        window then would be missed by an idle one (docs/scale.md has the figures).
+        When few inputs are left, each worker may have fewer open inputs, down to one. Otherwise the last inputs would
+        wait at busy workers while other workers are idle (docs/scale.md has the figures).
+
+        Args:
+            worker: The worker.
         """
         mine = self._open[worker]
         share = ceil(len(self._waiting) / (2 * len(self._open)))
         allowed = min(self._capacity[worker], max(share, 1))
         given: list[int] = []
-        if self._suspects and len(mine) < allowed and not any(self._failures[id] for id in mine):
-            given.append(self._suspects.popleft())
+        if self._failed_before and len(mine) < allowed and not any(self._failures[id] for id in mine):
+            given.append(self._failed_before.popleft())
         while self._waiting and len(mine) + len(given) < allowed:
             given.append(self._waiting.popleft())
         mine.update(given)
         return given
 
     def finish(self, worker: Hashable, id: int) -> bool:
-        """Whether the certificate of this input is wanted from this worker."""
-        wanted = id in self._open.get(worker, ())
-        if wanted:
+        """Record that a worker has finished an input; returns whether the input was assigned to this worker.
+
+        Args:
+            worker: The worker.
+            id: The input.
+        """
+        assigned = id in self._open.get(worker, ())
+        if assigned:
             self._open[worker].remove(id)
-        return wanted
+        return assigned
 
     def fail(self, worker: Hashable, id: int, error: str) -> None:
-        """An input goes to another worker, unless it has failed too often: then this is the end."""
+        """Record that an input failed. Another worker tries it again, unless it has failed too often.
+
+        Args:
+            worker: The worker that had the input.
+            id: The input.
+            error: Why it failed.
+        """
         self._open[worker].remove(id)
         self._failures[id] += 1
         if self._failures[id] < TRIES:
-            self._suspects.append(id)
+            self._failed_before.append(id)
         else:
             self._waiting.clear()
             self.given_up = (
-                f"input {id} failed {TRIES} times, at last with: {error}; all finished inputs are committed, and the "
-                "same command resumes"
+                f"input {id} failed {TRIES} times, the last time with: {error}; all finished inputs are saved, and the "
+                "same command resumes the run"
             )

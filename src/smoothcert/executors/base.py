@@ -1,4 +1,4 @@
-"""Where certification runs: an executor takes a job and ids, and gives certificates back as they finish."""
+"""The interface of executors: an executor takes a job and ids, and returns certificates as they finish."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 
 Say = Callable[[str], None]
+"""A function that shows a message to the user."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker must know."""
+    """Everything that a worker needs to know.
+
+    Args:
+        classifier: The base classifier.
+        dataset: The data set.
+        noise: The smoothing noise.
+        plan: Decides how many samples an input gets.
+        runtime: How the classifier is run.
+        seed: The key of the noise.
+    """
 
     classifier: Classifier
     dataset: Dataset
@@ -30,36 +40,40 @@ class Job:
 
 @dataclass(frozen=True)
 class Status:
-    """Where an executor stands, for progress and summary."""
+    """How far an executor is, for progress displays and the summary."""
 
     opened: int = 0
-    """Inputs begun."""
+    """Inputs that were started."""
     committed: int = 0
-    """Samples that the inputs begun are known to want."""
+    """Samples that the plan has requested so far for these inputs."""
     forwarded: int = 0
     """Rows that went through the classifier, padding included."""
     counted: int = 0
-    """Rows among them that were an input's sample."""
+    """Rows that were a sample of an input, without padding."""
     workers: Sequence[WorkerStatus] = ()
-    """All that there were, if there are several."""
+    """All workers, lost ones included. Empty for an executor without workers."""
 
 
 @dataclass
 class WorkerStatus:
-    """One worker of many; its executor keeps it up to date."""
+    """How far one worker is. Its executor keeps this up to date."""
 
     number: int
+    """Counts workers from 1 on."""
     since: float = field(default_factory=time.perf_counter)
+    """When the worker was ready."""
     until: float | None = None
-    """When it was lost."""
+    """When the worker was lost or the run ended; None before that."""
     open: int = 0
-    """Inputs that are with it."""
+    """Inputs that the worker has."""
     counted: int = 0
+    """Samples that the worker has drawn."""
     sampling: float = 0.0
-    """Seconds in which it had something to sample."""
+    """Seconds in which the worker had something to sample."""
 
     @property
     def seconds(self) -> float:
+        """Seconds since the worker was ready, up to its loss or the end of the run."""
         return (self.until or time.perf_counter()) - self.since
 
     @property
@@ -69,25 +83,42 @@ class WorkerStatus:
 
 
 class Executor(ABC):
-    """Use as a context manager: `start` it, then `certify`."""
+    """Base of all executors. Use it as a context manager: call `start`, then `certify`."""
 
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
-        """The runtime that these settings stand for where the work will be done."""
+        """Choose the runtime on the machine where the classifier will run.
+
+        Args:
+            device: The device, or "auto".
+            dtype: The number format, or "auto".
+            compile: How to speed up the classifier, or "auto".
+            batch: Rows per forward pass, or "auto".
+        """
         return Runtime.resolve(device, dtype, compile, batch)
 
     @abstractmethod
     def start(self, job: Job, say: Say) -> Runtime:
-        """Get ready; returns the runtime with everything settled that was left open."""
+        """Prepare for a job; returns its runtime with the batch size and the compilation that were chosen.
+
+        Args:
+            job: The job.
+            say: Shows messages to the user.
+        """
 
     @abstractmethod
     def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
-        """Certify these inputs, in the order in which they finish; together those that came in together."""
+        """Certify inputs, in the order in which they finish. Certificates that arrive together are in one list.
+
+        Args:
+            ids: The inputs.
+        """
 
     @abstractmethod
-    def status(self) -> Status: ...
+    def status(self) -> Status:
+        """How far the executor is."""
 
-    def close(self) -> None:  # noqa: B027 (an executor without anything to give back need not say so)
-        """Give everything back."""
+    def close(self) -> None:  # noqa: B027 (an executor without resources does not need it)
+        """Release all resources."""
 
     def __enter__(self) -> Executor:
         return self

@@ -1,4 +1,4 @@
-"""In this process, on one device."""
+"""The executor for one device, in this process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from smoothcert.sampler.engine import Engine
 
 
 class LocalExecutor(Executor):
+    """Certifies in this process, on one device."""
+
     _job: Job
     _engine: Engine
 

@@ -1,6 +1,6 @@
-"""Many workers, one driver: hands out inputs, collects certificates, survives the loss of workers.
+"""The driver of many workers: it assigns inputs, collects certificates, and replaces workers that are lost.
 
-How workers are reached is left to the executors that build on this: pipes to processes, or Ray.
+Subclasses define how the driver reaches its workers: through pipes to processes, or through Ray.
 """
 
 from __future__ import annotations
@@ -20,34 +20,39 @@ from smoothcert.executors.worker import Failed, Message, Ready, Report
 from smoothcert.plans import Certificate
 
 Handle = TypeVar("Handle")
+"""What identifies a worker: a connection to a process, or a Ray actor."""
 
-# Calls per worker that are under way: while one is being answered, the worker is busy with the other.
-_CALLS = 2
-# Seconds between two looks for places of new workers; after false starts, up to the longest pause.
-_ROUND = 2.0
+# The driver keeps two calls per worker in flight, so that the worker is busy while the driver handles an answer.
+_CALLS_PER_WORKER = 2
+# Seconds between two attempts to launch workers. The pause grows after failed starts, up to the longest pause.
+_LAUNCH_INTERVAL = 2.0
 _LONGEST_PAUSE = 60.0
 
 
 class PoolExecutor(Executor, Generic[Handle]):
-    """The driver. A worker's first message is `Ready`; each call brings a `Report`, and its loss a `Failed`."""
+    """The driver of many workers.
+
+    The first message of a worker is `Ready`. Each call is answered by a `Report`. If the worker is lost, a `Failed`
+    takes the place of either.
+    """
 
     _job: Job
     _say: Say
     _runtime: Runtime | None
-    """Settled by the first worker that is ready; all others have to agree with it."""
+    """The runtime of the first worker that was ready. All other workers must have the same one."""
 
     def __init__(self) -> None:
-        self._members: dict[Handle, _Member] = {}
-        self._begin()
+        self._records: dict[Handle, _Record] = {}
+        self._reset()
 
-    def _begin(self) -> None:
-        """As before any job: an executor may be used again."""
+    def _reset(self) -> None:
+        """Forget the last job, because an executor can be used again."""
         self._runtime = None
         self._assignment = Assignment(())
-        self._crew: list[WorkerStatus] = []
-        self._total = Status(workers=self._crew)
-        self._false_starts = 0
-        self._next_round = 0.0
+        self._statuses: list[WorkerStatus] = []
+        self._total = Status(workers=self._statuses)
+        self._failed_starts = 0
+        self._next_launch = 0.0
 
     @abstractmethod
     def places(self) -> int:
@@ -55,48 +60,65 @@ class PoolExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def launch(self, runtime: Runtime) -> Handle:
-        """Set a worker up for the job, without waiting for it."""
+        """Start a worker for the job, without waiting for it.
+
+        Args:
+            runtime: How the worker runs the classifier.
+        """
 
     @abstractmethod
     def send(self, worker: Handle, ids: Sequence[int]) -> None:
-        """Have a worker `advance`, without waiting for the answer."""
+        """Call `Worker.advance` on a worker, without waiting for the answer.
+
+        Args:
+            worker: The worker.
+            ids: New inputs for it.
+        """
 
     @abstractmethod
     def receive(self, seconds: float) -> Iterable[tuple[Handle, Message]]:
-        """The messages that came in; waits up to so long for the first one."""
+        """The messages that have arrived, each with its worker.
+
+        Args:
+            seconds: How long to wait for the first message, at most.
+        """
 
     @abstractmethod
     def discard(self, worker: Handle) -> None:
-        """End a worker, whether it still lives or not; nothing more is heard of it."""
+        """End a worker, dead or alive. `receive` returns no more messages from it.
+
+        Args:
+            worker: The worker.
+        """
 
     def start(self, job: Job, say: Say) -> Runtime:
-        self._begin()
+        self._reset()
         self._job, self._say = job, say
         while self._runtime is None:
-            self._hire(at_most=1)
-            for worker, message in self.receive(_ROUND):
-                self._settle(worker, message)
+            self._launch_missing_workers(at_most=1)
+            for worker, message in self.receive(_LAUNCH_INTERVAL):
+                self._handle_start_or_loss(worker, message)
         return self._runtime
 
     def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
         self._assignment = Assignment(ids)
-        for worker, member in self._members.items():
-            self._join(worker, member)
-        self._next_round = 0.0
+        for worker, record in self._records.items():
+            self._join(worker, record)
+        self._next_launch = 0.0
         while not self._assignment.done:
-            self._hire()
-            messages = list(self.receive(_ROUND))
+            self._launch_missing_workers()
+            messages = list(self.receive(_LAUNCH_INTERVAL))
             reports = [(worker, message) for worker, message in messages if isinstance(message, Report)]
-            if finished := [certificate for worker, report in reports for certificate in self._take(worker, report)]:
+            if finished := [c for worker, report in reports for c in self._collect(worker, report)]:
                 yield finished
             for worker, report in reports:
                 self._retry(worker, report.failed)
             for worker, message in messages:
-                self._settle(worker, message)
+                self._handle_start_or_loss(worker, message)
                 if isinstance(message, Ready):
-                    self._join(worker, self._members[worker])
-        for member in self._members.values():
-            member.status.until = time.perf_counter()
+                    self._join(worker, self._records[worker])
+        for record in self._records.values():
+            record.status.until = time.perf_counter()
         if self._assignment.given_up:
             raise SmoothcertError(self._assignment.given_up)
 
@@ -104,124 +126,132 @@ class PoolExecutor(Executor, Generic[Handle]):
         return self._total
 
     def close(self) -> None:
-        while self._members:
-            self.discard(self._members.popitem()[0])
+        while self._records:
+            self.discard(self._records.popitem()[0])
 
-    def _hire(self, at_most: int | None = None) -> None:
-        if time.perf_counter() < self._next_round:
+    def _launch_missing_workers(self, at_most: int | None = None) -> None:
+        """Launch workers until there are as many as there should be, unless the last attempt was a moment ago."""
+        if time.perf_counter() < self._next_launch:
             return
-        self._next_round = time.perf_counter() + min(_ROUND * 2**self._false_starts, _LONGEST_PAUSE)
+        self._next_launch = time.perf_counter() + min(_LAUNCH_INTERVAL * 2**self._failed_starts, _LONGEST_PAUSE)
         places = at_most or self.places()
-        while len(self._members) < places:
-            self._members[self.launch(self._runtime or self._job.runtime)] = _Member()
+        while len(self._records) < places:
+            self._records[self.launch(self._runtime or self._job.runtime)] = _Record()
 
-    def _settle(self, worker: Handle, message: Message) -> None:
-        """A worker is ready, or it is lost; of one that is, nothing more is wanted."""
-        member = self._members.get(worker)
-        if member and isinstance(message, Ready):
-            self._agree(message)
-            self._false_starts = 0
-            member.ready = message
-        elif member and isinstance(message, Failed):
-            del self._members[worker]
+    def _handle_start_or_loss(self, worker: Handle, message: Message) -> None:
+        """Record that a worker is ready, or remove it if it failed. Messages of removed workers are ignored."""
+        record = self._records.get(worker)
+        if record and isinstance(message, Ready):
+            self._check_runtime(message)
+            self._failed_starts = 0
+            record.ready = message
+        elif record and isinstance(message, Failed):
+            del self._records[worker]
             self.discard(worker)
             if message.final:
                 raise InvalidInput(message.error)
-            if member.ready:
-                self._next_round = 0.0
-                self._lose(worker, member, message.error)
+            if record.ready:
+                self._next_launch = 0.0
+                self._reassign_inputs(worker, record, message.error)
             else:
-                self._false_start(message.error)
+                self._count_failed_start(message.error)
 
-    def _agree(self, ready: Ready) -> None:
+    def _check_runtime(self, ready: Ready) -> None:
+        """Take the runtime of the first worker, and refuse a worker with another one."""
         if self._runtime is None:
             self._runtime = ready.runtime
             for warning in ready.warnings:
                 warnings.warn(warning, stacklevel=2)
         elif replace(ready.runtime, device=self._runtime.device) != self._runtime:
             raise SmoothcertError(
-                f"the worker on {ready.place} would run the classifier otherwise than the others ({ready.runtime}, not "
-                f"{self._runtime}), and certificates would speak of two; choose --compile and --batch so that all can"
+                f"the worker on {ready.place} would run the classifier in another way than the first worker "
+                f"({ready.runtime}, not {self._runtime}), and a run cannot mix them: choose compile= and batch= that "
+                "work on all devices"
             )
 
-    def _false_start(self, error: str) -> None:
-        self._false_starts += 1
-        if self._false_starts >= TRIES and not any(member.ready for member in self._members.values()):
-            raise SmoothcertError(f"{TRIES} workers in a row could not start, at last with: {error}")
+    def _count_failed_start(self, error: str) -> None:
+        self._failed_starts += 1
+        if self._failed_starts >= TRIES and not any(record.ready for record in self._records.values()):
+            raise SmoothcertError(f"{TRIES} workers in a row could not start, the last one with: {error}")
 
-    def _join(self, worker: Handle, member: _Member) -> None:
-        if member.ready:
-            self._assignment.join(worker, member.ready.capacity)
-            member.status = WorkerStatus(len(self._crew) + 1)
-            self._crew.append(member.status)
-            self._feed(worker, member)
+    def _join(self, worker: Handle, record: _Record) -> None:
+        """Assign the first inputs to a worker that is ready."""
+        if record.ready:
+            self._assignment.join(worker, record.ready.capacity)
+            record.status = WorkerStatus(len(self._statuses) + 1)
+            self._statuses.append(record.status)
+            self._send_inputs(worker, record)
 
-    def _feed(self, worker: Handle, member: _Member) -> None:
-        while member.calls < _CALLS:
+    def _send_inputs(self, worker: Handle, record: _Record) -> None:
+        """Assign inputs to a worker until enough calls are in flight."""
+        while record.calls < _CALLS_PER_WORKER:
             ids = self._assignment.give(worker)
             if not ids and not self._assignment.open(worker):
                 break
             self.send(worker, ids)
-            member.calls += 1
-        member.status.open = self._assignment.open(worker)
+            record.calls += 1
+        record.status.open = self._assignment.open(worker)
 
-    def _feed_all(self) -> None:
-        for worker, member in self._members.items():
-            if member.ready:
-                self._feed(worker, member)
+    def _send_inputs_to_all(self) -> None:
+        for worker, record in self._records.items():
+            if record.ready:
+                self._send_inputs(worker, record)
 
-    def _take(self, worker: Handle, report: Report) -> list[Certificate]:
-        """The certificates of a report; the worker has its next inputs before anything waits for a disk."""
-        member = self._members[worker]
-        member.calls -= 1
-        wanted = [certificate for certificate in report.finished if self._assignment.finish(worker, certificate.id)]
-        member.finished += len(wanted)
-        member.spent += sum(certificate.samples for certificate in wanted)
-        self._count(member, report.status)
-        member.status.sampling = report.sampling
-        self._feed(worker, member)
-        return wanted
+    def _collect(self, worker: Handle, report: Report) -> list[Certificate]:
+        """The certificates of a report. The worker gets its next inputs before anything is written to disk."""
+        record = self._records[worker]
+        record.calls -= 1
+        finished = [certificate for certificate in report.finished if self._assignment.finish(worker, certificate.id)]
+        record.finished += len(finished)
+        record.spent += sum(certificate.samples for certificate in finished)
+        self._update_total(record, report.status)
+        record.status.sampling = report.sampling
+        self._send_inputs(worker, record)
+        return finished
 
     def _retry(self, worker: Handle, failed: Sequence[tuple[int, str]]) -> None:
+        """Assign failed inputs again."""
         for id, error in failed:
-            self._say(f"input {id} failed ({error}); another worker will try")
+            self._say(f"input {id} failed ({error}); another worker will try it again")
             self._assignment.fail(worker, id, error)
-            self._feed_all()
+            self._send_inputs_to_all()
 
-    def _lose(self, worker: Handle, member: _Member, error: str) -> None:
-        """What others do again was not done: only finished inputs count of what a lost worker had begun."""
-        assert member.ready
+    def _reassign_inputs(self, worker: Handle, record: _Record, error: str) -> None:
+        """Assign the inputs of a lost worker to others. They begin again, so only finished inputs stay in the total."""
+        assert record.ready
         open = self._assignment.open(worker)
-        self._say(f"lost the worker on {member.ready.place} ({error}); its {open} open inputs go to others")
-        member.status.until = time.perf_counter()
-        member.status.open = 0
-        self._count(member, Status(member.finished, member.spent, member.report.forwarded, member.spent))
+        self._say(f"lost the worker on {record.ready.place} ({error}); its {open} open inputs go to other workers")
+        record.status.until = time.perf_counter()
+        record.status.open = 0
+        self._update_total(record, Status(record.finished, record.spent, record.last.forwarded, record.spent))
         self._assignment.leave(worker, error)
-        self._feed_all()
+        self._send_inputs_to_all()
 
-    def _count(self, member: _Member, now: Status) -> None:
-        total, before = self._total, member.report
+    def _update_total(self, record: _Record, now: Status) -> None:
+        """Replace the last status of a worker by a new one, in its record and in the total."""
+        total, before = self._total, record.last
         self._total = Status(
             total.opened + now.opened - before.opened,
             total.committed + now.committed - before.committed,
             total.forwarded + now.forwarded - before.forwarded,
             total.counted + now.counted - before.counted,
-            self._crew,
+            self._statuses,
         )
-        member.report = now
-        member.status.counted = now.counted
+        record.last = now
+        record.status.counted = now.counted
 
 
 @dataclass
-class _Member:
-    """What the driver knows of a worker."""
+class _Record:
+    """What the driver knows about a worker."""
 
     ready: Ready | None = None
     status: WorkerStatus = field(default_factory=lambda: WorkerStatus(0))
     calls: int = 0
-    """Under way."""
+    """Calls in flight."""
     finished: int = 0
+    """Inputs that it has finished."""
     spent: int = 0
-    """Samples of the finished inputs."""
-    report: Status = field(default_factory=Status)
-    """The last one."""
+    """Samples of these inputs."""
+    last: Status = field(default_factory=Status)
+    """Its last status."""

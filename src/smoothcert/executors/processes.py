@@ -1,4 +1,4 @@
-"""One process per device of this machine."""
+"""The executor for several devices of this machine, with one process for each device."""
 
 from __future__ import annotations
 
@@ -23,17 +23,22 @@ from smoothcert.executors.worker import Failed, Message, Worker, cores
 
 
 class ProcessExecutor(PoolExecutor[Connection]):
-    """`devices` as in "cuda:0,cuda:1", or "all" that CUDA knows. All must be of one kind, for they draw one noise."""
+    """Certifies on several devices of this machine.
+
+    Args:
+        devices: The devices, as in "cuda:0,cuda:1", or "all" CUDA devices. They must be of one kind, because the noise
+            depends on the kind of device.
+    """
 
     def __init__(self, devices: str) -> None:
         super().__init__()
-        self.devices = _list(devices)
+        self.devices = _parse(devices)
         self._job_bytes = b""
         self._processes: dict[Connection, _Process] = {}
 
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
         if device != "auto":
-            raise InvalidInput(f"give device ({device}) or devices ({','.join(self.devices)}), not both")
+            raise InvalidInput(f"give device={device} or devices={','.join(self.devices)}, not both")
         return [Runtime.resolve(own, dtype, compile, batch) for own in reversed(self.devices)][-1]
 
     def start(self, job: Job, say: Say) -> Runtime:
@@ -41,10 +46,10 @@ class ProcessExecutor(PoolExecutor[Connection]):
             self._job_bytes = pickle.dumps(job)
         except Exception as error:
             raise InvalidInput(
-                f"the model or the data cannot be sent to other processes ({error}): define them in a module, or use "
-                "one device"
+                f"cannot send the model or the data to other processes ({error}): define them in a module, or use one "
+                "device"
             ) from None
-        resource_tracker.ensure_running()  # started later, it would unblock the signal that `launch` blocks
+        resource_tracker.ensure_running()  # if it started later, it would unblock the signal that `launch` blocks
         return super().start(job, say)
 
     def places(self) -> int:
@@ -58,14 +63,15 @@ class ProcessExecutor(PoolExecutor[Connection]):
         ours, theirs = context.Pipe()
         threads = cores() // len(self.devices)
         process = context.Process(target=_serve, args=(theirs, replace(runtime, device=free[0]), threads), daemon=True)
-        # Ctrl-C is the driver's to handle: a process is born with it blocked, since it takes seconds to say so itself.
+        # Only the driver handles Ctrl-C. A new process needs seconds before it could ignore the signal itself, so we
+        # start it with the signal blocked.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()  # else its end would not be noticed
-        # Beside the driver: a new process takes seconds before it reads.
+        theirs.close()  # otherwise we would not notice when the process ends
+        # A new process needs seconds before it reads, so a thread sends the job.
         sender = Thread(target=_try_send, args=(ours, self._job_bytes), daemon=True)
         sender.start()
         self._processes[ours] = _Process(free[0], process, sender)
@@ -95,30 +101,33 @@ class ProcessExecutor(PoolExecutor[Connection]):
 
 @dataclass(frozen=True)
 class _Process:
+    """What belongs to one worker: its device, its process, and the thread that sends the job to it."""
+
     device: str
     process: BaseProcess
     sender: Thread
 
 
-def _list(devices: str) -> list[str]:
+def _parse(devices: str) -> list[str]:
+    """The names of the devices in a text such as "cuda:0,cuda:1"."""
     names = [name.strip() for name in devices.split(",")]
     if names == ["all"]:
         names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         if not names:
-            raise InvalidInput("there is no CUDA device here: name the devices, as in --devices cpu,cpu")
+            raise InvalidInput("there is no CUDA device here: name the devices, as in devices=cpu,cpu")
     if len({name.partition(":")[0] for name in names}) > 1:
-        raise InvalidInput(f"devices must be of one kind, since noise depends on it, got {devices}")
+        raise InvalidInput(f"devices must be of one kind, because the noise depends on it, got {devices}")
     return names
 
 
 def _try_send(worker: Connection, data: bytes) -> None:
-    """What a dead worker does not get, `receive` will tell."""
+    """Send data to a worker. If the worker is dead, `receive` reports that, so the error is ignored here."""
     with suppress(OSError):
         worker.send_bytes(data)
 
 
 def _serve(driver: Connection, runtime: Runtime, threads: int) -> None:
-    """A worker's process: answers calls until the driver is gone."""
+    """The main function of a worker's process: it answers calls until the driver is gone."""
     with suppress(EOFError, OSError):
         worker = Worker(pickle.loads(driver.recv_bytes()))
         driver.send(worker.start(runtime, threads))

@@ -1,4 +1,4 @@
-"""On a Ray cluster: one actor per device, wherever there is room."""
+"""The executor for a Ray cluster, with one actor for each worker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ try:
 except ImportError:
     raise MissingExtra("the Ray executor", "ray") from None
 
-_CPUS = 1  # that a worker reserves; on CPUs it computes with its share of them
+_CPUS = 1
+"""CPUs that a worker reserves. On CPUs, a worker computes with as many threads as its share of all CPUs."""
 
 
 class RayExecutor(PoolExecutor[Any]):
-    """`address` of a cluster ("auto", "HOST:PORT"); without one, a Ray of this machine's own is started and stopped.
+    """Certifies on a Ray cluster.
 
-    `workers` is how many there should be, or "auto" for as many as the cluster has room for at any time. A worker
-    takes `gpus_per_worker`: by default one if the cluster has any, else it computes on CPUs.
+    Args:
+        address: The address of the cluster, "auto" or "HOST:PORT". Default: start a Ray instance on this machine, and
+            stop it at the end.
+        workers: The number of workers, or "auto" for as many as the cluster has room for at any time.
+        gpus_per_worker: GPUs that each worker reserves; 0 computes on CPUs. Default: 1 if the cluster has GPUs,
+            otherwise 0.
     """
 
     def __init__(
@@ -43,14 +48,21 @@ class RayExecutor(PoolExecutor[Any]):
         self._calls: dict[Any, Any] = {}
 
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
-        """Asked where the workers will be: the driver may have another device, or none."""
+        """Choose the runtime on a machine of the cluster, because the driver may have another device or none.
+
+        Args:
+            device: The device, or "auto".
+            dtype: The number format, or "auto".
+            compile: How to speed up the classifier, or "auto".
+            batch: Rows per forward pass, or "auto".
+        """
         self._connect()
         if self.gpus is None:
             self.gpus = 1.0 if device in ("auto", "cuda") and ray.cluster_resources().get("GPU") else 0.0
         if not self.gpus:
             return Runtime.resolve("cpu" if device == "auto" else device, dtype, compile, batch)
         if not ray.cluster_resources().get("GPU"):
-            raise InvalidInput("the Ray cluster has no GPU: give --gpus-per-worker 0 to compute on its CPUs")
+            raise InvalidInput("the Ray cluster has no GPU: give gpus_per_worker=0 to compute on its CPUs")
         resolve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)(Runtime.resolve)
         try:
             runtime: Runtime = ray.get(resolve.remote(device, dtype, compile, batch))
@@ -84,7 +96,7 @@ class RayExecutor(PoolExecutor[Any]):
             ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         for call in ready:
             if call not in self._calls:
-                continue  # its worker was discarded on an earlier one
+                continue  # its worker was discarded because of an earlier call
             worker = self._calls.pop(call)
             try:
                 yield worker, ray.get(call)
@@ -102,7 +114,7 @@ class RayExecutor(PoolExecutor[Any]):
             self._connected = False
 
     def _connect(self) -> None:
-        """To the cluster that this process is in already, to the one at the address, or to one of our own."""
+        """Connect to Ray, unless this process is connected: to the given address, or to a new local instance."""
         if ray.is_initialized():
             return
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
@@ -117,7 +129,7 @@ class RayExecutor(PoolExecutor[Any]):
         self._connected = True
 
     def _room(self, resources: dict[str, float]) -> int:
-        """Workers that fit on a node."""
+        """How many workers fit on a node."""
         cpus = resources.get("CPU", 0) // _CPUS
         return int(min(cpus, resources.get("GPU", 0) // self.gpus) if self.gpus else cpus)
 
@@ -127,6 +139,7 @@ class RayExecutor(PoolExecutor[Any]):
 
 
 def _workers(given: int | str) -> int:
+    """The number of workers, also from a text."""
     number = int(given) if isinstance(given, str) and given.isdecimal() else given
     if isinstance(number, str):
         raise InvalidInput(f"workers must be a number or auto, got {given!r}")
@@ -134,12 +147,13 @@ def _workers(given: int | str) -> int:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Raise at once if nothing answers at this address. Ray itself would try for minutes."""
     if address != "auto":
         host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _reason(error: Exception) -> str:
-    """The line of Ray's explanations that says what happened: the last one."""
-    return str(error).strip().splitlines()[-1].strip() or type(error).__name__
+    """What happened, from an error of Ray: the last line of its message."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,6 +1,6 @@
-"""What runs beside a device: an engine that is told inputs and reports certificates.
+"""A worker: an engine on one device that receives inputs and reports certificates.
 
-It speaks in plain records and never raises, so that pipes and Ray carry the same conversation.
+It answers with plain records and never raises, so that it works the same through pipes and through Ray.
 """
 
 from __future__ import annotations
@@ -22,47 +22,58 @@ from smoothcert.executors.base import Job, Say, Status
 from smoothcert.plans import Certificate
 from smoothcert.sampler.engine import Engine, Input, build_engine
 
-# Seconds that a call lasts while there is enough to do: often enough for progress, rare enough for a driver of many.
-_PERIOD = 1.0
+# Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
+# work for a driver with many workers.
+_CALL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker's first word."""
+    """The first message of a worker."""
 
     place: str
+    """Its machine, device and process, for messages."""
     runtime: Runtime
-    """With everything settled that was left open."""
+    """Its runtime, with the batch size and the compilation that were chosen."""
     capacity: int
-    """Inputs that it can keep open."""
+    """How many inputs it can keep open."""
     warnings: tuple[str, ...] = ()
+    """Warnings during its start."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of one call."""
+    """The answer to one call."""
 
     finished: tuple[Certificate, ...]
+    """Certificates of the inputs that are finished."""
     failed: tuple[tuple[int, str], ...]
     """Inputs that could not be read, and why."""
     status: Status
+    """How far the worker is."""
     sampling: float
-    """Seconds in all that the worker had something to sample."""
+    """Seconds in which the worker had something to sample, since its start."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A worker's last word; `final` if no other worker would fare better."""
+    """The last message of a worker."""
 
     error: str
+    """What went wrong."""
     final: bool = False
+    """Whether every other worker would fail in the same way."""
 
 
 Message = Ready | Report | Failed
 
 
 class Worker:
-    """`start`, then `advance` again and again."""
+    """Certifies inputs on one device. Call `start` once, then `advance` again and again.
+
+    Args:
+        job: What to do.
+    """
 
     _engine: Engine
     _batch: int
@@ -73,11 +84,16 @@ class Worker:
         self._sampling = 0.0
 
     def start(self, runtime: Runtime, threads: int) -> Ready | Failed:
-        """Get ready to sample, on a CPU with so many threads."""
+        """Prepare the classifier.
+
+        Args:
+            runtime: How the classifier is run.
+            threads: CPU threads to compute with.
+        """
         torch.set_num_threads(min(max(threads, 1), cores()))
         try:
             if runtime.torch_device.type == "cuda" and runtime.torch_device.index is not None:
-                torch.cuda.set_device(runtime.torch_device)  # else every process would take memory of the first one
+                torch.cuda.set_device(runtime.torch_device)  # otherwise every process would use memory of device 0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
                 self._engine, runtime = engine_for(replace(self._job, runtime=runtime), lambda message: None)
@@ -89,20 +105,24 @@ class Worker:
         return Ready(place, runtime, self._engine.free, said)
 
     def advance(self, ids: Sequence[int]) -> Report | Failed:
-        """Take these inputs on and sample for a while; back early when others could be taken on."""
+        """Accept inputs and sample for about a second, or until the worker needs more inputs.
+
+        Args:
+            ids: New inputs.
+        """
         engine = self._engine
         self._queue.extend(ids)
         finished: list[Certificate] = []
         failed: list[tuple[int, str]] = []
         start = time.perf_counter()
         try:
-            while time.perf_counter() - start < _PERIOD:
+            while time.perf_counter() - start < _CALL_SECONDS:
                 while self._queue and engine.free:
                     self._open(self._queue.popleft(), failed)
                 if not engine.busy:
                     break
                 finished += engine.step()
-                if (finished or failed) and self._hungry:
+                if (finished or failed) and self._needs_inputs:
                     break
         except Exception as error:
             return _failed(error)
@@ -110,8 +130,8 @@ class Worker:
         return Report(tuple(finished), tuple(failed), status_of(engine), self._sampling)
 
     @property
-    def _hungry(self) -> bool:
-        """Whether there is room for more inputs, and not a batch left to do before they would have their turn."""
+    def _needs_inputs(self) -> bool:
+        """Whether there is room for more inputs, and the samples that are waiting do not fill a batch."""
         return bool(self._engine.free) and not self._queue and self._engine.sampler.waiting < self._batch
 
     def _open(self, id: int, failed: list[tuple[int, str]]) -> None:
@@ -122,7 +142,12 @@ class Worker:
 
 
 def engine_for(job: Job, say: Say) -> tuple[Engine, Runtime]:
-    """A worker's engine; the inputs' shape is that of the first one that can be read."""
+    """The engine for a job, and its runtime. The shape of the inputs is that of the first one that can be read.
+
+    Args:
+        job: The job.
+        say: Shows messages to the user.
+    """
     return build_engine(
         job.classifier.module,
         classes=job.classifier.classes,
@@ -136,7 +161,12 @@ def engine_for(job: Job, say: Say) -> tuple[Engine, Runtime]:
 
 
 def read_input(job: Job, id: int) -> Input:
-    """Input `id`, fit to be certified."""
+    """Read one input, and check that it can be certified.
+
+    Args:
+        job: The job.
+        id: The number of the input.
+    """
     x, label = job.dataset[id]
     if not bool(x.isfinite().all()):
         raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values: leave it out with ids=")
@@ -149,17 +179,22 @@ def read_input(job: Job, id: int) -> Input:
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def status_of(engine: Engine) -> Status:
+    """How far an engine is.
+
+    Args:
+        engine: The engine.
+    """
     return Status(engine.opened, engine.committed, engine.sampler.forwarded, engine.sampler.counted)
 
 
 def _failed(error: Exception) -> Failed:
-    final = isinstance(error, SmoothcertError)
-    return Failed(_describe(error), final)
+    """The message about an error. A mistake of the user would occur on every worker, so it is final."""
+    return Failed(_describe(error), final=isinstance(error, SmoothcertError))
 
 
 def _describe(error: Exception) -> str:
