@@ -8,7 +8,10 @@ from smoothcert.device.resnet.network import Block, Convolution, Network
 
 
 def calibrated(name, *, classes=10, seed=0):
-    """A bundled network with random weights and with the statistics of its own activations, as after training."""
+    """A bundled network with random weights that answers noisy inputs with several labels.
+
+    It has the statistics of its own activations, as after training, and logits whose means are equal.
+    """
     torch.manual_seed(seed)
     module = build(name, classes=classes)
     for part in module.modules():
@@ -24,10 +27,16 @@ def calibrated(name, *, classes=10, seed=0):
             nn.init.uniform_(part.weight, 0.1, 0.4)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     module.train().to(device)
+
+    def noisy(count):
+        return torch.rand(count, 3, 32, 32, device=device) + 0.5 * torch.randn(count, 3, 32, 32, device=device)
+
     with torch.no_grad():
         for _ in range(2):
-            module(torch.rand(32, 3, 32, 32, device=device) + 0.5 * torch.randn(32, 3, 32, 32, device=device))
-    return module.eval().cpu()
+            module(noisy(32))
+        linear = [part for part in module.modules() if isinstance(part, nn.Linear)][-1]
+        linear.bias -= module.eval()(noisy(256)).mean(0)
+    return module.cpu()
 
 
 def random_network(widths=(16, 32, 64), *, blocks=1, size=32, channels=3, classes=10, seed=0):

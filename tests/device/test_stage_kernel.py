@@ -72,7 +72,7 @@ def test_labels_agree_with_float32_as_often_as_those_of_the_plain_module(module,
         plain = module.to(dtype, memory_format=torch.channels_last)(x.to(dtype)).float()
         module.float()
     fast = classifier.logits(x.to(dtype))
-    assert len(exact.argmax(1).unique()) > 2
+    assert len(exact.argmax(1).unique()) > 4
     differing = [float((labels.argmax(1) != exact.argmax(1)).float().mean()) for labels in (fast, plain)]
     errors = [relative_error(logits - logits.mean(0), exact - exact.mean(0)) for logits in (fast, plain)]
     print(
@@ -129,6 +129,7 @@ def test_noise_is_the_streams_noise_bit_by_bit(seed, dtype):
     PhiloxStream(seed, Additive("normal", scale)).write(noisy, inputs, [Segment(0, 0, 0, count)], rows)
     logits = torch.empty((count, network.classes), device=CUDA)
     classifier._run(inputs, rows=rows, count=count, seed=seed, scale=scale, logits=logits)
-    assert torch.equal(logits, classifier.logits(noisy))
+    expected = classifier.logits(noisy)
+    assert torch.equal(logits, expected), f"{int((logits != expected).any(1).sum())} of {count} rows differ"
     labels = classifier.with_noise(inputs, rows, count=count, seed=seed, scale=scale)
     assert torch.equal(labels, classifier(noisy))

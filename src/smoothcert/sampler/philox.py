@@ -173,8 +173,8 @@ def _rest(word):  # type: ignore[no-untyped-def]
 @triton.jit
 def _finer(units, more, coarse):  # type: ignore[no-untyped-def]
     """A uniform number on (0, 1) with 32 more bits where it is below 2^-20; it is never 0."""
-    fraction = (more.to(tl.float32) + 0.5) * 2.3283064365386963e-10
-    return tl.where(units < 2048, (units.to(tl.float32) + fraction) * 4.656612873077393e-10, coarse)
+    fine = tl.fma(more.to(tl.float32) + 0.5, 2.3283064365386963e-10, units.to(tl.float32))
+    return tl.where(units < 2048, fine * 4.656612873077393e-10, coarse)
 
 
 @triton.jit
@@ -192,7 +192,8 @@ def _unit(word):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _add(target, source, where, z, scale, mask):  # type: ignore[no-untyped-def]
-    noisy = tl.load(source + where, mask=mask) + scale * z
+    # Left to the compiler, this would be rounded once or twice, depending on the alignment of the input.
+    noisy = tl.fma(z, scale, tl.load(source + where, mask=mask))
     tl.store(target + where, noisy.to(target.dtype.element_ty), mask=mask)
 
 
