@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _REGISTERS = 65536  # of a multiprocessor
-# Registers of a thread for results. Two blocks of 256 threads leave 128 registers to each thread, and weights, pixels
-# and addresses need half of them.
-_USUAL_SUMS = 64
 _RESERVED = 1024  # bytes of shared memory that the system takes from every block
-_MOST_SUMS = 128
+_MOST_SUMS = 128  # registers of a thread for results; as many are left for weights, pixels and addresses
 _MOST_WARPS = 16
+_MOST_RESIDENT_BLOCKS = 4
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,8 @@ def layouts(channels: int, size: int, memory_per_block: int, memory_per_multipro
     """
 
     def rank(layout: Layout) -> tuple[bool, float, int]:
-        # Two blocks on a multiprocessor hide each other's waiting at barriers.
+        # Two blocks on a multiprocessor hide each other's waiting at barriers. Then the least traffic wins, even where
+        # threads need so many registers that only a few run: docs/performance.md has the measurements.
         return layout.resident_blocks < 2, layout.traffic, -layout.resident_blocks * layout.threads
 
     found = _fitting(channels, size, memory_per_block, memory_per_multiprocessor)
@@ -104,11 +103,10 @@ def _fitting(channels: int, size: int, memory_per_block: int, memory_per_multipr
                 warps = layout.threads // 32
                 if images % tile_images or size % rows or channels // 8 % column_warps or not 4 <= warps <= _MOST_WARPS:
                     continue
-                most = 1 if layout.sums > _USUAL_SUMS else 4
                 blocks = min(
                     memory_per_multiprocessor // (layout.shared_memory + _RESERVED),
                     _REGISTERS // (_registers(layout) * layout.threads),
-                    most,
+                    _MOST_RESIDENT_BLOCKS,
                 )
                 if layout.shared_memory <= memory_per_block and layout.sums <= _MOST_SUMS and blocks >= 1:
                     yield Layout(channels, size, images, rows, column_warps, blocks)
