@@ -1,4 +1,4 @@
-"""Checks of arguments, shared by every public object: each raises one sentence that names the value."""
+"""Check arguments. Each function returns the value, or raises `InvalidInput` with a sentence that names it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ NO_CLASS = -1
 
 
 def whole(name: str, value: Any, *, least: int = 0) -> int:
-    """An integer of at least `least`; 1000.0 is taken as 1000, 0.5 and True are not."""
+    """An integer of at least `least`. 1000.0 is accepted as 1000; 0.5 and True are not.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        least: The smallest value that is allowed.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         try:
             exact = not isinstance(value, (bool, str)) and float(value) == int(value)
@@ -29,39 +35,64 @@ def whole(name: str, value: Any, *, least: int = 0) -> int:
 
 
 def at_least(name: str, value: Any, low: float) -> float:
-    """A finite number of at least `low`."""
+    """A finite number of at least `low`.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        low: The smallest value that is allowed.
+    """
     number = _number(value)
-    if not (low <= number < math.inf):  # NaN fails this, too
+    if not (low <= number < math.inf):  # also true for NaN
         raise InvalidInput(f"{name} must be a number of at least {low:g}, got {value!r}")
     return number
 
 
 def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
-    """A finite number strictly between `low` and `high`."""
+    """A finite number strictly between `low` and `high`.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        low: Below every value that is allowed.
+        high: Above every value that is allowed.
+    """
     number = _number(value)
-    if not (low < number < high):  # NaN fails this, too
+    if not (low < number < high):  # also true for NaN
         allowed = f"above {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
         raise InvalidInput(f"{name} must be a number {allowed}, got {value!r}")
     return number
 
 
 def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
-    """Numbers from 0 to 1, both included."""
+    """Numbers from 0 to 1, both included.
+
+    Args:
+        name: The name of the argument.
+        value: One number or an array of them.
+    """
     p = np.asarray(value, float)
-    wrong = ~((p >= 0) & (p <= 1))  # NaN is wrong, too
+    wrong = ~((p >= 0) & (p <= 1))  # true for NaN as well
     if np.any(wrong):
         raise InvalidInput(f"{name} must lie between 0 and 1, got {p[wrong].flat[0]:g}")
     return p
 
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
+    """One of several texts.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        allowed: The texts that are allowed.
+    """
     if value not in allowed:
         raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
 
 
 def _number(value: Any) -> float:
-    """The value as a number; NaN if it is none."""
+    """The value as a number; NaN if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

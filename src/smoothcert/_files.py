@@ -1,4 +1,4 @@
-"""Writing so that nothing is lost: a folder belongs to one process, and a file appears whole or not at all."""
+"""Write files safely: one process per folder, and a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from smoothcert.errors import InvalidInput
 
 @contextmanager
 def exclusive(out: str | Path) -> Iterator[Path]:
-    """The folder `out`, which is made if need be, as this process's alone; that ends with the process at the latest."""
+    """Create a folder if it does not exist, and lock it for this process. The lock ends with the process.
+
+    Args:
+        out: The folder.
+
+    Raises:
+        InvalidInput: Another process has locked the folder, or it cannot be written.
+    """
     if out is None or not str(out):
         raise InvalidInput('out is empty: name a folder, as in out="runs/mine"')
     folder = Path(out)
@@ -23,7 +30,7 @@ def exclusive(out: str | Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise InvalidInput(f"{folder} is in use by another process: wait for it or stop it") from None
+        raise InvalidInput(f"{folder} is in use by another process: wait until it ends, or stop it") from None
     except OSError as error:
         raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another out=DIR") from None
     try:
@@ -33,8 +40,13 @@ def exclusive(out: str | Path) -> Iterator[Path]:
 
 
 def write_whole(path: str | Path, content: bytes) -> None:
-    """Write a file, and its folder if need be; where that fails, a file of this name stays as it was."""
-    target = Path(path).resolve()  # behind a link
+    """Write a file, and create its folder if it does not exist. If writing fails, an existing file stays unchanged.
+
+    Args:
+        path: The file.
+        content: What to write.
+    """
+    target = Path(path).resolve()  # a link stays a link to the new content
     try:
         if target.exists() and not target.is_file():  # such as /dev/stdout
             target.write_bytes(content)
@@ -46,6 +58,7 @@ def write_whole(path: str | Path, content: bytes) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
+    """Write a second file, and rename it once it is on disk."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         with partial.open("wb") as file:

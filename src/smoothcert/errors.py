@@ -1,4 +1,4 @@
-"""What smoothcert raises when the mistake is the caller's: one sentence with the value and what is allowed."""
+"""Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
 
 import traceback
 from pathlib import Path
@@ -7,26 +7,31 @@ _PACKAGE = str(Path(__file__).parent)
 
 
 class SmoothcertError(Exception):
-    """Base of all errors with a message meant for the user; the command line prints it and exits with 2."""
+    """Base of all errors whose message is for the user. The command line prints the message and exits with code 2."""
 
 
 class InvalidInput(SmoothcertError, ValueError):
-    """A value outside of what is allowed."""
+    """A value that is not allowed."""
 
 
 class MissingExtra(SmoothcertError, ImportError):
-    """An optional dependency that is not installed."""
+    """An optional dependency is not installed.
+
+    Args:
+        what: What needs the dependency.
+        extra: The extra of smoothcert that installs it.
+    """
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional dependency: pip install 'smoothcert[{extra}]'")
 
 
 def place_of(error: BaseException, near: str | None = None) -> str:
-    """The file and line where an error of somebody else's code was raised, as in " (model.py, line 3)".
+    """The file and line where code of the user raised an error, as in " (model.py, line 3)".
 
     Args:
         error: The error.
-        near: The file of that code: the last line in it counts, not one in a library that it calls.
+        near: The file of that code. Its last line in the traceback is named, not a line in a library that it calls.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
@@ -37,5 +42,9 @@ def place_of(error: BaseException, near: str | None = None) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What somebody else's error says, in one line; its kind if it says nothing."""
+    """The first line of an error's message, or the name of its class if it has no message.
+
+    Args:
+        error: The error.
+    """
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

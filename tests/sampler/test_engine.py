@@ -90,7 +90,7 @@ def test_the_window_does_not_grow_with_inputs_and_is_bounded_in_bytes():
 
 
 def test_an_input_of_another_shape_is_refused():
-    with pytest.raises(InvalidInput, match=r"input 4 has shape \(3,\); all must have one, here \(1,\)"):
+    with pytest.raises(InvalidInput, match=r"input 4 has shape \(3,\), but the first input has \(1,\)"):
         list(engine_for(Fixed(1000)).certify([(4, torch.zeros(3), None)]))
 
 

@@ -1,4 +1,4 @@
-"""Connects plans to a sampler: opens inputs, passes requests on, and closes each input with its certificate."""
+"""Connect a plan to a sampler: open inputs, request the samples that the plan wants, and return certificates."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import VoteCounter
 
 Input = tuple[int, Tensor, int | None]
-"""Id, the input itself, its label."""
+"""The number of an input, the input itself, and its label."""
 
 _WINDOW_BYTES = 2**30
-_GRID_ROUNDING = 1e-3  # of a step; float32 is far closer to a multiple of the step
+"""Memory for open inputs, at most."""
+_GRID_ROUNDING = 1e-3
+"""How far a value may be from a multiple of the step, as a share of the step. The error of float32 is far smaller."""
 
 
 class Engine:
@@ -41,28 +43,29 @@ class Engine:
         self.opened = 0
         """Inputs opened so far."""
         self.committed = 0
-        """Samples that these inputs are known to want."""
+        """Samples that the plan has requested so far for these inputs."""
         self._open: dict[int, _OpenInput] = {}
 
     @property
     def free(self) -> int:
+        """How many more inputs can be opened."""
         return self.sampler.free
 
     @property
     def busy(self) -> int:
-        """Inputs that are open."""
+        """The number of open inputs."""
         return len(self._open)
 
     def open(self, id: int, x: Tensor, label: int | None) -> None:
-        """Begin with an input.
+        """Open an input and request its first samples.
 
         Args:
-            id: Its number.
+            id: The number of the input.
             x: The input.
-            label: Its label, None where it is unknown.
+            label: Its label, None if it is unknown.
         """
         if x.shape != (expected := self.sampler.counter.inputs.shape[1:]):
-            raise InvalidInput(f"input {id} has shape {tuple(x.shape)}; all must have one, here {tuple(expected)}")
+            raise InvalidInput(f"input {id} has shape {tuple(x.shape)}, but the first input has {tuple(expected)}")
         if self.plan.known_labels and label is None:
             raise InvalidInput(f"input {id} has no label, and known_labels=True needs one for every input")
         _check_grid(id, x, self.noise)
@@ -73,7 +76,7 @@ class Engine:
         self._request(slot, case.more)
 
     def step(self) -> list[Certificate]:
-        """Advance by one batch; returns the certificates of inputs that have enough samples."""
+        """Run one batch; returns the certificates of inputs that have enough samples."""
         finished = []
         for slot, look in self.sampler.advance():
             opened = self._open[slot]
@@ -97,7 +100,7 @@ class Engine:
         If an input cannot be read, the ones before it are finished first; then its error is raised.
 
         Args:
-            inputs: Id, input and label of each.
+            inputs: The inputs, each as number, input and label.
         """
         waiting = iter(inputs)
         exhausted = False
@@ -122,6 +125,8 @@ class Engine:
 
 @dataclass
 class _OpenInput:
+    """What the engine knows about an open input."""
+
     id: int
     label: int | None
     case: Case
@@ -139,7 +144,7 @@ def build_engine(
     seed: int,
     say: Callable[[str], None] = lambda message: None,
 ) -> tuple[Engine, Runtime]:
-    """An engine for inputs of this shape, and the runtime with its batch size chosen.
+    """Prepare the classifier and make an engine; returns it with the runtime, whose batch size is chosen.
 
     Args:
         module: The base classifier.
@@ -149,7 +154,7 @@ def build_engine(
         plan: Decides how many samples an input gets.
         runtime: How the classifier is run.
         seed: The key of the noise.
-        say: Told what is going on before the first sample.
+        say: Shows messages about the preparation to the user.
     """
     noise = noise.for_shape(shape)
     plan = plan.for_noise(noise)
@@ -169,17 +174,17 @@ def assemble(
     seed: int,
     flexible: bool = False,
 ) -> Engine:
-    """An engine around a classifier that was prepared for this shape and runtime.
+    """Make an engine for a classifier that is already prepared for this shape and runtime.
 
     Args:
-        classify: From a noisy batch to a class per row.
+        classify: A function from a noisy batch to one class per row.
         classes: The number of classes.
         shape: The shape of one input.
         noise: The smoothing noise.
         plan: Decides how many samples an input gets.
         runtime: How the classifier is run.
         seed: The key of the noise.
-        flexible: Whether `classify` also takes smaller batches; see `VoteCounter`.
+        flexible: Whether `classify` also accepts smaller batches; see `VoteCounter`.
     """
     counter = VoteCounter(
         classify,
@@ -198,7 +203,7 @@ def assemble(
 
 
 def _check_grid(id: int, x: Tensor, noise: Noise) -> None:
-    """Refuse an input that does not consist of the values that a noise on a grid needs."""
+    """Raise if a noise needs values on a grid and the input has others."""
     if noise.grid is None:
         return
     step, largest = noise.grid
@@ -215,6 +220,9 @@ def _check_grid(id: int, x: Tensor, noise: Noise) -> None:
 
 
 def _window(request: int, batch: int, shape: tuple[int, ...]) -> int:
-    """Inputs to keep open: enough small requests for two batches, so that one is read back while the other runs."""
+    """How many inputs to keep open.
+
+    Their smallest requests should fill two batches, so that the host reads the votes of one while the other runs.
+    """
     wanted = 2 * ceil(batch / request) + 4
     return max(min(wanted, _WINDOW_BYTES // (4 * prod(shape))), 2)

@@ -1,6 +1,6 @@
-"""Which samples share a batch: requests of many inputs, cut to batches of one fixed size.
+"""Pack the requests of many inputs into batches of one fixed size.
 
-An input that needs 1,217 samples takes 1,217 rows; the rest of the batch goes to the next one in line.
+An input that needs 1,217 samples takes 1,217 rows. The next input in the queue uses the rest of the batch.
 """
 
 from __future__ import annotations
@@ -9,12 +9,19 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 MOST_IDS = 2**31
-"""Ids are below this: they are 32-bit numbers on the device."""
+"""Ids must be below this, because they are 32-bit numbers on the device."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive samples `first`, first + 1, ... of input `id`, which lies in `slot`."""
+    """Consecutive samples of one input.
+
+    Args:
+        slot: Where the input lies on the device.
+        id: The number of the input.
+        first: The number of the first sample.
+        count: How many samples.
+    """
 
     slot: int
     id: int
@@ -24,39 +31,55 @@ class Segment:
 
 @dataclass(frozen=True)
 class Batch:
+    """The samples of one forward pass.
+
+    Args:
+        segments: The samples, in the order of the rows.
+        completed: Slots whose request ends in this batch.
+    """
+
     segments: list[Segment]
     completed: list[int]
-    """Slots whose request ends in this batch."""
 
     @property
     def rows(self) -> int:
+        """The number of samples."""
         return sum(segment.count for segment in self.segments)
 
 
 class Packer:
-    """A line of requests, served first come, first served, in batches of `size` rows."""
+    """A queue of requests, which leave it in batches.
+
+    Args:
+        size: Rows per batch.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.rows = 0
-        """Rows waiting in line."""
-        self._line: deque[Segment] = deque()
+        """Rows in the queue."""
+        self._queue: deque[Segment] = deque()
 
     def add(self, request: Segment) -> None:
-        self._line.append(request)
+        """Put a request at the end of the queue.
+
+        Args:
+            request: The request.
+        """
+        self._queue.append(request)
         self.rows += request.count
 
     def take(self) -> Batch:
-        """The next batch; shorter than `size` only when the line runs out."""
+        """The next batch. It is shorter than `size` only if the queue does not hold more."""
         segments: list[Segment] = []
         completed: list[int] = []
         room = self.size
-        while room and self._line:
-            head = self._line.popleft()
+        while room and self._queue:
+            head = self._queue.popleft()
             count = min(head.count, room)
             segments.append(replace(head, count=count))
             if count < head.count:
-                self._line.appendleft(replace(head, first=head.first + count, count=head.count - count))
+                self._queue.appendleft(replace(head, first=head.first + count, count=head.count - count))
             else:
                 completed.append(head.slot)
             room -= count

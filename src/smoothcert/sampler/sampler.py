@@ -1,4 +1,4 @@
-"""Turns requests ("n more samples of this input") into votes."""
+"""Turn requests for samples into votes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from smoothcert.sampler.voting import Reading, VoteCounter
 
 
 class Sampler:
-    """A window of open inputs whose requests share batches.
+    """Keeps several inputs open, whose requests share batches.
 
-    Call `open` while there are `free` slots, `request` samples, and `advance` until the votes come back. The host does
-    not wait for the device while it has a full batch to give it.
+    Call `open` while there are `free` slots, `request` samples, and call `advance` until it returns the votes. The host
+    does not wait for the device while it can send a full batch to it.
 
     Args:
         counter: Counts the votes on the device.
@@ -27,7 +27,7 @@ class Sampler:
         self.forwarded = 0
         """Rows that went through the classifier, padding included."""
         self.counted = 0
-        """Rows among them that were somebody's sample."""
+        """Rows that were a sample of an input, without padding."""
         self._packer = Packer(len(counter.noisy))
         self._free = list(reversed(range(len(counter.inputs) - 1)))
         self._open: dict[int, _Open] = {}
@@ -35,34 +35,52 @@ class Sampler:
 
     @property
     def free(self) -> int:
+        """How many more inputs can be opened."""
         return len(self._free)
 
     @property
     def waiting(self) -> int:
-        """Samples requested and not yet given to the device."""
+        """Samples that were requested and not yet sent to the device."""
         return self._packer.rows
 
     def open(self, id: int, x: Tensor) -> int:
+        """Open an input; returns its slot.
+
+        Args:
+            id: The number of the input, which selects its noise.
+            x: The input.
+        """
         slot = self._free.pop()
         self._open[slot] = _Open(id)
         self.counter.load(slot, x)
         return slot
 
     def request(self, slot: int, samples: int) -> None:
+        """Request more samples of an open input. It must not have another request that is not complete.
+
+        Args:
+            slot: The slot of the input.
+            samples: How many samples.
+        """
         state = self._open[slot]
         self._packer.add(Segment(slot, state.id, state.drawn, samples))
         state.requested = samples
         state.drawn += samples
 
     def close(self, slot: int) -> None:
+        """Close an input, so that another one can have its slot.
+
+        Args:
+            slot: The slot of the input.
+        """
         del self._open[slot]
         self._free.append(slot)
 
     @torch.inference_mode()
     def advance(self) -> list[tuple[int, Look]]:
-        """Give the device its next batch and collect the requests that are complete.
+        """Send the next batch to the device; returns slots and votes of the requests that are complete.
 
-        A batch that is not full waits for votes on their way, since those may bring more requests to fill it.
+        If the next batch is not full, this first waits for votes, because they may lead to requests that fill it.
         """
         full = self._packer.rows >= self._packer.size
         if full or (self._packer.rows and not self._readings):
@@ -87,9 +105,11 @@ class Sampler:
 
 
 class _Open:
-    """What the sampler knows of an open input."""
+    """What the sampler knows about an open input."""
 
     def __init__(self, id: int) -> None:
         self.id = id
         self.drawn = 0
+        """Samples requested so far, which is also the number of the next sample."""
         self.requested = 0
+        """Samples of the last request."""
