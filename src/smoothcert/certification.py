@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from smoothcert.datasets import Dataset, load_dataset, select_ids
 from smoothcert.datasets.base import first_readable
 from smoothcert.datasets.selection import parse_shard
 from smoothcert.datasets.wrap import as_dataset
-from smoothcert.device.runtime import Device, Dtype, settle_dtype
+from smoothcert.device.runtime import Compile, Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises import Noise
@@ -32,6 +33,7 @@ from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.run import Run, open_run
+from smoothcert.sampler.number_format import COMPARED_INPUTS, without_doubt
 from smoothcert.sampler.streams import check_seed
 
 
@@ -78,7 +80,8 @@ def certify(
         stochastic: Whether the model is random by design. Its random numbers then depend on the noisy input alone, and
             inputs are classified one at a time; see `SeededRows`.
         device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
-        dtype: The number format of the classifier. Default: bfloat16 where the device has it, else float32.
+        dtype: The number format of the classifier. Default: bfloat16 where the device has it, unless it gives other
+            labels than float32 on noisy copies of the first inputs; else float32. A model in float64 stays in it.
         batch: Rows per forward pass. Default: chosen by measuring.
         compile: "none", "fast", "stages", "default" or "max". Default: "fast" on CUDA, else "none".
         executor: Where to compute. Default: in this process.
@@ -96,13 +99,14 @@ def certify(
     classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise, stochastic=stochastic)
     noise = noise.for_shape(tuple(first_readable(dataset).shape))
     plan = plan.for_noise(noise)
+    dtype = settle_dtype(dtype, classifier.module)
     with executor or LocalExecutor() as executor:
         job = Job(
             classifier=classifier,
             dataset=dataset,
             noise=noise,
             plan=plan,
-            runtime=executor.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
+            runtime=executor.resolve(device, dtype, compile, batch),
             seed=seed,
         )
         plan.check(noise)
@@ -117,14 +121,15 @@ def certify(
         _check_labels(classifier, dataset, chosen, known=plan.known_labels)
         progress = choose_progress(progress)
         with exclusive(out) as folder, Journal(folder, write=True) as journal:
+            done = journal.ids()
+            recorded = journal.manifest() if done else None  # a run without certificates binds nobody
+            job = replace(job, runtime=_settle(job, recorded, chosen, dtype=dtype, compile=compile))
             wanted = replace(
                 _manifest(job, chosen),
                 data=str(data) if isinstance(data, (str, Path)) else dataset.name,
                 weights=None if weights is None else str(weights),
                 shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
             )
-            done = journal.ids()
-            recorded = journal.manifest() if done else None  # a run without certificates binds nobody
             if recorded is None:
                 manifest = replace(wanted, circumstances=circumstances(), started=_now())
                 journal.write_manifest(manifest.plain())
@@ -169,6 +174,25 @@ def load(
         model = load_classifier(model, weights=weights, classes=classes, sigma=noise.deviation)
     example = first_readable(dataset)
     return as_classifier(model, classes=classes, example=example, stochastic=stochastic), dataset
+
+
+def _settle(job: Job, recorded: Manifest | None, ids: list[int], *, dtype: Dtype, compile: str) -> Runtime:
+    """The runtime after "auto" has been replaced: by what the run was begun with, or after a check of the format."""
+    runtime = job.runtime
+    if recorded is not None:
+        begun = Runtime(runtime.device, recorded.dtype, cast(Compile, recorded.compile), runtime.batch)
+        return replace(
+            runtime,
+            dtype=begun.dtype if dtype == "auto" and begun.dtype else runtime.dtype,
+            compile=begun.compile if compile == "auto" and begun.compile else runtime.compile,
+        )
+    if dtype != "auto":
+        return runtime
+    few = []
+    for id in ids[:COMPARED_INPUTS]:
+        with suppress(Exception):  # an input that cannot be read is reported when its turn comes
+            few.append(job.dataset[id][0])
+    return without_doubt(runtime, job.classifier.module, few, classes=job.classifier.classes, noise=job.noise)
 
 
 def _run(

@@ -23,6 +23,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Fixed, Look, Plan, State, plan_or_default
 from smoothcert.sampler.engine import assemble
+from smoothcert.sampler.number_format import without_doubt
 from smoothcert.sampler.packing import MOST_IDS
 from smoothcert.sampler.streams import check_seed
 
@@ -89,7 +90,9 @@ class Smoothed:
         self.classes = _check.whole("classes", classes, least=2)
         self.seed = check_seed(_check.whole("seed", seed))
         self._module = SeededRows(model) if stochastic else model
-        self.runtime = Runtime.resolve(device, settle_dtype(dtype, self._module), compile, batch)
+        dtype = settle_dtype(dtype, self._module)
+        self._chooses_dtype = dtype == "auto"
+        self.runtime = Runtime.resolve(device, dtype, compile, batch)
         self.runtime.check_noise(noise.deviation)
         self._ids = count()
         self._forwarded = 0
@@ -177,8 +180,11 @@ class Smoothed:
         plan = plan.for_noise(noise)
         plan.check(noise)
         if shape not in self._prepared:
-            noisy_shape = noise.draw.output_shape(shape)
-            self._prepared[shape] = prepare(self._module, self.classes, noisy_shape, self.runtime)
+            runtime = self.runtime
+            if self._chooses_dtype:
+                few = [x for x, *_ in inputs]
+                runtime = without_doubt(runtime, self._module, few, classes=self.classes, noise=noise)
+            self._prepared[shape] = prepare(self._module, self.classes, noise.draw.output_shape(shape), runtime)
         classify, runtime = self._prepared[shape]
         ids = [next(self._ids) if id is None else _check.whole("id", id) for *_, id in inputs]
         if max(ids) >= MOST_IDS:

@@ -36,9 +36,11 @@ Data = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Key of the noise: the same seed draws the same noise.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N, mps. Default: the fastest there is.")]
 Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"],
+    Literal["auto", "float32", "bfloat16", "float16", "float64"],
     typer.Option(
-        "--dtype", help="Number format of the classifier. Default: bfloat16 where the device has it, else float32."
+        "--dtype",
+        help="Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of "
+        "float32, else float32; float64 for a model that is in float64.",
     ),
 ]
 Batch = Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: chosen by measuring.")]

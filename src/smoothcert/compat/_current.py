@@ -13,7 +13,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Fixed, InputSpecific, Plan
 from smoothcert.smoothed import Smoothed
 
-_FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 
 
 class Current:

@@ -21,7 +21,12 @@ Device: TypeAlias = str | int | torch.device
 Dtype: TypeAlias = str | torch.dtype
 
 _FARTHEST = 100  # standard deviations; no noise is drawn farther out than that
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Runtime:
 
     Args:
         device: "cpu", "cuda", "cuda:N" or "mps".
-        dtype: The number format of weights and inputs: "float32", "bfloat16" or "float16".
+        dtype: The number format of weights and inputs: "float32", "bfloat16", "float16" or "float64".
         compile: "none"; "fast", which fuses operations without a compiler, and uses "stages" if possible; "stages",
             which runs a CIFAR ResNet with one kernel per stage, and anything else as "fast"; "default", which compiles
             the classifier; or "max", which also tunes its kernels.
@@ -51,8 +56,8 @@ class Runtime:
         Args:
             device: "cpu", "cuda", "cuda:N", "mps", a `torch.device`, or the number of a CUDA device. "auto" takes the
                 fastest device.
-            dtype: "float32", "bfloat16" or "float16", also as `torch.float32` and so on. "auto" takes bfloat16 where
-                the hardware supports it.
+            dtype: "float32", "bfloat16", "float16" or "float64", also as `torch.float32` and so on. "auto" takes
+                bfloat16 where the hardware supports it.
             compile: "none", "fast", "stages", "default" or "max". "auto" is "fast" on CUDA, else "none".
             batch: Rows per batch. "auto" measures the fastest one when the classifier is prepared.
 
@@ -69,6 +74,8 @@ class Runtime:
         if compile == "auto":
             compile = "fast" if device.startswith("cuda") else "none"
         _check.one_of("dtype", dtype, tuple(_DTYPES))
+        if dtype == "float64" and device.startswith("mps"):
+            raise InvalidInput('mps does not support float64: give device="cpu" or dtype="float32"')
         return cls(
             device,
             dtype,
@@ -114,10 +121,11 @@ class Runtime:
 
 
 def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
-    """The number format for a classifier: "auto" becomes "float32" for a function and for a module without parameters.
+    """The number format for a classifier, where the classifier decides it.
 
-    Only parameters can be converted, so a model without parameters gets float32 unless the caller asks for something
-    else. A model that computes in a fixed format, such as an ONNX graph, has it in the attribute `own_dtype`.
+    Only parameters can be converted, so "auto" becomes "float32" for a function and for a module without parameters. A
+    module with parameters in float64 keeps float64 unless the caller asks for something else. A model that computes in
+    a fixed format, such as an ONNX graph, has it in the attribute `own_dtype`.
 
     Args:
         dtype: The format that the caller asked for, or "auto".
@@ -128,8 +136,11 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
         if dtype not in ("auto", own):
             raise InvalidInput(f'the model always computes in {own}: leave out dtype="{dtype}"')
         return str(own)
-    convertible = isinstance(module, nn.Module) and any(p.is_floating_point() for p in module.parameters())
-    return dtype if convertible or dtype != "auto" else "float32"
+    if dtype != "auto":
+        return dtype
+    parameters = module.parameters() if isinstance(module, nn.Module) else ()
+    formats = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
+    return "float64" if torch.float64 in formats else "auto" if formats else "float32"
 
 
 # The batches of the sampler are not inference tensors. torch would compile the classifier again for the other kind.

@@ -1,0 +1,93 @@
+"""The check of a reduced number format: on noisy inputs, it must give the labels of float32.
+
+A certificate is about the classifier as it was run. In bfloat16, numbers have 8 significant bits. That is enough for
+images in [0, 1] and trained networks, but for inputs in the thousands it is another classifier.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothcert.classifiers.seeded import SeededRows
+from smoothcert.device.prepare import LabelClassifier, place
+from smoothcert.device.runtime import Runtime, blank
+from smoothcert.errors import SmoothcertError
+from smoothcert.noises import Noise
+from smoothcert.sampler.packing import MOST_IDS, Segment
+from smoothcert.sampler.streams import HostStream
+
+COMPARED_INPUTS = 8
+"""At most so many inputs are compared."""
+
+_ROWS = 512
+_ROWS_AT_A_TIME = 64
+_MOST_SECONDS = 2.0
+_MOST_DIFFERING = 0.02
+
+
+def without_doubt(
+    runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], *, classes: int, noise: Noise
+) -> Runtime:
+    """The runtime, or the same in float32 if labels in its reduced number format often differ from those in float32.
+
+    The format is replaced, with one warning, if more than 2% of the labels of noisy inputs differ. A module that is
+    random by design cannot be compared.
+
+    Args:
+        runtime: How the classifier is to be run.
+        module: The classifier.
+        inputs: A few of the inputs to certify.
+        classes: The number of classes.
+        noise: The smoothing noise, for the shape of the inputs.
+    """
+    if runtime.torch_dtype.itemsize >= 4 or isinstance(module, SeededRows):
+        return runtime
+    inputs = [x for x in inputs[:COMPARED_INPUTS] if bool(x.isfinite().all())]
+    if not inputs:
+        return runtime
+    try:
+        differing = _differing(runtime, module, inputs, classes, noise)
+    except (RuntimeError, SmoothcertError):  # a classifier that fails is reported when it is prepared
+        return runtime
+    if differing <= _MOST_DIFFERING:
+        return runtime
+    warnings.warn(
+        f"in {runtime.dtype}, {differing:.0%} of the labels of noisy inputs differ from those in float32, so the "
+        f'classifier runs in float32; give dtype="{runtime.dtype}" to certify it in {runtime.dtype}',
+        stacklevel=3,
+    )
+    return replace(runtime, dtype="float32")
+
+
+@torch.inference_mode()
+def _differing(
+    runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], classes: int, noise: Noise
+) -> float:
+    """The share of labels that differ, over noisy copies of the inputs in turn, as many as two seconds allow."""
+    if runtime.torch_device.type == "cuda" and not torch.cuda.is_available():  # the workers have the device
+        runtime = replace(runtime, device="cpu")
+    shape = noise.draw.output_shape(tuple(inputs[0].shape))
+    exact_runtime = replace(runtime, dtype="float32")
+    reduced, exact = (LabelClassifier(place(module, like, shape), classes).eval() for like in (runtime, exact_runtime))
+    stream = HostStream(0, noise.draw)
+    clean = torch.stack([x.float() for x in inputs])
+    rows = differing = 0
+    deadline = time.perf_counter() + _MOST_SECONDS
+    while rows < _ROWS and (not rows or time.perf_counter() < deadline):
+        slot = rows // _ROWS_AT_A_TIME % len(inputs)
+        noisy = torch.empty((_ROWS_AT_A_TIME, *shape))
+        # No input of a run has such a number, so these noisy copies are used for nothing else.
+        segment = Segment(slot, MOST_IDS + slot, rows, _ROWS_AT_A_TIME)
+        stream.write(noisy, clean, [segment], torch.empty(0))
+        like_run = blank(shape, runtime, _ROWS_AT_A_TIME).copy_(noisy)
+        like_exact = blank(shape, exact_runtime, _ROWS_AT_A_TIME).copy_(noisy)
+        differing += int((reduced(like_run) != exact(like_exact)).sum())
+        rows += _ROWS_AT_A_TIME
+    return differing / rows
