@@ -289,7 +289,7 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
 
     with monkeypatch.context() as disk:
         disk.setattr(Journal, "__init__", small)
-        with pytest.raises(sc.SmoothcertError, match=r"cannot write to .* full; what was committed is safe"):
+        with pytest.raises(sc.SmoothcertError, match=r"cannot write to .* full; all committed certificates are safe"):
             certify(tmp_path / "full", data=DATA * 2)
     assert 0 < len(sc.open_run(tmp_path / "full")) < len(whole)
     assert rows(certify(tmp_path / "full", data=DATA * 2)) == rows(whole)

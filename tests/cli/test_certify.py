@@ -240,7 +240,7 @@ def test_shards_are_merged(smoothcert, job):
     assert smoothcert("merge run-1 --out merged") == (
         2,
         "",
-        "smoothcert: shard 2/2 is missing: name its run, too, or merge what there is with --partial\n",
+        "smoothcert: shard 2/2 is missing: add its run, or merge the existing certificates with --partial\n",
     )
     assert smoothcert("merge run-1 run-2 --out merged") == (0, "merged: 25 inputs of 2 runs\n", "")
     assert smoothcert("audit merged").code == 0

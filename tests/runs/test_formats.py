@@ -148,7 +148,7 @@ def test_the_format_follows_the_name(iss_run: Results, tmp_path, name, format):
 def test_a_name_that_no_format_has_and_one_of_another_format_are_refused(iss_run: Results, tmp_path):
     with pytest.raises(InvalidInput, match=r"there is no export for \.xlsx"):
         write_results(iss_run, tmp_path / "q.xlsx")
-    with pytest.raises(InvalidInput, match="ends like a csv file"):
+    with pytest.raises(InvalidInput, match="named like a csv file, so it could not be read again"):
         write_results(iss_run, tmp_path / "q.csv", "cohen")
     assert not list(tmp_path.iterdir())
 
@@ -170,7 +170,7 @@ def test_rows_for_the_leaderboard_hold_the_certified_accuracy_rounded_down(iss_r
 
 
 def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):
-    with pytest.raises(InvalidInput, match="does not tell its noise"):
+    with pytest.raises(InvalidInput, match="does not contain its noise and plan"):
         write_results(altered(iss_run, noise=None), None, "sok")
     with pytest.raises(InvalidInput, match="no labelled inputs"):
         write_results(altered(iss_run, label=np.full(len(iss_run), -1)), None, "sok")

@@ -52,7 +52,7 @@ def test_a_transaction_that_cannot_begin_or_end_is_one_sentence(tmp_path):
         journal._db.execute("PRAGMA busy_timeout = 0")
         other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(SmoothcertError, match=r"cannot write to .* locked; what was"), journal.transaction():
+        with pytest.raises(SmoothcertError, match=r"cannot write to .* locked; all committed"), journal.transaction():
             pytest.fail("somebody else writes")
         other.close()
         journal.add(certificate(5), {})
@@ -132,7 +132,7 @@ def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
 
 def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path):
     Journal(tmp_path, write=True).__exit__()
-    with pytest.raises(InvalidInput, match="is empty: its run stopped before it began"):
+    with pytest.raises(InvalidInput, match="is empty, because its run stopped before the first entry"):
         open_run(tmp_path)
 
 

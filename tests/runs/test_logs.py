@@ -54,7 +54,7 @@ def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp
     """Logs of smoothing ensembles with adaptive sampling are like that."""
     path = tmp_path / "adaptive.tsv"
     path.write_text(ADAPTIVE)
-    with pytest.raises(InvalidInput, match=r"only tells whether a radius was proved, not which: .* radius=R"):
+    with pytest.raises(InvalidInput, match=r"only says whether a radius was proved, not which one: .* radius=R"):
         read_log(path)
     log = read_log(path, radius=0.25)
     assert log.radius.tolist() == [0.25, 0.25, 0.0]

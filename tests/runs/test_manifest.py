@@ -72,7 +72,7 @@ def test_version_0_1_0_recorded_both_what_was_asked_for_and_what_was_done(compil
     ("changes", "named"),
     [
         ({"seed": None}, "old is damaged: its manifest has no seed"),
-        ({"noise": {"name": "Fixed"}}, "old: its manifest cannot be read: noise and plan are something else"),
+        ({"noise": {"name": "Fixed"}}, "old: its manifest cannot be read: noise and plan have other types"),
         ({"ids": 5}, "old: its manifest cannot be read"),
         ({"ids": {"first": 0}}, "old: its manifest cannot be read"),
         ({"ids": {"first": 0, "last": 10**15, "step": 1}}, "old: its manifest cannot be read: its ids are damaged"),

@@ -90,9 +90,9 @@ def test_what_does_not_belong_together_is_refused(shards, tmp_path, change, name
 
 def test_shards_of_different_divisions_and_a_folder_in_use_are_refused(shards, tmp_path):
     half = certify(tmp_path / "half", ids="19", shard="1/1")
-    with pytest.raises(sc.InvalidInput, match="different divisions: 1/3, 1/1"):
+    with pytest.raises(sc.InvalidInput, match="different divisions of the inputs: 1/3, 1/1"):
         sc.merge([shards[0], half], out=tmp_path / "merged")
-    with pytest.raises(sc.InvalidInput, match="holds a run already"):
+    with pytest.raises(sc.InvalidInput, match="already contains a run"):
         sc.merge(shards, out=half.path)
     with pytest.raises(sc.InvalidInput, match="no runs to merge"):
         sc.merge([], out=tmp_path / "merged")

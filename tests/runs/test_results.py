@@ -73,5 +73,5 @@ def test_a_value_that_cannot_be_is_named_with_its_input(iss_run: Results, altere
 
 
 def test_columns_of_different_length_are_refused(iss_run: Results, altered):
-    with pytest.raises(InvalidInput, match="one length"):
+    with pytest.raises(InvalidInput, match="all columns must have the same length"):
         altered(iss_run, radius=iss_run.radius[1:])

@@ -62,7 +62,7 @@ def test_a_tracker_that_raises_never_stops_the_run(tmp_path, method):
     setattr(Broken, method, fail)
     other = Recorder()
     with pytest.warns(
-        UserWarning, match="Broken is not told any more, because it raised ConnectionError: no network;"
+        UserWarning, match="Broken gets no more figures, because it raised ConnectionError: no network;"
     ) as told:
         run = certify(tmp_path, [Broken(), other])
     assert len(told) == 1

@@ -1,8 +1,8 @@
-"""Results in and out of files: the published form of a log (TSV), CSV, Parquet, JSON, and a row for a leaderboard.
+"""Read and write results: the published form of a log (TSV), CSV, Parquet, JSON, and rows for a leaderboard.
 
-The published form has six columns and radii rounded down. CSV, Parquet and JSON keep every column to the last bit, and
-noise, plan and manifest with them: CSV in a second file (`q.csv.json` beside `q.csv`), so that the table itself opens
-in pandas and spreadsheets, Parquet in the metadata of its schema, JSON beside the certificates.
+The published form has six columns, and its radii are rounded down. CSV, Parquet and JSON keep every column exactly, and
+also noise, plan and manifest. CSV has them in a second file (`q.csv.json` beside `q.csv`), so that pandas and
+spreadsheets can open the table. Parquet has them in the metadata of its schema, and JSON beside the certificates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -46,7 +46,7 @@ _ENDINGS = {
     "": "cohen",
 }
 _EXACT = ("csv", "parquet", "json")
-_SHOWN = ("id", "label", "prediction", "correct")  # the first columns of a table; the others follow
+_FIRST_COLUMNS = ("id", "label", "prediction", "correct")
 
 
 def read_results(path: str | Path, *, radius: float | None = None) -> Results:
@@ -54,7 +54,7 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
 
     Args:
         path: The folder or file.
-        radius: The radius that was tested, for a log that only tells whether one was proved.
+        radius: The radius that was tested, for a log that only says whether it was proved.
     """
     path = Path(path)
     if path.is_dir():
@@ -90,7 +90,7 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
 
 
 def read_all(paths: Sequence[str | Path], *, radius: float | None = None) -> list[Results]:
-    """Read several runs, exports or logs; those with the same name get a name that tells them apart.
+    """Read several runs, exports or logs. If names are equal, they are replaced by different ones.
 
     Args:
         paths: The folders and files.
@@ -100,11 +100,11 @@ def read_all(paths: Sequence[str | Path], *, radius: float | None = None) -> lis
 
 
 def distinct_names(results: Sequence[Results], paths: Sequence[str | Path | None]) -> list[Results]:
-    """The same results, named by the shortest end of their paths that tells them apart where names repeat.
+    """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ.
 
     Args:
         results: The results.
-        paths: Where each was read from, None where that is unknown.
+        paths: The file or folder of each, None if it is unknown.
     """
     named: list[Results] = []
     for number, (result, path) in enumerate(zip(results, paths, strict=True)):
@@ -116,6 +116,7 @@ def distinct_names(results: Sequence[Results], paths: Sequence[str | Path | None
 
 
 def _short_name(path: str | Path, rivals: Sequence[str | Path | None]) -> str:
+    """The shortest end of a path that no other path has."""
     parts = Path(path).parts
     others = [Path(rival).parts for rival in rivals if rival is not None]
     for length in range(2, len(parts) + 1):
@@ -135,35 +136,35 @@ def write_results(
     *,
     radii: Sequence[float] | None = None,
 ) -> bytes:
-    """Write results to a file; returns what was written.
+    """Write results to a file; returns its content.
 
     Beside a CSV file `q.csv`, a second file `q.csv.json` keeps noise, plan and manifest.
 
     Args:
         results: A run, or results read from a file.
-        path: The file; None writes nothing.
+        path: The file; None writes no file.
         format: cohen (the published form), csv, parquet, json, or sok (rows for the leaderboard of Li et al.).
-            Default: what the name of the file ends in, and cohen without a name.
-        radii: sok: the radii to write a row for. Default: those that a table shows.
+            Default: by the ending of the file name; cohen if there is no file.
+        radii: The radii of the rows for sok. Default: those that a table shows.
     """
     format = format_of(path, format)
     if radii is not None and format != "sok":
-        raise InvalidInput(f"radii={list(radii)} is for format=sok: the others hold every radius")
+        raise InvalidInput(f"radii={list(radii)} is for format=sok: other formats contain every radius")
     content = to_sok(results, radii) if format == "sok" else _WRITERS[format](results)
     if path is not None:
         write_whole(path, content)
         if format == "csv":
-            settings = _meta(results) | {"sha256": hashlib.sha256(content).hexdigest()}
+            settings = _settings(results) | {"sha256": hashlib.sha256(content).hexdigest()}
             write_whole(beside(path), json.dumps(settings, indent=1).encode())
     return content
 
 
 def format_of(path: str | Path | None, format: str | None = None) -> str:
-    """The format of an export: what was asked for, or what the name of the file ends in.
+    """The format of an export: what the user asked for, or by the ending of the file name.
 
     Args:
-        path: The file, if there is one.
-        format: The format that was asked for, if any.
+        path: The file; None if there is no file.
+        format: What the user asked for; None for the format of the file name.
     """
     ending = "" if path is None else Path(path).suffix.lower()
     called = _ENDINGS.get(ending)
@@ -175,12 +176,12 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
         return called
     _check.one_of("format", format, (*_WRITERS, "sok"))
     if called in _EXACT and format != called:
-        raise InvalidInput(f"{path} ends like a {called} file, and as {format} could not be read again")
+        raise InvalidInput(f"{path} is named like a {called} file, so it could not be read again with format={format}")
     return format
 
 
 def beside(path: str | Path) -> Path:
-    """Where the settings of a CSV file are kept.
+    """The file with the settings of a CSV file.
 
     Args:
         path: The CSV file.
@@ -188,7 +189,8 @@ def beside(path: str | Path) -> Path:
     return Path(path).with_name(f"{Path(path).name}.json")
 
 
-def _meta(results: Results) -> dict[str, Any]:
+def _settings(results: Results) -> dict[str, Any]:
+    """The settings of results, for JSON."""
     return {
         "name": results.name,
         "noise": None if results.noise is None else describe(results.noise),
@@ -198,7 +200,7 @@ def _meta(results: Results) -> dict[str, Any]:
 
 
 def shown_columns(results: Results) -> dict[str, list[Any]]:
-    """Every column as Python values, with `correct` beside `prediction`; None stands for what is unknown.
+    """Every column as Python values, and `correct` after `prediction`. Unknown values are None.
 
     Args:
         results: The results.
@@ -209,7 +211,7 @@ def shown_columns(results: Results) -> dict[str, list[Any]]:
         for name, column in results.columns.items()
     }
     columns["correct"] = [c if k else None for c, k in zip(results.correct.tolist(), known, strict=True)]
-    return {name: columns[name] for name in dict.fromkeys((*_SHOWN, *columns))}
+    return {name: columns[name] for name in dict.fromkeys((*_FIRST_COLUMNS, *columns))}
 
 
 def _to_cohen(results: Results) -> bytes:
@@ -244,30 +246,36 @@ def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
         first, _, text = text.partition("\n")
         meta = json.loads(first[2:])
     else:
-        meta = _settings_of(path, content)
+        meta = _read_settings(path, content)
     rows = list(csv.DictReader(text.splitlines(), restval=None, strict=True))
-    present = [name for name in COLUMNS if name not in OPTIONAL or (rows and name in rows[0])]
+    present = _present(rows[0] if rows else ())
     if any(row[name] is None for row in rows for name in present):
         raise ValueError("a row is too short")
     return {name: [COLUMNS[name](_number(name, row[name])) for row in rows] for name in present}, meta
 
 
-def _settings_of(path: Path, content: bytes) -> dict[str, Any]:
-    """Noise, plan and manifest of a CSV file, from the file beside it; all None if there is none."""
+def _read_settings(path: Path, content: bytes) -> dict[str, Any]:
+    """Noise, plan and manifest of a CSV file, from the file beside it; None for each if there is no such file."""
     unknown = {"name": path.stem, "noise": None, "plan": None, "manifest": None}
     if not beside(path).is_file():
         return unknown
     settings: dict[str, Any] = json.loads(beside(path).read_bytes())
     if settings["sha256"] != hashlib.sha256(content).hexdigest():
         warnings.warn(
-            f"{path} has changed since {beside(path).name} was written: noise, plan and manifest are not taken from it",
+            f"{path} has changed since {beside(path).name} was written, so its noise, plan and manifest are ignored",
             stacklevel=4,
         )
         return unknown
     return settings
 
 
+def _present(names: Collection[str]) -> list[str]:
+    """The columns to read from a file with these columns. A required column that is missing raises an error later."""
+    return [name for name in COLUMNS if name not in OPTIONAL or name in names]
+
+
 def _number(name: str, text: str) -> Any:
+    """NaN for an empty field of an optional column."""
     return np.nan if name in OPTIONAL and not text else text
 
 
@@ -277,7 +285,7 @@ def _to_parquet(results: Results) -> bytes:
 
     correct = pa.array(shown_columns(results)["correct"], pa.bool_())
     columns = {name: correct if name == "correct" else results.columns[name] for name in shown_columns(results)}
-    table = pa.table(columns).replace_schema_metadata({_META: json.dumps(_meta(results))})
+    table = pa.table(columns).replace_schema_metadata({_META: json.dumps(_settings(results))})
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)
     return bytes(buffer.getvalue().to_pybytes())
@@ -289,20 +297,20 @@ def _read_parquet(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
 
     table = pq.read_table(pa.BufferReader(content))
     meta = (table.schema.metadata or {})[_META.encode()]
-    present = [name for name in COLUMNS if name not in OPTIONAL or name in table.column_names]
+    present = _present(table.column_names)
     return {name: table.column(name).to_numpy() for name in present}, json.loads(meta)
 
 
 def _to_json(results: Results) -> bytes:
     columns = shown_columns(results)
     certificates = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return json.dumps(_meta(results) | {"certificates": certificates}, indent=1, allow_nan=False).encode()
+    return json.dumps(_settings(results) | {"certificates": certificates}, indent=1, allow_nan=False).encode()
 
 
 def _read_json(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
     meta = json.loads(content)
     rows = meta["certificates"]
-    present = [name for name in COLUMNS if name not in OPTIONAL or (rows and name in rows[0])]
+    present = _present(rows[0] if rows else ())
     none = dict.fromkeys(OPTIONAL, np.nan)
     return {name: [none.get(name) if row[name] is None else row[name] for row in rows] for name in present}, meta
 

@@ -1,8 +1,8 @@
-"""The file that keeps a run: certificates and manifest in one SQLite database.
+"""The journal of a run: certificates and manifest in one SQLite database.
 
 Every certificate is a transaction that is flushed to disk before the next one begins. (With many workers, certificates
-that arrive together share a transaction.) Whatever ends the process, what was committed stays. Others may read while a
-run is going on.
+that arrive together share a transaction.) However the process ends, all committed certificates stay. Other processes
+can read the journal during the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from smoothcert.runs.manifest import Manifest
 
 FILE = "journal.sqlite"
 
-_COLUMNS = "id, label, prediction, radius, count, counted, looks, seconds, proof"  # a later version may add others
+# We name the columns, because a later version may add others.
+_COLUMNS = "id, label, prediction, radius, count, counted, looks, seconds, proof"
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
@@ -72,10 +73,10 @@ class Journal:
                 self._connect("mode=ro&immutable=1", _PROBE)
 
     def _connect(self, mode: str, script: str) -> None:
-        """Open a connection on which this script works.
+        """Open a connection and run a script on it.
 
-        A connection on which it fails is closed at once. While one is open, SQLite believes what a dead writer said
-        about its progress, and readers would miss a certificate that was written but not yet announced.
+        If the script fails, the connection is closed at once. While a connection is open, SQLite uses the index of the
+        WAL file that a dead writer left behind, and readers could miss the last certificate.
         """
         db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
         try:
@@ -109,6 +110,7 @@ class Journal:
             self._set(entries)
 
     def ids(self) -> set[int]:
+        """The inputs that have a certificate."""
         with self._errors("read"):
             return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
 
@@ -117,7 +119,7 @@ class Journal:
 
         Args:
             plan: The plan of the run.
-            noise: Its noise.
+            noise: The noise of the run.
         """
         with self._errors("read"):
             rows = self._db.execute(f"SELECT {self._selected()} FROM certificates ORDER BY id").fetchall()
@@ -128,9 +130,9 @@ class Journal:
         """One certificate.
 
         Args:
-            id: The number of its input.
+            id: The number of the input.
             plan: The plan of the run.
-            noise: Its noise.
+            noise: The noise of the run.
         """
         with self._errors("read"):
             row = self._db.execute(f"SELECT {self._selected()} FROM certificates WHERE id = ?", (id,)).fetchone()
@@ -141,7 +143,9 @@ class Journal:
         with self._errors("read"):
             rows = self._db.execute("SELECT key, value FROM manifest").fetchall()
         if not rows:
-            raise InvalidInput(f"{self.path} is empty: its run stopped before it began; certify into it again")
+            raise InvalidInput(
+                f"{self.path} is empty, because its run stopped before the first entry: run certify into this folder"
+            )
         try:
             values = {key: json.loads(value) for key, value in rows}
         except (TypeError, ValueError, RecursionError) as error:
@@ -149,7 +153,7 @@ class Journal:
         return Manifest.parse(values, self.path)
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
-        """Add or replace entries of the manifest, all or none.
+        """Add or replace entries of the manifest, in one transaction.
 
         Args:
             entries: Entries as `Manifest.plain` gives them.
@@ -183,7 +187,7 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything written inside is flushed together at the end, or not at all."""
+        """A block whose changes are written to disk together at the end, or not at all."""
         if self._db.in_transaction:
             yield
             return
@@ -199,13 +203,15 @@ class Journal:
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
+        """Raise errors of SQLite as errors for the user."""
         try:
             yield
         except sqlite3.Error as error:
-            stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)  # else the file is damaged
-            way_out = (
-                "what was committed is safe, and the same command resumes"
+            # An operational error, such as a full disk, leaves the file intact. Other errors mean that it is damaged.
+            stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)
+            advice = (
+                "all committed certificates are safe, and the same command resumes the run"
                 if stopped
                 else "restore it from a copy, or choose another folder"
             )
-            raise SmoothcertError(f"cannot {action} {self.path}: {error}; {way_out}") from error
+            raise SmoothcertError(f"cannot {action} {self.path}: {error}; {advice}") from error

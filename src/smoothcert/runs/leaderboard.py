@@ -19,21 +19,21 @@ _DATA_SETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "mnist": "MNIST", "
 
 
 def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
-    """One setting with one record per radius, in the form of the leaderboard's file.
+    """Write one setting with one record per radius, in the format of the leaderboard's file.
 
     Args:
-        results: A run or an export; the norm comes from its noise, the data set from its manifest.
+        results: A run or an export. Its noise gives the norm, and its manifest the data set.
         radii: The radii. Default: those that a table shows, without 0.
     """
     if results.noise is None or results.plan is None:
-        raise InvalidInput(f"{results.name} does not tell its noise and plan: export a run, or an export of one")
+        raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
     if not len(results) or not results.labelled:
-        raise InvalidInput(f"{results.name} has no labelled inputs: there is no certified accuracy to report")
+        raise InvalidInput(f"{results.name} has no labelled inputs, so there is no certified accuracy to report")
     if radii is None:
         shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
         radii = [radius for radius in shown if radius > 0]
     if not radii or min(radii) <= 0:
-        raise InvalidInput("a row of the leaderboard needs a radius above 0: give radii=0.25,0.5")
+        raise InvalidInput("a row of the leaderboard needs a radius above 0: give radii, as in radii=0.25,0.5")
     data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
     model = results.name if results.manifest is None else results.manifest.model
     norm = _NORMS.get(results.noise.norm, results.noise.norm)

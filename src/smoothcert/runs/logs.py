@@ -1,12 +1,12 @@
-"""Certification logs as published: tab-separated idx, label, predict, radius, correct, time.
+"""Read published certification logs, which are tab-separated: idx, label, predict, radius, correct, time.
 
-Some programs write other columns, which are read as they are:
+Logs of some programs have other columns:
 
 - Logs of diffusion denoised smoothing have the running total in `correct`. That column is never read.
-- Logs of smoothing ensembles with adaptive sampling have `radius proved`, which is 1 or -1: whether one radius was
-  proved.
+- Logs of smoothing ensembles with adaptive sampling have `radius proved`, which says whether one radius was proved: 1
+  or -1.
 - Published votes for l1 certificates have `count` and `samples` instead of a radius (`read_counts`).
-- Certify_Topk writes no log but the votes for all classes, then the label (`read_votes`).
+- Certify_Topk writes the votes for all classes and the label instead of a log (`read_votes`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,18 @@ _COMMON_SIGMA = (0.12, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Log:
-    """The rows of a log, as arrays. `prediction` is -1 where the input was abstained on."""
+    """The rows of a log, as arrays.
+
+    Args:
+        name: The name of the file.
+        id: The number of each input.
+        label: Its label.
+        prediction: The certified class; -1 for an abstention.
+        radius: The certified radius, as printed.
+        slack: How far each true radius may lie from the printed one: half a unit of the last printed digit.
+        seconds: How long each input took.
+        tested: The tested radius of a log that only says whether it was proved; None for other logs.
+    """
 
     name: str
     id: NDArray[np.int64]
@@ -41,18 +52,17 @@ class Log:
     prediction: NDArray[np.int64]
     radius: NDArray[np.float64]
     slack: NDArray[np.float64]
-    """How far each true radius may lie from the printed one: half a unit of the last printed digit."""
     seconds: NDArray[np.float64]
     tested: float | None = None
-    """The radius of a log that only tells whether it was proved."""
 
     @property
     def abstained(self) -> NDArray[np.bool_]:
+        """Whether each input has no certificate."""
         return np.asarray(self.prediction == NO_CLASS)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """Recomputed from label and prediction; the log's own column is not trusted."""
+        """Whether each prediction is the label. This does not use the log's own column, whose meaning differs."""
         return np.asarray((self.label == self.prediction) & ~self.abstained)
 
     def __len__(self) -> int:
@@ -64,7 +74,7 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
 
     Args:
         path: The file.
-        radius: The radius that was tested, for a log that only tells whether it was proved.
+        radius: The radius that was tested, for a log that only says whether it was proved.
     """
     path = Path(path)
     try:
@@ -72,10 +82,10 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
     except OSError as error:
         raise InvalidInput(f"cannot read the log {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise InvalidInput(f"{path} is not a text file; a log is tab-separated text") from None
+        raise InvalidInput(f"{path} is not a text file, but a log is tab-separated text") from None
     header = text.split("\n", 1)[0].strip().split("\t")
-    told = _tested_radius(path, radius, told=_PROVED in header and "radius" not in header)
-    if missing := [c for c in COLUMNS[:4] if c not in header and not (c == "radius" and told is not None)]:
+    tested = _tested_radius(path, radius, flags_only=_PROVED in header and "radius" not in header)
+    if missing := [c for c in COLUMNS[:4] if c not in header and not (c == "radius" and tested is not None)]:
         raise InvalidInput(
             f"{path} is not a certification log: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}"
         )
@@ -85,7 +95,7 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
     parsed = []
     for number, row in enumerate(rows, start=1):
         try:
-            printed = row["radius"] if told is None else _if_proved(row[_PROVED], told)
+            printed = row["radius"] if tested is None else _if_proved(row[_PROVED], tested)
             if not (0 <= float(printed) < np.inf):
                 raise ValueError
             parsed.append(
@@ -101,23 +111,19 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
         except (KeyError, ValueError, OverflowError):
             raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
     id, label, prediction, radii, slack, seconds = (np.array(c) for c in zip(*parsed, strict=True))
-    tested = None if told is None else float(told)
-    return Log(path.stem, id, label, prediction, radii, slack, seconds, tested)
+    return Log(path.stem, id, label, prediction, radii, slack, seconds, None if tested is None else float(tested))
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Votes for all classes and the label of each input, as published for top-k certification; None for other files.
+    """Read the votes for all classes and the labels, as published for top-k certification; None for other files.
 
-    Each line holds one count per class, then the label, separated by spaces.
+    Each line has one count per class, then the label, separated by spaces.
 
     Args:
         path: The file.
     """
     path = Path(path)
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        first = file.readline(100_000).split()
+    first = _first_line(path).split()
     if len(first) < 3 or not all(part.isdigit() for part in first):
         return None
     try:
@@ -132,7 +138,15 @@ def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
 
 @dataclass(frozen=True)
 class CountLog:
-    """A log that tells the votes of the predicted class instead of a radius (columns `count` and `samples`)."""
+    """A log with the votes for the predicted class instead of a radius.
+
+    Args:
+        id: The number of each input.
+        label: Its label.
+        prediction: The predicted class.
+        count: Votes for the predicted class.
+        samples: Samples of each input.
+    """
 
     id: NDArray[np.int64]
     label: NDArray[np.int64]
@@ -142,16 +156,13 @@ class CountLog:
 
 
 def read_counts(path: str | Path) -> CountLog | None:
-    """A log with the columns idx, label, predict, count and samples; None for other files.
+    """Read a log with the columns idx, label, predict, count and samples; None for other files.
 
     Args:
         path: The file.
     """
     path = Path(path)
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        header = file.readline(10_000).decode("utf-8", "replace").strip().split("\t")
+    header = _first_line(path).decode("utf-8", "replace").strip().split("\t")
     needed = ("idx", "label", "predict", "count", "samples")
     if "radius" in header or not set(needed) <= set(header):
         return None
@@ -169,10 +180,16 @@ def read_counts(path: str | Path) -> CountLog | None:
 
 
 def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.int64]:
-    """Invert each radius to the count of votes behind it; 0 for abstained rows.
+    """Compute the votes behind each radius; 0 for abstentions.
 
-    A printed radius just above the provable maximum stands for "all votes"; one beyond the rounding of its digits
-    cannot come from these settings and is an error.
+    If a radius is slightly above what all votes prove, only because its digits were rounded, all votes are returned. A
+    larger radius cannot come from these settings and is an error.
+
+    Args:
+        log: The log.
+        noise: The smoothing noise of the log.
+        samples: Samples per input of the log.
+        alpha: The alpha of the log.
     """
     all_votes = float(noise.radius(lower_bound(samples, samples, alpha=alpha)))
     excess = log.radius - log.slack - all_votes
@@ -193,7 +210,7 @@ def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.i
 
 
 def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
-    """Which usual value of one setting gives the log's largest radius to unanimous votes, or at least allows it."""
+    """A hint: the usual values of one setting with which unanimous votes prove the log's largest radius, or more."""
     largest, slack = float(np.max(log.radius)), float(log.slack[np.argmax(log.radius)])
     settings = [(f"alpha {a:g}", noise, samples, a) for a in _COMMON_ALPHA]
     settings += [(f"samples {n}", noise, n, alpha) for n in _COMMON_SAMPLES]
@@ -207,23 +224,36 @@ def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
     return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
 
 
-def _tested_radius(path: Path, radius: float | None, *, told: bool) -> str | None:
-    """The radius of a log that only tells whether it was proved; None for other logs."""
-    if not told:
+def _tested_radius(path: Path, radius: float | None, *, flags_only: bool) -> str | None:
+    """The radius of a log that only says whether it was proved, as a text; None for other logs."""
+    if not flags_only:
         return None
     if radius is None:
         raise InvalidInput(
-            f"{path} only tells whether a radius was proved, not which: give the radius that was tested as radius=R"
+            f"{path} only says whether a radius was proved, not which one: give the tested radius as radius=R"
         )
     return repr(_check.at_least("radius", radius, 0))
 
 
+def _first_line(path: Path) -> bytes:
+    """The first line of a file; empty if there is no such file."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.readline(100_000)
+
+
 def _if_proved(flag: str, radius: str) -> str:
+    """The tested radius if the flag says that it was proved, else 0."""
     return {"1": radius, "-1": "0"}[flag.strip()]
 
 
 def printed_slack(text: str) -> float:
-    """Half a unit of the last digit; logs print three significant digits and drop trailing zeros."""
+    """Half a unit of the last printed digit. Logs print three significant digits and drop trailing zeros.
+
+    Args:
+        text: A number as it is printed in a log.
+    """
     value = abs(float(text))
     if value == 0:
         return 0.0

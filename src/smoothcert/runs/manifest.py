@@ -1,4 +1,4 @@
-"""What a run is: the settings that make two runs the same, and the circumstances worth knowing."""
+"""The manifest of a run: its settings, and the circumstances under which it was made."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 
 Answer: TypeAlias = tuple[int, float]
-"""A label, and by how much it leads."""
+"""The label that a model gives to an input, and its margin over the next label."""
 
-_ROUNDING = 0.02  # relative to the largest margin; another GPU or another number of threads rounds differently
-_TIES = 0.05  # the share of answers that may differ: rounding decides ties
-_MOST_IDS = 10**8  # more inputs than any data set has; a damaged range must not fill the memory
+_ROUNDING = 0.02
+"""How much margins may differ, as a share of the largest one: other GPUs and numbers of threads round differently."""
+_TIES = 0.05
+"""The share of answers that may differ, because rounding decides ties."""
+_MOST_IDS = 10**8
+"""More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
 _NEEDED = ("plan", "noise", "seed", "ids")
 
 
@@ -41,16 +44,16 @@ class Manifest:
         device: The kind of device.
         dtype: The number format of the classifier.
         compile: How the classifier is compiled, as asked for.
-        weights_hash: The hash of its weights, None where there are none.
-        answers: What the classifier says about a few fixed noisy inputs.
-        weights: The file with the weights, where one was named.
+        weights_hash: The hash of its weights, None if it has none.
+        answers: The answers of the classifier to a few fixed noisy inputs.
+        weights: The file with the weights, None if the user named none.
         batch: Rows per forward pass; 0 until it is chosen.
-        fallback: How the classifier runs if not as `compile` asks, such as "stages" or "none"; None if it does.
+        fallback: How the classifier is really run, such as "stages" or "none", if not as `compile` asks; else None.
         forwarded: Rows that went through the classifier, padding included.
         started: When the run began.
         finished: When it was complete; None until then.
         circumstances: Versions and machine.
-        shard: Which part of how many, as in "3/16", where the inputs are divided among jobs.
+        shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
     """
 
     model: str
@@ -83,7 +86,7 @@ class Manifest:
         return "none" if " " in self.fallback else self.fallback  # earlier versions wrote a sentence
 
     def plain(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold; `parse` is the inverse."""
+        """The manifest as a dictionary for JSON; `parse` is the inverse."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return values | {
             "ids": compact_ids(self.ids),
@@ -94,11 +97,11 @@ class Manifest:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: object) -> Self:
-        """The manifest that a journal or an export holds, also one of version 0.1.0.
+        """Make a manifest from the values in a journal or an export, also of version 0.1.0.
 
         Args:
-            values: What was read.
-            where: Named in error messages.
+            values: The values.
+            where: The file, for error messages.
         """
         if missing := [key for key in _NEEDED if values.get(key) is None]:
             raise InvalidInput(f"{where} is damaged: its manifest has no {', '.join(missing)}")
@@ -123,20 +126,20 @@ class Manifest:
                 "batch": kept.get("batch") or 0,
             }
             if not isinstance(kept["noise"], Noise) or not isinstance(kept["plan"], Plan):
-                raise TypeError("noise and plan are something else")
+                raise TypeError("noise and plan have other types")
             return cls(**(unknown | kept))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{where}: its manifest cannot be read: {error}") from None
 
     def check_continues(self, recorded: Manifest, folder: object) -> None:
-        """Refuse to mix two configurations in one folder; the error names every setting that differs.
+        """Raise if this manifest has other settings than the one in the folder. The error names every difference.
 
-        A model or data set with the same content may have another name, because files are moved. More inputs may be
-        wanted than before, or fewer.
+        A model or data set with the same content may have another name, because users move files. The inputs may be
+        more than before, or fewer.
 
         Args:
             recorded: The manifest in the folder.
-            folder: Named in the error message.
+            folder: The folder, for the error message.
         """
         now, there = self.plain(), recorded.plain()
         ignored = {
@@ -162,7 +165,7 @@ class Manifest:
         check_settings(folder, there, now, what="run")
 
     def draws(self) -> tuple[Any, ...]:
-        """Runs with equal values rest on the same draws."""
+        """What determines the votes of a run. Runs with equal values have the same votes for the same samples."""
         same = (self.model, self.weights_hash, self.data_hash, self.seed, self.device, self.dtype)
         return (*same, describe(self.noise))
 
@@ -176,17 +179,17 @@ class Manifest:
 
 
 def circumstances() -> dict[str, Any]:
-    """Versions and machine, for the record."""
+    """Versions and machine, to be recorded."""
     versions = {name: version(name) for name in ("torch", "numpy", "scipy")}
     return {"smoothcert": __version__, "python": platform.python_version(), "platform": platform.platform()} | versions
 
 
 def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
-    """Whether a model's labels and margins are the same up to rounding; without answers, nothing speaks against it.
+    """Whether the labels and margins of a model are the same up to rounding; True if there are no answers to compare.
 
     Args:
         there: The recorded answers.
-        now: The answers of the model at hand.
+        now: The answers of the model now.
 
     >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 1.001), (4, 0.001)])
     True
@@ -205,7 +208,7 @@ def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:
-    """Evenly spaced ids as first, last and step, so that a manifest of 50,000 inputs stays readable.
+    """Write evenly spaced ids as first, last and step, so that a manifest of 50,000 inputs stays readable.
 
     Args:
         ids: The inputs.
@@ -222,7 +225,7 @@ def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
         ids: What `compact_ids` returned.
 
     Raises:
-        ValueError: The ids are not those of inputs, because a file is damaged.
+        ValueError: The file is damaged, and these are not ids of inputs.
 
     >>> expand_ids(compact_ids([0, 20, 40, 60]))
     [0, 20, 40, 60]

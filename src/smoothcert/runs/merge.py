@@ -1,4 +1,4 @@
-"""Put the runs of several jobs together, as of a job array where each job certified a part of the inputs."""
+"""Merge the runs of several jobs, such as a job array in which each job certifies a part of the inputs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, open_run
 
-_NAMED = 5  # ids that a message lists
+_MOST_NAMED = 5
+"""How many ids a message lists, at most."""
 
 
 def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = False) -> Run:
-    """One run with the certificates of several, which stay as they are.
+    """Make one run with the certificates of several runs, which stay unchanged.
 
-    The runs must have the same settings and be about different inputs. What is missing is an error, unless `partial` is
-    true; `certify` without `shard` can then complete the merged run.
+    The runs must have the same settings and different inputs. Missing certificates are an error, unless `partial` is
+    true. Then `certify` without `shard` can complete the merged run.
 
     Args:
         runs: The runs or their folders.
-        out: The folder of the merged run. It must not hold a run yet.
+        out: The folder of the merged run. It must not contain a run.
         partial: Whether to merge although certificates are missing.
 
     Raises:
@@ -36,12 +37,12 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
     if not opened:
         raise InvalidInput("there are no runs to merge")
     _check_settings(opened)
-    _check_double(opened)
+    _check_different_inputs(opened)
     if not partial:
         _check_missing(opened)
     with exclusive(out) as folder, Journal(folder, write=True) as journal:
         if journal.ids():
-            raise InvalidInput(f"{folder} holds a run already: choose another out=DIR")
+            raise InvalidInput(f"{folder} already contains a run: choose another out=DIR")
         manifest = _merged(opened)
         with journal.transaction():
             journal.write_manifest(manifest.plain())
@@ -52,6 +53,7 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
 
 
 def _check_settings(runs: Sequence[Run]) -> None:
+    """Raise if the runs have different settings."""
     first = runs[0].manifest
     for run in runs[1:]:
         other = run.manifest.with_ids(first.ids)
@@ -67,7 +69,8 @@ def _check_settings(runs: Sequence[Run]) -> None:
             )
 
 
-def _check_double(runs: Sequence[Run]) -> None:
+def _check_different_inputs(runs: Sequence[Run]) -> None:
+    """Raise if two runs have certificates of the same input."""
     owner: dict[int, Run] = {}
     for run in runs:
         double = [id for id in run.id.tolist() if id in owner]
@@ -77,25 +80,32 @@ def _check_double(runs: Sequence[Run]) -> None:
 
 
 def _check_missing(runs: Sequence[Run]) -> None:
+    """Raise if certificates or whole shards are missing."""
     for run in runs:
         if missing := sorted(set(run.manifest.ids).difference(run.id.tolist())):
             raise InvalidInput(
-                f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge what there "
-                "is with partial=True"
+                f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge the existing "
+                "certificates with partial=True"
             )
     shards = [parse_shard(run.manifest.shard) for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
         raise InvalidInput(
-            "the runs are shards of different divisions: " + ", ".join(str(run.manifest.shard) for run in runs)
+            "the runs are shards of different divisions of the inputs: "
+            + ", ".join(str(run.manifest.shard) for run in runs)
         )
     if shards:
         parts = shards[0][1]
         if absent := sorted(set(range(1, parts + 1)).difference(part for part, _ in shards)):
-            named = ", ".join(f"{part}/{parts}" for part in absent[:_NAMED]) + (", ..." if absent[_NAMED:] else "")
-            raise InvalidInput(f"shard {named} is missing: name its run, too, or merge what there is with partial=True")
+            named = ", ".join(f"{part}/{parts}" for part in absent[:_MOST_NAMED]) + (
+                ", ..." if absent[_MOST_NAMED:] else ""
+            )
+            raise InvalidInput(
+                f"shard {named} is missing: add its run, or merge the existing certificates with partial=True"
+            )
 
 
 def _merged(runs: Sequence[Run]) -> Manifest:
+    """The manifest of the merged run."""
     manifests = [run.manifest for run in runs]
     first = manifests[0]
     finished = [m.finished for m in manifests if m.finished]
@@ -111,5 +121,6 @@ def _merged(runs: Sequence[Run]) -> Manifest:
 
 
 def _listed(ids: Sequence[int]) -> str:
-    names = ", ".join(map(str, ids[:_NAMED])) + (", ..." if len(ids) > _NAMED else "")
+    """Ids with a verb, as in "2 inputs (3, 5) are"."""
+    names = ", ".join(map(str, ids[:_MOST_NAMED])) + (", ..." if len(ids) > _MOST_NAMED else "")
     return f"input {names} is" if len(ids) == 1 else f"{len(ids)} inputs ({names}) are"

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: nothing, plain lines, a live bar, or figures for another program."""
+"""Progress of a run: silent, as plain lines, as a live bar, or as figures for an experiment tracker."""
 
 from __future__ import annotations
 
@@ -21,35 +21,59 @@ from smoothcert.plans import Certificate
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import round_down
 
-_LISTED = 8  # workers that are named one by one
-# A full disk behind stderr raises OSError, a closed stderr raises ValueError. Neither is a reason to stop a run.
-_EVEN_IF_NOBODY_READS = suppress(OSError, ValueError)
+_MOST_WORKERS = 8
+"""Up to this many workers are shown one by one."""
+# Writing to stderr raises OSError if its disk is full, and ValueError if it is closed. Neither should stop a run.
+_IGNORE_BROKEN_STDERR = suppress(OSError, ValueError)
 
 
 class Progress:
-    """Says nothing, and is the base of those that do."""
+    """Shows nothing. It is the base of all progress displays; `certify` calls its methods."""
 
     def begin(self, run: Run, *, total: int) -> None:
-        """`run` as it stands on disk; `total` inputs were asked for."""
+        """Called at the beginning.
+
+        Args:
+            run: The run as it is on disk, with the certificates of earlier calls.
+            total: How many inputs to certify, those of earlier calls included.
+        """
 
     def say(self, message: str) -> None:
-        """What happens before the first sample: measuring, compiling."""
+        """Called with messages, such as what is measured and compiled before the first sample.
+
+        Args:
+            message: The message.
+        """
 
     def start(self) -> None:
-        """The first sample is about to be drawn."""
+        """Called before the first sample is drawn."""
 
     def update(self, certificate: Certificate, status: Status) -> None:
-        """One more certificate is on disk."""
+        """Called when one more certificate is on disk.
+
+        Args:
+            certificate: The certificate.
+            status: How far the executor is.
+        """
 
     def close(self) -> None:
-        """Whatever has happened, the terminal is given back."""
+        """Called at the end, also after an error. A display stops using the terminal."""
 
     def end(self, run: Run) -> None:
-        """Everything is on disk."""
+        """Called when all certificates are on disk.
+
+        Args:
+            run: The complete run.
+        """
 
 
 class Pace:
-    """The figures behind a progress display."""
+    """The figures that a progress display shows.
+
+    Args:
+        run: The run as it is on disk.
+        total: How many inputs to certify.
+    """
 
     def __init__(self, run: Run, total: int) -> None:
         self.total = total
@@ -63,9 +87,16 @@ class Pace:
         self._status = Status()
 
     def start(self) -> None:
+        """Start the clock."""
         self._start = time.perf_counter()
 
     def add(self, certificate: Certificate, status: Status) -> None:
+        """Count one more certificate.
+
+        Args:
+            certificate: The certificate.
+            status: How far the executor is.
+        """
         self.done += 1
         self.spent += certificate.samples
         self._radii += certificate.radius * bool(certificate.correct)
@@ -74,16 +105,21 @@ class Pace:
 
     @property
     def seconds(self) -> float:
+        """Seconds since `start`."""
         return time.perf_counter() - self._start
 
     @property
     def rate(self) -> float:
-        """Samples per second of this process, those of open inputs included."""
+        """Samples per second since `start`, with those of open inputs."""
         return self._status.counted / self.seconds
 
     @property
     def eta(self) -> float | None:
-        """Seconds left: what open inputs are known to want, and the average of that for those not yet begun."""
+        """Seconds left, None if they are not known yet.
+
+        Open inputs need the rest of the samples that were requested for them. Every other input is assumed to need as
+        many samples as an open or finished input on average.
+        """
         if not self.rate or not self._status.opened:
             return None
         average = self._status.committed / self._status.opened
@@ -92,34 +128,40 @@ class Pace:
 
     @property
     def acr(self) -> float | None:
-        """None as long as no input had a label."""
+        """Average certified radius; None as long as no input had a label."""
         return self._radii / self.done if self._labelled else None
 
     @property
     def saved(self) -> float:
-        """Share of samples saved against fixed sampling at the ceiling."""
+        """The share of samples saved, compared with fixed sampling at the ceiling."""
         return 1 - self.spent / (self.done * self._most) if self.done else 0.0
 
     def line(self) -> str:
+        """The figures as one line of text."""
         acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
         eta = "" if self.eta is None else f", {clock(self.eta)} left"
         return f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved{acr}{eta}" + (
-            f"; {crew(self.workers)}" if self.workers else ""
+            f"; {describe_workers(self.workers)}" if self.workers else ""
         )
 
     @property
     def workers(self) -> Sequence[WorkerStatus]:
+        """All workers; empty if there is only this process."""
         return self._status.workers
 
     @property
     def sampling(self) -> float:
         """The share of the workers' time in which they sampled."""
-        time_there = sum(worker.seconds for worker in self.workers)
-        return sum(worker.sampling for worker in self.workers) / time_there if time_there else 0.0
+        total = sum(worker.seconds for worker in self.workers)
+        return sum(worker.sampling for worker in self.workers) / total if total else 0.0
 
 
 class PlainProgress(Progress):
-    """A line now and then, for logs and pipes."""
+    """Prints a line from time to time, for logs and pipes.
+
+    Args:
+        every: Seconds between lines.
+    """
 
     def __init__(self, *, every: float = 30.0) -> None:
         self._every = every
@@ -133,7 +175,7 @@ class PlainProgress(Progress):
 
     def say(self, message: str) -> None:
         if sys.stderr is not None:
-            with _EVEN_IF_NOBODY_READS:
+            with _IGNORE_BROKEN_STDERR:
                 print(message, file=sys.stderr, flush=True)
 
     def start(self) -> None:
@@ -146,6 +188,7 @@ class PlainProgress(Progress):
             self.show()
 
     def show(self) -> None:
+        """Show the figures."""
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
     def end(self, run: Run) -> None:
@@ -155,7 +198,7 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(PlainProgress):
-    """A bar on the terminal."""
+    """Shows a bar on the terminal."""
 
     def __init__(self) -> None:
         super().__init__(every=0.1)
@@ -163,7 +206,7 @@ class LiveProgress(PlainProgress):
     def begin(self, run: Run, *, total: int) -> None:
         self._bar = Bar(
             MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
-            BarColumn(table_column=Column(max_width=20, ratio=1)),  # the first to go on a narrow terminal
+            BarColumn(table_column=Column(max_width=20, ratio=1)),  # a narrow terminal shortens the bar first
             TextColumn("{task.fields[line]}", markup=False),
             console=Console(stderr=True),
             transient=True,
@@ -171,24 +214,24 @@ class LiveProgress(PlainProgress):
         self._task = self._bar.add_task("", total=total, completed=len(run), line="")
         super().begin(run, total=total)
         if not self._complete:
-            with _EVEN_IF_NOBODY_READS:
+            with _IGNORE_BROKEN_STDERR:
                 self._bar.start()
 
     def say(self, message: str) -> None:
-        with _EVEN_IF_NOBODY_READS:
+        with _IGNORE_BROKEN_STDERR:
             self._bar.console.print(message, highlight=False, markup=False)
 
     def show(self) -> None:
-        with _EVEN_IF_NOBODY_READS:
+        with _IGNORE_BROKEN_STDERR:
             self._bar.update(self._task, completed=self._pace.done, line=self._pace.line())
 
     def close(self) -> None:
-        with _EVEN_IF_NOBODY_READS:
+        with _IGNORE_BROKEN_STDERR:
             self._bar.stop()
 
 
 class NotebookProgress(PlainProgress):
-    """A bar in the output of a notebook's cell, and the summary in its place at the end."""
+    """Shows a bar in the output of a notebook cell. At the end, the summary replaces it."""
 
     def __init__(self) -> None:
         super().__init__(every=0.25)
@@ -216,9 +259,9 @@ class NotebookProgress(PlainProgress):
 
 
 class Tracker(Progress):
-    """Base of those that report figures to another program, such as an experiment tracker.
+    """Base of all trackers, which report figures to another program such as an experiment tracker.
 
-    A tracker is told beside the usual display. What it raises never stops a run: it is dropped with a warning. A
+    A tracker works beside the usual display. If it raises an error, the run continues without it, with a warning. A
     subclass overrides `open`, `log` and `finish`.
 
     Args:
@@ -230,7 +273,7 @@ class Tracker(Progress):
         self._last = 0.0
 
     def open(self, settings: dict[str, Any]) -> None:
-        """The run is about to begin.
+        """Called at the beginning.
 
         Args:
             settings: Model, data, noise, plan and seed, as text or numbers.
@@ -240,13 +283,13 @@ class Tracker(Progress):
         """Report figures.
 
         Args:
-            figures: By name: inputs, samples, samples_per_second, samples_saved, acr (where labels are known), and at
-                the end average_samples and abstained.
-            step: How many inputs are certified.
+            figures: Values by name: inputs, samples, samples_per_second, samples_saved, acr (if labels are known), and
+                at the end average_samples and abstained.
+            step: The number of certified inputs.
         """
 
     def finish(self) -> None:
-        """The run is complete."""
+        """Called when the run is complete."""
 
     def begin(self, run: Run, *, total: int) -> None:
         self._pace = Pace(run, total)
@@ -277,53 +320,56 @@ class Tracker(Progress):
 
 
 class Several(Progress):
-    """Tells several; a tracker that raises is dropped with a warning, and the run goes on.
+    """Passes every call to several displays and trackers.
+
+    If a tracker raises an error, it is removed with a warning, and the run continues.
 
     Args:
-        members: Those to tell.
+        members: The displays and trackers.
     """
 
     def __init__(self, members: Sequence[Progress]) -> None:
         self._members = list(members)
 
     def begin(self, run: Run, *, total: int) -> None:
-        self._each(lambda member: member.begin(run, total=total))
+        self._call_each(lambda member: member.begin(run, total=total))
 
     def say(self, message: str) -> None:
-        self._each(lambda member: member.say(message))
+        self._call_each(lambda member: member.say(message))
 
     def start(self) -> None:
-        self._each(lambda member: member.start())
+        self._call_each(lambda member: member.start())
 
     def update(self, certificate: Certificate, status: Status) -> None:
-        self._each(lambda member: member.update(certificate, status))
+        self._call_each(lambda member: member.update(certificate, status))
 
     def close(self) -> None:
-        self._each(lambda member: member.close())
+        self._call_each(lambda member: member.close())
 
     def end(self, run: Run) -> None:
-        self._each(lambda member: member.end(run))
+        self._call_each(lambda member: member.end(run))
 
-    def _each(self, tell: Callable[[Progress], None]) -> None:
+    def _call_each(self, call: Callable[[Progress], None]) -> None:
         for member in list(self._members):
             try:
-                tell(member)
+                call(member)
             except Exception as error:
                 if not isinstance(member, Tracker):
                     raise
                 self._members.remove(member)
                 warnings.warn(
-                    f"{type(member).__name__} is not told any more, because it raised {type(error).__name__}: "
-                    f"{first_line(error)}; the run goes on",
+                    f"{type(member).__name__} gets no more figures, because it raised {type(error).__name__}: "
+                    f"{first_line(error)}; the run continues",
                     stacklevel=4,
                 )
 
 
 def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
-    """Whom a run tells: what was asked for, and the usual display unless something else shows the progress.
+    """The progress of a run, from what the user gave.
 
     Args:
-        progress: One, several or None. Trackers alone are told beside the usual display.
+        progress: A display or tracker, several of them, or None. If there are only trackers, the usual display is
+            added.
     """
     members = [] if progress is None else [progress] if isinstance(progress, Progress) else list(progress)
     for member in members:
@@ -335,21 +381,26 @@ def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
 
 
 def progress_here() -> Progress:
-    """A live bar on a terminal or in a notebook, plain lines elsewhere."""
+    """The usual display: a live bar on a terminal or in a notebook, plain lines elsewhere."""
     if _in_notebook():
         return NotebookProgress()
     return LiveProgress() if sys.stderr and sys.stderr.isatty() else PlainProgress()
 
 
 def _in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process; IPython on a terminal has no kernel."""
+    """Whether this process is a Jupyter kernel. IPython on a terminal has no kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 
 def summary(run: Run, *, already: bool) -> str:
-    """What a run found, in a sentence or two; `already` if there was nothing left to do."""
+    """What a run found, in a sentence or two.
+
+    Args:
+        run: The run.
+        already: Whether it was complete before this call.
+    """
     padding = 1 - run.samples.sum() / run.manifest.forwarded if run.manifest.forwarded else 0.0
     missing = int(run.missing.sum())
     return (
@@ -365,21 +416,25 @@ def summary(run: Run, *, already: bool) -> str:
     )
 
 
-def crew(workers: Sequence[WorkerStatus]) -> str:
-    """How fast each worker is and who is idle; of many, the slowest and the fastest.
+def describe_workers(workers: Sequence[WorkerStatus]) -> str:
+    """How fast each worker is, and which ones are idle. For many workers: the slowest and the fastest rate.
+
+    Args:
+        workers: All workers; lost ones are left out.
 
     >>> now = time.perf_counter()
     >>> busy = [WorkerStatus(n, since=now - 10, until=None, open=1, counted=1000 * n) for n in range(1, 4)]
-    >>> crew([*busy, WorkerStatus(4)])
+    >>> describe_workers([*busy, WorkerStatus(4)])
     '4 workers: 100/s, 200/s, 300/s, idle'
     """
     here = [worker for worker in workers if worker.until is None]
     idle = [worker for worker in here if not worker.open]
-    if len(here) <= _LISTED:
+    if len(here) <= _MOST_WORKERS:
         each = ", ".join(f"{worker.rate:,.0f}/s" if worker.open else "idle" for worker in here)
         return f"{_count(here)}: {each}"
     rates = [worker.rate for worker in here if worker.open]
-    names = ", ".join(str(worker.number) for worker in idle[:_LISTED]) + (", ..." if len(idle) > _LISTED else "")
+    names = ", ".join(str(worker.number) for worker in idle[:_MOST_WORKERS])
+    names += ", ..." if len(idle) > _MOST_WORKERS else ""
     return (
         _count(here)
         + (f": {min(rates):,.0f} to {max(rates):,.0f}/s each" if rates else "")
@@ -392,7 +447,10 @@ def _count(workers: Sequence[WorkerStatus]) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A duration for people.
+    """A duration as hours, minutes and seconds.
+
+    Args:
+        seconds: The duration.
 
     >>> clock(75), clock(4000)
     ('1:15', '1:06:40')

@@ -1,4 +1,4 @@
-"""The columns of a run, an export or a published log, and the figures read off them."""
+"""The columns of a run, an export or a published log, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
     "upper": np.float64,
 }
 OPTIONAL = ("lower", "upper")
-"""Columns that exports of version 0.1.0 do not have; NaN stands for unknown."""
+"""Columns that exports of version 0.1.0 do not have. Unknown values are NaN."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results:
     """One value per input in every column, sorted by id.
 
-    What a published log does not tell is 0 (samples, count, counted, missing), NaN (lower, upper) or None (noise, plan,
-    manifest).
+    Values that a published log does not contain are 0 (samples, count, counted, missing), NaN (lower, upper) or None
+    (noise, plan, manifest).
 
     Args:
         name: Shown in tables and charts.
         id: The number of each input.
-        label: Its label; -1 where it is unknown.
+        label: Its label; -1 if it is unknown.
         prediction: The certified class; -1 for an abstention.
         radius: The certified radius.
-        samples: Every forward pass spent, pilots and abstentions included.
+        samples: Every forward pass that was spent, with pilots and abstentions.
         count: Votes for the class among the `counted` samples that the bound rests on.
         counted: Samples that the bound rests on.
         missing: Samples whose output was not finite.
         seconds: How long each input took.
         lower: The proved lower bound on the probability of the class.
-        upper: The proved upper bound on every other class, NaN where the plan has none.
+        upper: The proved upper bound on the probability of every other class; NaN if the plan has none.
         noise: The smoothing noise.
         plan: The plan.
         manifest: What was certified and how.
-        tested: The radius of a published log that only tells whether it was proved.
+        tested: The radius of a published log that only says whether it was proved.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Results:
                 object.__setattr__(self, name, np.full(np.shape(self.id), np.nan))
         columns = {name: np.asarray(getattr(self, name), dtype) for name, dtype in COLUMNS.items()}
         if any(column.shape != columns["id"].shape for column in columns.values()):
-            raise InvalidInput(f"{self.name}: its columns must be of one length, got " + _lengths(columns))
+            raise InvalidInput(f"{self.name}: all columns must have the same length, got " + _lengths(columns))
         order = np.argsort(columns["id"], kind="stable")
         for name, column in columns.items():
             object.__setattr__(self, name, column[order])
@@ -104,7 +104,7 @@ class Results:
     def from_certificates(
         cls, name: str, certificates: Iterable[Certificate], *, manifest: Manifest | None = None
     ) -> Self:
-        """The columns of these certificates; noise and plan are those of the first one.
+        """Results from certificates. Noise and plan are those of the first one.
 
         Args:
             name: Shown in tables and charts.
@@ -127,7 +127,7 @@ class Results:
 
     @classmethod
     def from_log(cls, log: Log) -> Self:
-        """What a published log tells, which is nothing about samples and votes.
+        """Results from a published log, which contains nothing about samples and votes.
 
         Args:
             log: The log.
@@ -148,7 +148,7 @@ class Results:
         )
 
     def to_log(self) -> Log:
-        """The inverse of `from_log`; each radius counts as printed with all of its digits."""
+        """The inverse of `from_log`. Each radius is treated as printed with all of its digits."""
         slack = np.array([printed_slack(repr(radius)) for radius in self.radius.tolist()], np.float64)
         return Log(self.name, self.id, self.label, self.prediction, self.radius, slack, self.seconds)
 
@@ -162,8 +162,8 @@ class Results:
         return f"<{type(self).__name__} {self.name!r}: {about}>"
 
     def _repr_html_(self) -> str:
-        """The results in a notebook: the row of a table, or a sentence while there is no certificate yet."""
-        from smoothcert.runs.table import compare  # tables are made of results
+        """The results in a notebook: the row of a table, or a sentence if there is no certificate yet."""
+        from smoothcert.runs.table import compare  # that module imports this one
 
         return compare([self])._repr_html_() if len(self) else f"<p>{escape(self.name)}: no certificates yet</p>"
 
@@ -191,34 +191,37 @@ class Results:
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
+        """All columns by name."""
         return {name: getattr(self, name) for name in COLUMNS}
 
     @property
     def abstained(self) -> NDArray[np.bool_]:
+        """Whether each input has no certificate."""
         return np.asarray(self.prediction == NO_CLASS)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
+        """Whether each input is certified for its label."""
         return np.asarray((self.prediction == self.label) & ~self.abstained)
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
-        """Certified for a class that is not the label; an input without a label is neither correct nor wrong."""
+        """Whether each input is certified for another class than its label. Without a label, it is not wrong."""
         return np.asarray(~self.correct & ~self.abstained & (self.label != NO_CLASS))
 
     @property
     def labelled(self) -> bool:
-        """Whether any input has a label: without one, nothing is correct, and ACR and CA tell nothing."""
+        """Whether any input has a label. Without labels, ACR and CA have no meaning."""
         return self.unlabelled < len(self)
 
     @property
     def unlabelled(self) -> int:
-        """Inputs without a label: beside others that have one, they count as not correct in ACR and CA."""
+        """The number of inputs without a label. If other inputs have one, these count as not correct in ACR and CA."""
         return int(np.sum(self.label == NO_CLASS))
 
     @property
     def p(self) -> NDArray[np.float64]:
-        """The share of votes for the class among the counted samples; NaN where it is unknown."""
+        """The share of votes for the class among the counted samples; NaN if it is unknown."""
         return np.where(self.counted > 0, self.count / np.maximum(self.counted, 1), np.nan)
 
     @property
@@ -228,12 +231,12 @@ class Results:
 
     @property
     def acr_band(self) -> Interval | None:
-        """95% band of the ACR over inputs; None for fewer than two of them."""
+        """The 95% band of the ACR over inputs; None for fewer than two inputs."""
         return metrics.acr_band(self.radius, self.correct) if len(self) > 1 else None
 
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
-        """The radii that were decided, where the plan decides radii instead of measuring them."""
+        """The radii that the plan decides; None if it measures the radius."""
         if self.certified_by is None:
             return None if self.tested is None else (self.tested,)
         return self.certified_by.radii
@@ -248,7 +251,7 @@ class Results:
         return metrics.certified_accuracy(self.radius, self.correct, radii, closed=closed)
 
     def certified_accuracy_band(self, radii: ArrayLike) -> Interval:
-        """95% band of each CA(r) over inputs.
+        """The 95% band of each CA(r) over inputs.
 
         Args:
             radii: The radii r.
@@ -258,22 +261,23 @@ class Results:
 
     @property
     def average_samples(self) -> float | None:
-        """Forward passes per input; None where they are unknown."""
+        """Forward passes per input; None if they are unknown."""
         return float(np.mean(self.samples)) if np.any(self.samples) else None
 
     @property
     def samples_saved(self) -> float | None:
-        """The share of forward passes saved against spending the plan's ceiling on every input."""
+        """The share of forward passes saved, compared with the ceiling of the plan on every input; None if unknown."""
         if self.plan is None or self.average_samples is None:
             return None
         return metrics.samples_saved(self.samples, self.plan.most_samples)
 
     @property
     def total_seconds(self) -> float:
+        """How long all inputs took together."""
         return float(np.sum(self.seconds))
 
     def shares_noise_with(self, other: Results) -> bool:
-        """Whether both rest on the same draws: the same classifier, data, seed and noise, by their manifests.
+        """Whether both have the same draws. Their manifests must name the same classifier, data, seed and noise.
 
         Args:
             other: Other results.
@@ -284,9 +288,10 @@ class Results:
         return same_answers(mine.answers, theirs.answers)
 
     def decline(self, reference: Results) -> float | None:
-        """MAD against `reference`; None unless it rests on the same noise and holds every input of this one.
+        """MAD, the largest decline of a radius against `reference`; None if the two cannot be compared.
 
-        The plans must have the same basis as well: only then do both bounds count from the same sample on.
+        They can be compared if they have the same draws, if `reference` has every input of these results, and if both
+        plans have the same basis, so that both bounds count from the same sample on.
 
         Args:
             reference: Results at the full ceiling.

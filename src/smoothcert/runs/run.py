@@ -1,4 +1,4 @@
-"""A run on disk, as results that can be read while it goes on."""
+"""A run on disk, as results. A run can be opened while it is still going on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Run(Results):
     Args:
         path: The folder.
 
-    The other arguments are those of `Results`; of a run, noise, plan and manifest are always known.
+    The other arguments are those of `Results`. A run always has a noise, a plan and a manifest.
     """
 
     path: Path = Path()
@@ -35,11 +35,11 @@ class Run(Results):
 
     @property
     def complete(self) -> bool:
-        """Whether every input that was asked for has its certificate."""
+        """Whether every input of the run has its certificate."""
         return set(self.id.tolist()) == set(self.manifest.ids)
 
     def certificates(self) -> Iterator[Certificate]:
-        """The full records, votes included."""
+        """The certificates with their votes, in the order of their ids."""
         with Journal(self.path) as journal:
             yield from journal.certificates(plan=self.plan, noise=self.noise)
 
@@ -59,15 +59,19 @@ class Run(Results):
             return journal.certificate(int(id), plan=self.plan, noise=self.noise)
 
     def __contains__(self, id: object) -> bool:
-        """Whether this input has its certificate; also whether a certificate is one of this run."""
+        """Whether the run has a certificate for an input, or contains a certificate.
+
+        Args:
+            id: The number of the input, or a certificate.
+        """
         if isinstance(id, Certificate):
             return id.id in self and self[id.id] == id
         return not isinstance(id, bool) and isinstance(id, (int, np.integer)) and bool(np.any(self.id == id))
 
     def split(self) -> list[Results]:
-        """Of a run with a combined plan: what each of the plans would have certified alone.
+        """For a combined plan: the results that each of its plans would have alone.
 
-        The time of each is its share of the samples; only a run of its own measures it.
+        The time of each plan is estimated from its share of the samples. Only a separate run would measure it.
         """
         shared = list(self.certificates())
         pace = self.total_seconds / max(sum(c.samples for c in shared), 1)
@@ -85,7 +89,7 @@ class Run(Results):
 
 
 def open_run(path: str | Path) -> Run:
-    """The run in a folder, finished or not.
+    """Open the run in a folder. It does not have to be complete.
 
     Args:
         path: The folder.
@@ -106,6 +110,7 @@ def open_run(path: str | Path) -> Run:
 
 
 def _alone(plan: Plan, shared: Certificate, seconds_per_sample: float) -> Certificate:
+    """The certificate that one plan of a combined plan would have alone."""
     looks = looks_seen_by(plan, shared.looks, shared.noise, shared.label)
     alone = Certificate.from_votes(looks, plan=plan, noise=shared.noise, id=shared.id, label=shared.label)
     return replace(alone, seconds=seconds_per_sample * alone.samples)

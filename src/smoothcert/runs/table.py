@@ -1,4 +1,4 @@
-"""Runs side by side, in rows as the paper prints them: method, average samples, time, MAD, ACR, CA at radii."""
+"""A table that compares runs, with the columns of the paper: method, average samples, time, MAD, ACR, CA at radii."""
 
 from __future__ import annotations
 
@@ -23,35 +23,49 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 
 @dataclass(frozen=True)
 class Row:
-    """One run; None stands for what it does not tell."""
+    """One run. Unknown values are None.
+
+    Args:
+        name: The name of the run.
+        method: The plan in words.
+        noise: The smoothing noise.
+        alpha: The alpha of the plan.
+        labels: Labels by id. Only runs with equal labels are compared with each other.
+        inputs: Inputs with a result.
+        asked: Inputs that the run should certify. They are more than `inputs` if it is not complete.
+        unlabelled: Inputs without a label. Unless no input has a label, they count as not correct.
+        average_samples: Samples per input.
+        seconds: How long all inputs took together.
+        mad: The largest decline of a radius.
+        ceiling: Samples of the fixed run that `mad` is measured against.
+        acr: Average certified radius.
+        abstained: The share of inputs without a certificate.
+        certified_accuracy: Certified accuracy by radius.
+        known_labels: Whether the label was certified instead of a predicted class. An input without a certificate is
+            then called "not certified" instead of "abstained".
+        radii_only: Whether the plan decides radii, so that ACR counts only these radii.
+    """
 
     name: str
     method: str
     noise: Noise | None
     alpha: float | None
     labels: dict[int, int]
-    """By id: who certifies other inputs is no rival."""
     inputs: int
     asked: int
-    """Inputs that the run was to certify: more than `inputs` while it is not complete."""
     unlabelled: int
-    """Inputs without a label; unless all are, they count as not correct."""
     average_samples: float | None
     seconds: float
     mad: float | None
     ceiling: int | None
-    """Samples of the fixed run that `mad` is against."""
     acr: float | None
     abstained: float
-    """Share of inputs without a certificate."""
     certified_accuracy: dict[float, float | None]
     known_labels: bool = False
-    """Whether the class was the label: an input without a certificate is then not certified, whoever it is."""
     radii_only: bool = False
-    """Whether ACR counts only the radii that were asked for."""
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The row as a dictionary for JSON."""
         return {
             "name": self.name,
             "method": self.method,
@@ -72,24 +86,36 @@ class Row:
 
 
 class Cell(NamedTuple):
-    """A value as printed, and whether it is the best of its column."""
+    """One cell of a table."""
 
     text: str
+    """The value as printed."""
     best: bool
+    """Whether it is the best value of its column."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows over the same radii, to be rendered in one of `FORMATS`."""
+    """A table of runs.
+
+    Args:
+        rows: One row per run.
+        radii: The radii of the columns with certified accuracy.
+    """
 
     rows: tuple[Row, ...]
     radii: tuple[float, ...]
 
     def plain(self) -> dict[str, Any]:
+        """The table as a dictionary for JSON."""
         return {"runs": [row.plain() for row in self.rows]}
 
     def render(self, format: str = "terminal") -> str:
-        """The table as text; the best values among runs on the same inputs with the same noise and alpha are marked."""
+        """The table as text. Marks are at the best values among runs with the same inputs, noise and alpha.
+
+        Args:
+            format: One of `FORMATS`.
+        """
         _check.one_of("format", format, FORMATS)
         if format == "json":
             return json.dumps(self.plain(), indent=2, allow_nan=False)
@@ -109,11 +135,12 @@ class Table:
 
     @property
     def titles(self) -> list[str]:
+        """The titles of the columns."""
         return [column.title for column in self._columns]
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """What is printed, row by row."""
+        """The cells of each row."""
         return [[Cell(c.text(row), self._is_best(c, row)) for c in self._columns] for row in self.rows]
 
     @property
@@ -128,9 +155,11 @@ class Table:
         return [run, how, *noise, *alpha, inputs, *unlabelled, *rest, *without, *accuracy]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
-        """Ties as printed are all best; a value without a rival, or 0, is none.
+        """Whether a row has the best value of a column among the runs that can be compared.
 
-        Nor is 0 a rival where less is better: it stands for the reference itself.
+        Values that look equal in print are all best. A value of 0 is never best, and neither is a value without
+        another one to compare it with. If less is better, values of 0 are left out of the comparison: a MAD of 0 is
+        that of the reference itself.
         """
         alike = [r for r in self.rows if (r.noise, r.alpha, r.labels) == (row.noise, row.alpha, row.labels)]
         values = [(r, column.value(r)) for r in alike]
@@ -159,17 +188,17 @@ def compare(
     reference: Results | str | Path | None = None,
     radii: Sequence[float] | None = None,
 ) -> Table:
-    """One row per run. MAD is against `reference`; by default against the fixed run at the plan's ceiling.
+    """Compare runs in a table with one row per run.
 
-    Only runs on the same noise with the same pilot and alpha are comparable: elsewhere MAD is None.
+    MAD is None if a run cannot be compared with the reference, because the noise, the pilot or alpha differ.
 
     Args:
-        results: Runs and other results, or the folders and files that hold them. Where names repeat, the ends of their
-            paths tell them apart.
-        reference: What MAD is measured against.
-        radii: The radii to show certified accuracy at. Default: those that were decided, or steps up to the largest.
+        results: Runs and other results, or their folders and files. Equal names are replaced by the ends of the paths.
+        reference: What MAD is measured against. Default: the fixed run at the ceiling of the plan.
+        radii: The radii of the columns with certified accuracy. Default: those that the plans decide, or steps up to
+            the largest one.
     """
-    from smoothcert.runs.formats import distinct_names  # formats know runs, and runs make tables
+    from smoothcert.runs.formats import distinct_names  # that module imports this one
 
     results = [results] if isinstance(results, (str, Path, Results)) else list(results)
     if not results:
@@ -188,18 +217,18 @@ def compare(
 
 
 def _opened(result: Any) -> Results:
-    """Results as they are, or read from their folder or file."""
+    """Results, read from their folder or file if necessary."""
     from smoothcert.runs.formats import read_results
 
     if isinstance(result, Results):
         return result
     if isinstance(result, (str, Path)):
         return read_results(result)
-    raise InvalidInput(f"a table is made of runs, or of their folders and files, got {type(result).__name__}")
+    raise InvalidInput(f"a table needs runs, or their folders and files, got {type(result).__name__}")
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
-    """MAD is against the first of `references` that `run` may be held against."""
+    """The row of a run. MAD is measured against the first reference that can be compared with the run."""
     against = next((reference for reference in references if run.decline(reference) is not None), None)
     ceiling = against.certified_by if against is not None else None
     return Row(
@@ -224,17 +253,17 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
 
 
 def _accuracy(run: Results, radii: Sequence[float]) -> dict[float, float | None]:
-    """CA by radius; None where it is unknown: without labels, and beyond the radii that were decided."""
+    """CA by radius; None if it is unknown, because there are no labels or the plan decides only smaller radii."""
     largest = max(run.decided_radii) if run.decided_radii is not None else math.inf
     shares = run.certified_accuracy(radii).tolist() if run.labelled else [None] * len(radii)
     return {r: share if r <= largest else None for r, share in zip(radii, shares, strict=True)}
 
 
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
-    """Fixed runs at least at the ceiling of `run`, the one that its radii are held against first.
+    """Fixed runs with at least as many samples as the ceiling of `run`, in the order in which to try them for MAD.
 
-    A plan gives up radius against its own ceiling, so that is the closest one; a fixed run is its own ceiling, and
-    what it gives up is against the largest. Among fixed runs of its size that is the run itself.
+    An adaptive plan is measured against its own ceiling, so the fixed run with the fewest samples is first. A fixed run
+    is measured against the largest fixed run. If no other one is larger, that is the run itself.
     """
     if (plan := run.certified_by) is None:
         return []
@@ -246,20 +275,25 @@ def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
 
 @dataclass(frozen=True)
 class _Column:
+    """A column of a table."""
+
     title: str
     value: Callable[[Row], Any]
     shown: Callable[[Any], str]
+    """The text of a value."""
     best: Callable[..., Row] | None = None
+    """`min` or `max`; None if no value is better than another."""
     instead: Callable[[Row], str | None] = lambda row: None
-    """The text of rows that are not compared with others."""
+    """The text of a row whose value is None, because it is not compared with others."""
 
     def text(self, row: Row) -> str:
+        """The cell of a row."""
         value = self.value(row)
         return self.instead(row) or "-" if value is None else self.shown(value)
 
 
 def _at_radii(row: Row) -> str | None:
-    """The ACR of a run that decides radii, marked: it counts only these radii."""
+    """The ACR of a run that decides radii, with a remark that it counts only these radii."""
     return f"{metrics.round_down(row.acr)} (at radii)" if row.radii_only and row.acr is not None else None
 
 
@@ -268,7 +302,10 @@ def _accuracy_column(radius: float) -> _Column:
 
 
 def duration(seconds: float) -> str:
-    """Seconds below two minutes, then minutes, then hours.
+    """A duration in seconds if it is below two minutes, else in minutes or hours.
+
+    Args:
+        seconds: The duration.
 
     >>> duration(75), duration(750)
     ('75.0 s', '12.5 min')
@@ -296,7 +333,7 @@ _NOISE = _Column("noise", lambda row: row.noise, str)
 _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
 
-_MARKED = "* best among runs on the same inputs with the same noise and alpha, or among logs, which do not tell theirs"
+_CAPTION = "* best among runs with the same inputs, noise and alpha; logs are compared as if these were the same"
 
 
 def _html_cell(cell: Cell) -> str:
@@ -319,16 +356,16 @@ def _terminal(titles: list[str], cells: list[list[str]]) -> str:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    caption = _MARKED if len(cells) > 1 else None
+    caption = _CAPTION if len(cells) > 1 else None
     table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
     for title in titles:
         table.add_column(title, justify="left" if title in ("run", "method") else "right")
     for row in cells:
         table.add_row(*row)
-    here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; text stays text
-    wide = Console(force_jupyter=False, width=1_000)  # where lines are not broken, a number is not cut to "0…"
+    here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; here we want text
+    wide = Console(force_jupyter=False, width=1_000)  # wide enough that rich cuts no number to "0…"
     if here.is_terminal and wide.measure(table).maximum > here.width:
-        table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")  # a column per run
+        table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")  # one column per run
         for number, title in enumerate((titles[0], *(row[0] for row in cells))):
             table.add_column(title, justify="right" if number else "left")
         for title, *values in list(zip(titles, *cells, strict=True))[1:]:

@@ -1,6 +1,6 @@
-"""Figures of a run for experiment trackers: TensorBoard, Weights & Biases and MLflow.
+"""Report a run to experiment trackers: TensorBoard, Weights & Biases and MLflow.
 
-Each is a few lines over `Tracker`, and needs the extra of its name. A tracker of your own is another subclass.
+Each class needs the extra of its name. To support another tracker, write another subclass of `Tracker`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class TensorBoard(Tracker):
     """Writes figures of a run for TensorBoard.
 
     Args:
-        folder: The folder that `tensorboard --logdir` shows.
+        folder: The log directory for TensorBoard.
         every: Seconds between reports.
     """
 
@@ -44,11 +44,11 @@ class TensorBoard(Tracker):
 
 
 class WandB(Tracker):
-    """Reports figures of a run to Weights & Biases: to the active run there, or to a new one.
+    """Reports figures of a run to the active run of Weights & Biases, or to a new one.
 
     Args:
         every: Seconds between reports.
-        **settings: For `wandb.init`, such as `project` and `name`.
+        **settings: Arguments for `wandb.init`, such as `project` and `name`.
     """
 
     def __init__(self, *, every: float = 10.0, **settings: Any) -> None:
@@ -73,7 +73,7 @@ class WandB(Tracker):
 
 
 class MLflow(Tracker):
-    """Reports figures of a run to MLflow: to the active run there, or to a new one.
+    """Reports figures of a run to the active run of MLflow, or to a new one.
 
     Args:
         experiment: The experiment of a new run. Default: MLflow's.
@@ -107,10 +107,10 @@ class MLflow(Tracker):
 
 
 def tracker_named(text: str) -> Tracker:
-    """The tracker that a text stands for.
+    """Make a tracker from a text.
 
     Args:
-        text: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT; what follows wandb and mlflow may be left out.
+        text: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT. PROJECT and EXPERIMENT may be left out.
     """
     name, _, where = text.partition(":")
     if name == "tensorboard" and where:
