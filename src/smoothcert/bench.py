@@ -1,8 +1,8 @@
-"""How fast this machine samples, measured against its own limit and against the usual loop, in one run.
+"""Measure how many samples per second this machine draws, and compare that with two other rates.
 
-limit      the classifier alone: same number format, compilation and batch, no noise, no counting
-sampler    end to end, on requests as uneven as input-specific sampling makes them
-published  the loop that people copy: one input at a time, repeat, randn_like, float32, votes counted in Python
+limit      the classifier alone, with the same number format, compilation and batch, but without noise and counting
+sampler    end to end, with requests of very different sizes, as input-specific sampling makes them
+published  the loop of published programs: one input at a time, repeat, randn_like, float32, votes counted in Python
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from smoothcert.classifiers.outputs import find_logits
 from smoothcert.datasets.base import Dataset
 from smoothcert.device.prepare import LabelClassifier, place, prepare
 from smoothcert.device.runtime import Runtime, blank, synchronize
+from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Case, InputSpecific, Look, Plan
@@ -35,43 +36,57 @@ from smoothcert.sampler.sampler import Sampler
 from smoothcert.sampler.voting import VoteCounter
 
 PUBLISHED_BATCHES = (200, 1000)
+"""Batch sizes of the published loop."""
 
 _CEILINGS = (100_000, 10_000, 1_000)
-_PATIENCE = 6  # times the time for each thing that one batch may take
+_LONGEST_BATCH = 6
+"""A batch size is left out if one batch would take longer than this many times the time for a measurement."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Rates are samples per second."""
+    """What `bench` measured. Rates are samples per second."""
 
     device: str
+    """The device."""
     dtype: str
+    """The number format of the classifier."""
     compile: str
+    """How the classifier was compiled."""
     batch: int
+    """Rows per forward pass."""
     forward: float
-    """The limit."""
+    """The rate of the classifier alone, which is the limit."""
     sampler: float
+    """The rate of the sampler."""
     published: dict[int, float]
-    """By batch size; without those of which a single batch would take too long."""
+    """The rate of the published loop by batch size. Batch sizes that take too long are left out."""
     ceiling: int
-    """Of the plans that the sampler followed: the usual 100,000, less on slow machines."""
+    """The ceiling of the plan in the measurement of the sampler: 100,000 as usual, or less on slow machines."""
     counted_rows: float
-    """Share of forwarded rows that were somebody's sample, the rest being padding."""
+    """The share of rows that were a sample of an input. The other rows were padding."""
     disagreement: float
-    """Share of votes that differ from float32's on the same noise."""
+    """The share of votes that differ from those of float32 on the same noise."""
     memory: int
-    """Peak bytes: of the device on CUDA, else of the process."""
+    """Peak memory in bytes: of the device on CUDA, otherwise of the process."""
+    setup: dict[str, float]
+    """Seconds by step: "check", "trace", "compile" and "batch", and on the command line also "import" and "load"."""
     prepare_seconds: float
-    """Choosing the batch and compiling."""
+    """All of these from the loaded classifier on. On CUDA, that includes the start of the device."""
     first_certificate_seconds: float
-    """From there to the first certificate."""
+    """Seconds from then to the first certificate."""
 
     @property
     def of_limit(self) -> float:
+        """The rate of the sampler as a share of the limit."""
         return self.sampler / self.forward
 
     def speedup(self, batch: int) -> float:
-        """Over the published loop at this batch size."""
+        """How many times faster the sampler is than the published loop.
+
+        Args:
+            batch: The batch size of the published loop.
+        """
         return self.sampler / self.published[batch]
 
 
@@ -84,32 +99,32 @@ def bench(
     seconds: float = 10.0,
     say: Callable[[str], None] = lambda message: None,
 ) -> Bench:
-    """Measure for about `seconds` each. Inputs are those of `dataset`, or random ones of the classifier's shape."""
+    """Measure the rates of the classifier alone, of the sampler, and of the published loop.
+
+    Args:
+        classifier: The base classifier.
+        noise: The smoothing noise.
+        runtime: How the classifier is run.
+        dataset: The inputs. Default: random ones of the shape that the classifier needs.
+        seconds: How long each measurement takes, about.
+        say: Shows messages to the user.
+    """
     _check.between("seconds", seconds, 0)
     inputs = _inputs(classifier, dataset)
     plain = tuple(inputs.shape[1:])
     noise = noise.for_shape(plain)
     shape = noise.draw.output_shape(plain)
     if (shape != plain and dataset is None) or noise.outcomes is not None:
-        raise InvalidInput(f"{noise} cannot be timed like this: use data, and a noise that is random")
-    # Before anything is prepared, since that makes plain loops on a CPU faster, too.
-    reference = LabelClassifier(
-        place(classifier.module, replace(runtime, dtype="float32"), shape=()), classifier.classes
-    )
-    example = inputs[:8] if shape == plain else torch.rand(8, *shape)
-    check_classifier(reference.module, classifier.classes, example.to(runtime.torch_device))
+        raise InvalidInput(
+            f"cannot time {noise}: use a random noise, and give dataset= if the noise changes the shape of inputs"
+        )
+    on_cuda = runtime.torch_device.type == "cuda"
     published: dict[int, float] = {}
-    for batch in PUBLISHED_BATCHES if shape == plain else ():  # the loop that people copy only adds noise
-        if published and batch / min(published.values()) > _PATIENCE * seconds:
-            say(f"leaving out the published loop at batch {batch}, too slow here for the time given")
-            continue
-        say(f"timing the published loop at batch {batch}")
-        published[batch] = _published_rate(reference, inputs, noise.deviation, batch, runtime, seconds)
-    if runtime.torch_device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(runtime.torch_device)
+    if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster
+        published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
+    clock = SetupClock()
     start = time.perf_counter()
-    classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say)
+    classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say, clock)
     prepare_seconds = time.perf_counter() - start
     ceiling = _ceiling(classify, blank(shape, runtime), seconds)
     plan = InputSpecific(ceiling, decline=min(0.05, noise.deviation / 5 or 0.05))
@@ -128,7 +143,11 @@ def bench(
     memory = _peak_memory(runtime.torch_device)
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
+    reference = _reference(classifier, runtime)
     disagreement = _disagreement(counter, reference, compared, blank(shape, replace(runtime, dtype="float32")))
+    if on_cuda:  # at the end, so that the set-up contains the start of the device
+        torch.cuda.empty_cache()
+        published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
     return Bench(
         device=torch.cuda.get_device_name(runtime.torch_device)
         if runtime.torch_device.type == "cuda"
@@ -143,30 +162,62 @@ def bench(
         counted_rows=sampler.counted / sampler.forwarded,
         disagreement=disagreement,
         memory=memory,
+        setup=clock.seconds,
         prepare_seconds=prepare_seconds,
         first_certificate_seconds=first_certificate_seconds,
     )
 
 
+def _reference(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
+    """The classifier in float32, as published programs run it."""
+    module = place(classifier.module, replace(runtime, dtype="float32"), shape=())
+    return LabelClassifier(module, classifier.classes)
+
+
+def _published_rates(
+    classifier: Classifier,
+    inputs: Tensor,
+    noise: Noise,
+    runtime: Runtime,
+    seconds: float,
+    say: Callable[[str], None],
+) -> dict[int, float]:
+    """The rate of the published loop by batch size."""
+    shape = tuple(inputs.shape[1:])
+    if noise.draw.output_shape(shape) != shape:  # the published loop can only add noise
+        return {}
+    reference = _reference(classifier, runtime)
+    check_classifier(reference.module, classifier.classes, inputs[:8].to(runtime.torch_device))
+    rates: dict[int, float] = {}
+    for batch in PUBLISHED_BATCHES:
+        if rates and batch / min(rates.values()) > _LONGEST_BATCH * seconds:
+            say(f"leaving out the published loop at batch {batch}, which is too slow here for the time given")
+            continue
+        say(f"timing the published loop at batch {batch}")
+        rates[batch] = _published_rate(reference, inputs, noise.deviation, batch, runtime, seconds)
+    return rates
+
+
 def _inputs(classifier: Classifier, dataset: Dataset | None, count: int = 64) -> Tensor:
+    """Inputs from all over the data set, or random ones."""
     if dataset is not None:
         spread = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).astype(int)
         return torch.stack([dataset[int(i)][0] for i in spread])
     if classifier.input_shape is None:
-        raise InvalidInput(f"{classifier.name} does not tell the shape of its inputs: give dataset=")
+        raise InvalidInput(f"{classifier.name} has no known input shape: give dataset=")
     bits = torch.randint(256, (count, *classifier.input_shape), generator=torch.Generator().manual_seed(0))
     return bits / 255
 
 
 @torch.inference_mode()
 def _ceiling(classify: Callable[[Tensor], Tensor], batch: Tensor, seconds: float) -> int:
-    """The largest that an input can be certified with in this time."""
+    """The largest ceiling at which an input can be certified in this time."""
     samples = seconds * len(batch) / _timed(lambda: classify(batch), 1, batch.device)
     return next((ceiling for ceiling in _CEILINGS if ceiling <= samples), _CEILINGS[-1])
 
 
 def _rate(work: Callable[[], object], runtime: Runtime, seconds: float) -> float:
-    """Rows per second of `work`, which takes one batch."""
+    """Rows per second of `work`, which processes one batch."""
     with torch.inference_mode():
         work()  # loads kernels
         batches = ceil(seconds / min(_timed(work, 1, runtime.torch_device) for _ in range(3)))
@@ -174,7 +225,7 @@ def _rate(work: Callable[[], object], runtime: Runtime, seconds: float) -> float
 
 
 def _timed(work: Callable[[], object], times: int, device: torch.device) -> float:
-    """Seconds for all of them, without waiting for the device in between."""
+    """Seconds for `times` calls, without waiting for the device in between."""
     synchronize(device)
     start = time.perf_counter()
     for _ in range(times):
@@ -184,9 +235,9 @@ def _timed(work: Callable[[], object], times: int, device: torch.device) -> floa
 
 
 def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Noise, plan: Plan, budget: int) -> float:
-    """Samples per second over inputs that want very different amounts, until `budget` samples are spent.
+    """Samples per second over inputs that need very different numbers of samples, until `budget` samples are spent.
 
-    The plan is told simulated votes, so that its requests do not depend on the classifier.
+    The plan gets simulated votes, so that its requests do not depend on the classifier.
     """
     rng = np.random.default_rng(0)
     source = cycle(range(len(inputs)))
@@ -199,7 +250,7 @@ def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Noise, plan: Plan, bu
             slot = sampler.open(opened, inputs[next(source)])
             opened += 1
             case = plan.follow((), noise, label=0)
-            cases[slot] = case, _spread_p(rng)
+            cases[slot] = case, _typical_p(rng)
             sampler.request(slot, case.more)
             spent += case.more
         for slot, look in sampler.advance():
@@ -215,14 +266,15 @@ def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Noise, plan: Plan, bu
     return spent / (time.perf_counter() - start)
 
 
-def _spread_p(rng: np.random.Generator) -> float:
-    """A probability as on well-trained models: often 1, sometimes anywhere above 1/2."""
+def _typical_p(rng: np.random.Generator) -> float:
+    """A random probability of the class, typical of a well-trained model: often 1, otherwise anywhere above 1/2."""
     return 1.0 if rng.random() < 0.35 else 1 - float(rng.random()) ** 3 / 2
 
 
 def _published_rate(
     voting: LabelClassifier, inputs: Tensor, sigma: float, batch: int, runtime: Runtime, seconds: float
 ) -> float:
+    """Samples per second of the published loop."""
     device, model, classes = runtime.torch_device, voting.module, voting.classes
     with torch.no_grad():
         start, samples, warm = time.perf_counter(), 0, False
@@ -237,7 +289,7 @@ def _published_rate(
                 for label in predictions.cpu().numpy():
                     counts[label] += 1
                 spent = time.perf_counter() - start
-                if not warm and spent < seconds:  # the first batch loads kernels, which does not matter in a long one
+                if not warm and spent < seconds:  # do not time the first batch, which loads kernels, unless it is long
                     start, warm = time.perf_counter(), True
                     continue
                 samples += batch
@@ -247,7 +299,7 @@ def _published_rate(
 
 @torch.inference_mode()
 def _disagreement(counter: VoteCounter, reference: LabelClassifier, inputs: Tensor, exact: Tensor) -> float:
-    """Over a batch of each input; `exact` takes the same noisy rows in float32."""
+    """The share of labels that differ from float32, over one batch per input. `exact` is a buffer in float32."""
     batch = len(exact)
     differing = 0
     for id, x in enumerate(inputs):
@@ -261,6 +313,7 @@ def _disagreement(counter: VoteCounter, reference: LabelClassifier, inputs: Tens
 
 
 def _peak_memory(device: torch.device) -> int:
+    """Peak memory in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

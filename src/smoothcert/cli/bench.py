@@ -42,10 +42,12 @@ def command(
     from smoothcert.bench import bench
     from smoothcert.certification import check_shape
     from smoothcert.classifiers import load_classifier
+    from smoothcert.cli.start import seconds_since_start
     from smoothcert.datasets import load_dataset
     from smoothcert.device.runtime import Runtime, settle_dtype
     from smoothcert.errors import InvalidInput
 
+    imported = seconds_since_start()
     smoothing = noise.build()
     sigma = smoothing.deviation
     try:
@@ -61,6 +63,7 @@ def command(
     dataset = None if data is None else load_dataset(data)
     if dataset:
         check_shape(classifier, dataset, smoothing)
+    loaded = seconds_since_start()
     found = bench(
         classifier,
         noise=smoothing,
@@ -71,7 +74,8 @@ def command(
     )
     if json:
         speedups = {str(size): found.speedup(size) for size in found.published}
-        print_json(asdict(found) | {"of_limit": found.of_limit, "speedup": speedups})
+        setup = {"import": imported, "load": loaded - imported} | found.setup
+        print_json(asdict(found) | {"setup": setup} | {"of_limit": found.of_limit, "speedup": speedups})
         return
     rows = [
         ["classifier alone (the limit)", f"{found.forward:,.0f}", f"{found.of_limit:.2f}"],

@@ -21,6 +21,7 @@ from smoothcert.device.operations import CHANNEL_MULTIPLE, FUSED_DTYPES
 from smoothcert.device.resnet.classifier import StageClassifier
 from smoothcert.device.resnet.match import NotAResNet, match
 from smoothcert.device.runtime import Compile, Runtime, blank
+from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.tracing import Untraceable, constant, trace
 from smoothcert.errors import first_line
 
@@ -60,6 +61,7 @@ def build_fast(
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None] = lambda message: None,
+    clock: SetupClock | None = None,
 ) -> FastClassifier:
     """The fast form of a module, after a comparison with the plain one on noisy inputs.
 
@@ -69,26 +71,35 @@ def build_fast(
         shape: The shape of one input.
         runtime: How to run it. With `compile="stages"` or "fast", stage kernels are tried first.
         say: Receives a short message before each step that takes long.
+        clock: Measures the steps "trace", "compile" and "check".
 
     Raises:
         NotFast: The module cannot be traced, or the fast form gives other answers.
     """
+    clock = clock or SetupClock()
     say("tracing the classifier")
     try:
-        traced = trace(copy.deepcopy(module).cpu(), shape).requires_grad_(False)
+        with clock.step("trace"):
+            traced = trace(copy.deepcopy(module).cpu(), shape).requires_grad_(False)
     except Untraceable as error:
         raise NotFast(f"it cannot be traced: {first_line(error)}") from None
-    compare = _Comparison(module, plain, shape, runtime)
+    with clock.step("check"):
+        compare = _Comparison(module, plain, shape, runtime)
     try:
+        with clock.step("trace"):
+            network = match(traced, shape)
         say("compiling kernels")
-        network = match(traced, shape)
-        stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device)
-        compare.check(stages.logits)
+        with clock.step("compile"):
+            stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device)
+        with clock.step("check"):
+            compare.check(stages.logits)
         return FastClassifier("stages", stages.logits, stages)
     except (NotAResNet, CudaError, NotFast, AttributeError, OSError) as error:
         log.info("no stage kernels for this classifier: %s", first_line(error))
-    fused = fuse(traced, shape, runtime)
-    compare.check(fused)
+    with clock.step("compile"):
+        fused = fuse(traced, shape, runtime)
+    with clock.step("check"):
+        compare.check(fused)
     return FastClassifier("fast", fused)
 
 

@@ -21,6 +21,7 @@ from smoothcert.device.cuda_graph import capture, cudnn_benchmark
 from smoothcert.device.fast_path import FastClassifier, NotFast, build_fast
 from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
 from smoothcert.device.runtime import Compile, Runtime, blank
+from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.threads import let_threads_rest
 from smoothcert.errors import InvalidInput, first_line
 
@@ -64,6 +65,7 @@ def prepare(
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None] = lambda message: None,
+    clock: SetupClock | None = None,
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """Prepare a classifier for batches of one fixed shape.
 
@@ -73,6 +75,7 @@ def prepare(
         shape: The shape of one input.
         runtime: How to run the classifier. If its batch size is 0, the fastest one is measured.
         say: Receives a short message before each step that takes long.
+        clock: Measures the steps "check", "trace", "compile" and "batch".
 
     Returns:
         A function from a batch to one class per row, and the runtime with the settings that are really used: the batch
@@ -81,26 +84,30 @@ def prepare(
     Raises:
         InvalidInput: The classifier does not return logits or labels, or the batch does not fit into memory.
     """
-    classifier = LabelClassifier(place(module, runtime, shape), classes)
+    clock = clock or SetupClock()
     keep_freed_memory(runtime.torch_device)
     let_threads_rest(runtime.torch_device)
     with torch.inference_mode():
-        sample = blank(shape, runtime, _CHECKED_ROWS)
-        sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
-        check_classifier(classifier.module, classes, sample)
-        fast, runtime = _try_fast_path(module, classifier, shape, runtime, say)
+        with clock.step("check"):
+            classifier = LabelClassifier(place(module, runtime, shape), classes)
+            sample = blank(shape, runtime, _CHECKED_ROWS)
+            sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
+            check_classifier(classifier.module, classes, sample)
+        fast, runtime = _try_fast_path(module, classifier, shape, runtime, say, clock)
         if fast is not None:
             classifier = LabelClassifier(fast.outputs, classes)
         if measured := not runtime.batch:
             say("choosing the batch size")
-            batch = fast.stages.best_batch() if fast and fast.stages else fastest_batch(classifier, shape, runtime)
+            with clock.step("batch"):
+                batch = fast.stages.best_batch() if fast and fast.stages else fastest_batch(classifier, shape, runtime)
             runtime = replace(runtime, batch=batch)
         while True:
             try:
                 if fast and fast.stages:
                     fast.stages(blank(shape, runtime))  # the batch must fit into memory
                     return fast.stages, runtime
-                return _compile_and_capture(classifier, shape, runtime, say)
+                with clock.step("compile"):
+                    return _compile_and_capture(classifier, shape, runtime, say)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -134,6 +141,7 @@ def _try_fast_path(
     shape: tuple[int, ...],
     runtime: Runtime,
     say: Callable[[str], None],
+    clock: SetupClock,
 ) -> tuple[FastClassifier | None, Runtime]:
     """The fast form of a classifier if the runtime asks for it; otherwise, the runtime says what to use instead."""
     if runtime.compile not in ("fast", "stages"):
@@ -145,7 +153,7 @@ def _try_fast_path(
             raise NotFast("it is random by design")
         if not isinstance(classifier.module(blank(shape, runtime, _CHECKED_ROWS)), Tensor):
             raise NotFast("it returns something else than a tensor")
-        fast = build_fast(module, classifier.module, shape, runtime, say)
+        fast = build_fast(module, classifier.module, shape, runtime, say, clock)
         return fast, replace(runtime, compile=fast.compile)
     except NotFast as error:
         reason = first_line(error)
