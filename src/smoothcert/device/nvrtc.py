@@ -165,7 +165,9 @@ def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *
 
 
 def cache_folder() -> Path:
-    """The folder of compiled kernels."""
+    """The folder of compiled kernels. The environment variable SMOOTHCERT_KERNELS names another one."""
+    if chosen := os.environ.get("SMOOTHCERT_KERNELS"):
+        return Path(chosen)
     if sys.platform == "win32":
         root = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     else:
