@@ -5,8 +5,8 @@
     python benchmarks/start.py --only "ResNet-50"
 
 The first table splits the set-up as `smoothcert bench --json` reports it. The second one, which needs weights and data,
-has whole runs: `first sample` is all that is not sampling. "cold" empties the caches of kernels and compilers before the
-command; "warm" runs it again. Caches lie in a temporary folder, so yours stay as they are.
+has whole runs: `first sample` is all that is not sampling. "cold" starts with empty caches of kernels and compilers,
+"warm" runs the command again. Caches lie in a temporary folder, so yours stay as they are.
 """
 
 from __future__ import annotations
