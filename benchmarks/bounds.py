@@ -1,8 +1,8 @@
-"""How long the statistics take, beside a plain loop over points with `scipy.stats` as published code has it.
+"""Time the statistics, and compare them with a loop over points that uses `scipy.stats`, as in published code.
 
     python benchmarks/bounds.py
 
-Each figure is the best of several runs in this process. The loop is timed on a share of the points and scaled up.
+Each figure is the best of several runs in this process. The loop is timed on a part of the points and scaled up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def radius_one_by_one(p: float, k: int) -> float:
 
 
 def map_one_by_one(p: float) -> int:
-    """The paper's Algorithm 1 for one p, already with bisection instead of its linear search."""
+    """Algorithm 1 of the paper for one p, with bisection instead of its linear search."""
     required = radius_one_by_one(p, SAMPLES) - DECLINE
     if not required > 0:
         return 0

@@ -1,11 +1,11 @@
-"""The paper's CIFAR-10 table for one classifier: every row on the same draws, at the cost of the reference alone.
+"""Make the paper's CIFAR-10 table for one classifier. All rows share their draws, so they cost no more than one row.
 
     python benchmarks/cifar10.py --weights runs/consistency-0.50/weights.safetensors --data cifar10:DIR --sigma 0.5 \
         --out runs/cifar10-0.50 --results docs/results/cifar10-consistency-0.50
 
-Certifies test ids 0, 20, ..., 9980 with fixed sampling at 100,000 (the references) and with all other rows on the same
-draws (`Combined`), then writes one log per row, prints the table, and shows what fixed sampling costs that has the ACR
-of a row. Times in the table are shares of one run; to time a row, run it alone.
+This script certifies test ids 0, 20, ..., 9980 with fixed sampling at 100,000 (the references) and with all other rows
+on the same draws (`Combined`). It writes one log per row, prints the table, and shows how much fixed sampling costs
+that has the ACR of a row. The times in the table are shares of one run. To time a row, run it alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from smoothcert.runs.results import Results
 from smoothcert.runs.table import compare
 
 CEILING, PILOT = 100_000, 1_000
-# What radii are held against: bounds that count from the same sample on.
+# The references for MAD: one for plans with a fresh pilot, one for plans that count the pilot again.
 REFERENCES = {
     "fixed-10": Fixed(CEILING, pilot=PILOT),
     "fixed-10-reuse": Fixed(CEILING, pilot=PILOT, pilot_use="reuse"),
@@ -36,7 +36,7 @@ ROWS = {
     for use in ("fresh", "reuse")
     for kind, decline in (("absolute", 0.05), ("absolute", 0.10), ("relative", 0.01), ("relative", 0.05))
 }
-# Fixed sampling at every thousand costs nothing on the same draws; the ones that cost as much as a row are kept.
+# Fixed sampling at every multiple of 1,000 costs nothing on the same draws. We keep those that cost as much as a row.
 FIXED = {n: Fixed(n, pilot=PILOT) for n in range(5_000, 81_000, 1_000)}
 
 
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _compare_costs(named: dict[str, Results], figure: Path) -> None:
-    """What fixed sampling costs that has the ACR of a row, printed and drawn."""
+    """Print and draw how much fixed sampling costs that has the ACR of a row."""
     fixed = [named[f"fixed-{n / 10_000:g}"] for n in (*FIXED, CEILING)]
     costs, acrs = zip(*((results.average_samples or 0, results.acr) for results in fixed), strict=True)
     rows = [named[name] for name in ROWS if not name.endswith("-reuse")]
@@ -96,7 +96,7 @@ def _compare_costs(named: dict[str, Results], figure: Path) -> None:
 
 
 def _same_cost(results: Results) -> str:
-    """The fixed row that is nearest in cost; both pay a pilot, except where it is counted again."""
+    """The fixed row with the closest cost. Both pay for a pilot, unless its votes count."""
     average = results.average_samples or 0
     n = min(FIXED, key=lambda n: abs(n + PILOT - average))
     return f"fixed-{n / 10_000:g}"

@@ -1,10 +1,10 @@
-"""Time and samples of `smoothcert.compat` beside the programs that it stands in for, on bundled data.
+"""Compare time and samples of `smoothcert.compat` with the programs that it replaces, on bundled data.
 
     OMP_NUM_THREADS=1 python benchmarks/coming_from.py --inputs 20 --samples 10000
 
-Prints one row per program: the loop of Cohen et al. (2019) as people copy it, `compat.cohen` in its place, the same
-with a decline of 0.05; then the Adversarial Robustness Toolbox, if it is installed, and `compat.art` in both ways.
-All run in one process on the CPU, one input after the other, with the same batch size.
+This script prints one row per program: the loop of Cohen et al. (2019), `compat.cohen` in its place, and the same with
+a decline of 0.05. If the Adversarial Robustness Toolbox is installed, rows for it and for `compat.art` follow. All
+programs run in one process on the CPU, one input after the other, with the same batch size.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _counted(certify: Callable[[Any], Certified], network: nn.Module) -> int:
-    """Rows that go through the classifier, from a run of its own, which also loads everything that must be loaded."""
+    """Count the rows that go through the classifier, in a separate run, which also serves as a warm-up."""
     rows = []
 
     class Counting(nn.Module):

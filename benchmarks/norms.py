@@ -1,4 +1,4 @@
-"""Train and certify a classifier for other norms on CIFAR-10, beside published results.
+"""Train and certify classifiers for other norms on CIFAR-10, and compare them with published results.
 
     python benchmarks/norms.py --data cifar10:DIR --out runs/norms --arch cifar-resnet110 --epochs 90
     python benchmarks/norms.py --data cifar10:DIR --out runs/norms --only ablation

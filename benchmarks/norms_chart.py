@@ -1,4 +1,4 @@
-"""Certified accuracy by norm: one panel per norm, one line per run. Draws the figure of docs/norms.md.
+"""Draw the figure of docs/norms.md: certified accuracy with one panel per norm and one line per run.
 
 python benchmarks/norms_chart.py runs/*-certified --out docs/images/norms
 """

@@ -1,9 +1,10 @@
-"""Ways to decide one radius, side by side on published logs: average samples and certified accuracy.
+"""Compare methods that decide one radius, on published logs: average samples and certified accuracy.
 
     python benchmarks/peers.py ../shared/logs
 
-All methods know the labels, keep the same alpha, look at the same moments and give up by the same rule: when the chance
-to reach the last boundary falls below 2%. So each method is just a boundary, the votes that it needs at each look.
+All methods know the labels, keep the same alpha, look after the same numbers of samples, and give up by the same rule:
+when the probability of reaching the last boundary falls below 2%. So a method is defined by its boundary, which is the
+number of votes that it needs at each look.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def betting(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
 
 
 def staged(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
-    """Clopper-Pearson after a few stages, each with its share of alpha (Horvath et al. 2022); earlier samples count."""
+    """Clopper-Pearson after a few stages, each with its share of alpha (Horvath et al. 2022). All samples count."""
     return critical_count(threshold, np.array(looks), alpha=ALPHA / len(looks))
 
 

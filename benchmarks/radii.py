@@ -1,4 +1,4 @@
-"""CIFAR-10 at chosen radii: fixed sampling, the runner-up bound and `AtRadii` for one classifier, with seconds.
+"""Compare fixed sampling, the runner-up bound and `AtRadii` at chosen radii on CIFAR-10, for one classifier.
 
     python benchmarks/radii.py --weights runs/consistency-0.50/weights.safetensors --data cifar10:DIR --sigma 0.5 \
         --out runs/radii-consistency-0.50 --results docs/results/radii-consistency-0.50
@@ -6,7 +6,7 @@
 Certifies test ids 0, 20, ..., 9980. Fixed sampling at 100,000 and input-specific sampling, each with both bounds, share
 one run (`Combined`), so that all of them see the same noise. `--no-iss` leaves out input-specific sampling; both bounds
 of fixed sampling then come from the votes of one plain run, which is faster. `AtRadii` runs alone, with and without
-known labels, so that its seconds are its own. `--whole` also certifies all 10,000 test images with `AtRadii` and known
+known labels, so that its time is measured. `--whole` also certifies all 10,000 test images with `AtRadii` and known
 labels.
 """
 
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def other_plan(run: Run, name: str, plan: Plan) -> Results:
-    """What another plan that asks for the same samples proves from the votes of a run."""
+    """The results of another plan with the same requests, from the votes of a run."""
     certificates = [
         Certificate.from_votes(c.looks, plan=plan, noise=c.noise, id=c.id, label=c.label, seconds=c.seconds)
         for c in run.certificates()

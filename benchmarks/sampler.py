@@ -1,14 +1,15 @@
-"""The sampler beside its own limit and the published loop, on the demo's model and images.
+"""Compare the sampler with its limit and with the published loop, on the model and the images of the demo.
 
     python benchmarks/sampler.py
 
-bare       noise and forward pass in full batches, in the sampler's number format: no keys, no packing, no votes
-sampler    `smoothcert`, from inputs to certificates (less the journal)
-published  the loop that people copy, at the same plan: one input at a time, repeat, randn_like, float32, and votes
-           counted one by one in Python
+bare       noise and forward pass in full batches, in the number format of the sampler, without keys, packing and votes
+sampler    `smoothcert` from inputs to certificates, without the journal
+published  the loop of published programs with the same plan: one input at a time, repeat, randn_like, float32, and
+           votes counted one by one in Python
 
-All take turns, so that a busy machine slows all of them; medians and ratios of the rounds are printed. The published
-loop has a process of its own: smoothcert has the C library keep freed memory, from which it would profit.
+They take turns, so that a busy machine slows all of them down equally. The script prints medians and ratios over the
+rounds. The published loop runs in a separate process, because smoothcert changes how the C library reuses memory, and
+that would make the loop faster.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How certification scales: the tail, simulated with published logs, and what driver and journal sustain, measured.
+"""Measure how certification scales: the end of a run (simulated), and the rates of driver and journal (measured).
 
     python benchmarks/scale.py tail LOG --sigma 0.5       # utilisation and makespan at 8, 64 and 512 workers
     python benchmarks/scale.py driver                     # certificates per second
 
-The simulation hands inputs out by the same `Assignment` as a real run; only time is made up: a worker draws `--rate`
-samples per second, its open inputs one request after the other.
+The simulation assigns inputs with the same `Assignment` as a real run. Only the time is simulated: a worker draws
+`--rate` samples per second, and serves the requests of its open inputs one after the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INPUTS = 50_000
 
 
 class Windows(Assignment):
-    """For comparison: every worker's window is kept full to the end."""
+    """For comparison: every worker has as many open inputs as possible until the end."""
 
     def give(self, worker: int) -> list[int]:
         mine = self._open[worker]
@@ -49,41 +49,43 @@ class Windows(Assignment):
 
 @dataclass
 class SimulatedWorker:
-    line: deque[tuple[int, int]] = field(default_factory=deque)
-    """(input, samples) in the order in which they are drawn."""
-    at_work: tuple[int, int] | None = None
+    """The requests of a worker, and the one that it is drawing."""
+
+    queue: deque[tuple[int, int]] = field(default_factory=deque)
+    """Requests as (input, samples), in the order in which they are drawn."""
+    current: tuple[int, int] | None = None
 
 
 def makespan(assignment: Assignment, first: int, draws: NDArray[np.int64], *, workers: int, window: int) -> float:
-    """Samples that the last worker to finish had the time for. An input costs its `first` look, then its draws."""
-    crew = [SimulatedWorker() for _ in range(workers)]
+    """How long the run takes, in units of the time for one sample. An input costs its `first` look, then its draws."""
+    simulated = [SimulatedWorker() for _ in range(workers)]
     looked: set[int] = set()
     events: list[tuple[float, int]] = []
 
-    def go_on(number: int, now: float) -> None:
-        worker = crew[number]
-        worker.line.extend((id, first or int(draws[id])) for id in assignment.give(number))
-        if worker.at_work is None and worker.line:
-            worker.at_work = worker.line.popleft()
-            heapq.heappush(events, (now + worker.at_work[1], number))
+    def advance(number: int, now: float) -> None:
+        worker = simulated[number]
+        worker.queue.extend((id, first or int(draws[id])) for id in assignment.give(number))
+        if worker.current is None and worker.queue:
+            worker.current = worker.queue.popleft()
+            heapq.heappush(events, (now + worker.current[1], number))
 
     for number in range(workers):
         assignment.join(number, window)
     for number in range(workers):
-        go_on(number, 0.0)
+        advance(number, 0.0)
     now = 0.0
     while events:
         now, number = heapq.heappop(events)
-        worker = crew[number]
-        assert worker.at_work
-        id, _ = worker.at_work
-        worker.at_work = None
+        worker = simulated[number]
+        assert worker.current
+        id, _ = worker.current
+        worker.current = None
         if first and draws[id] and id not in looked:
             looked.add(id)
-            worker.line.append((id, int(draws[id])))
+            worker.queue.append((id, int(draws[id])))
         else:
             assignment.finish(number, id)
-        go_on(number, now)
+        advance(number, now)
     return now
 
 
@@ -104,7 +106,7 @@ def tail(options: argparse.Namespace) -> None:
         times = [
             makespan(Windows(range(INPUTS)), plan.pilot, draws, workers=workers, window=options.window),
             makespan(Assignment(range(INPUTS)), plan.pilot, draws, workers=workers, window=options.window),
-            # All pilots first, then the rest by size: what could be had if every worker waited for the last pilot.
+            # All pilots first, then the other requests by size. Here every worker waits for the last pilot.
             makespan(Assignment(range(INPUTS)), 0, np.full(INPUTS, plan.pilot), workers=workers, window=options.window)
             + makespan(Assignment(longest_first), 0, draws, workers=workers, window=options.window),
         ]
@@ -113,7 +115,7 @@ def tail(options: argparse.Namespace) -> None:
 
 
 class Canned:
-    """A worker that answers every call at once: each input it is given is finished."""
+    """A worker that answers every call at once, with a certificate for every input of the call."""
 
     def __init__(self, plan: InputSpecific, noise: Gaussian) -> None:
         looks = [Look(1000, {1: 900, 2: 100}), Look(2421, {1: 2180, 2: 241})]
@@ -124,7 +126,7 @@ class Canned:
 
 
 class CannedExecutor(PoolExecutor[int]):
-    """Canned workers in this process: what is left is the driver."""
+    """A pool of canned workers in this process, to measure the driver alone."""
 
     def __init__(self, workers: int, canned: Canned) -> None:
         super().__init__()
@@ -174,7 +176,7 @@ def driver(options: argparse.Namespace) -> None:
 
 
 def ray_calls(canned: Canned, seconds: float = 5.0) -> None:
-    """Calls through Ray, two under way per worker, each bringing one certificate."""
+    """Measure calls through Ray, with two calls in flight per worker and one certificate per call."""
     import ray
 
     ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)

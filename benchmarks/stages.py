@@ -1,10 +1,10 @@
-"""The stage kernels of a CIFAR ResNet: time, registers and arithmetic rate of every stage, and of the whole classifier.
+"""Measure the stage kernels of a CIFAR ResNet: time, registers and arithmetic rate of each stage and of all together.
 
     python benchmarks/stages.py
     python benchmarks/stages.py --model cifar-resnet20 --dtype float16 --layouts 8 --against default
 
-Weights are random. The table has the layouts of each stage that promise most; the last lines have the classifier with
-the best of them. `--against default` also prepares and times the compiled classifier, which takes half a minute.
+Weights are random. The table has the most promising layouts of each stage. The last lines have the classifier with the
+best layouts. `--against default` also prepares and times the compiled classifier, which takes half a minute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CUDA = torch.device("cuda")
 
 
 class TimedKernel:
-    """A kernel with events around its launches."""
+    """A kernel that records CUDA events around its launches."""
 
     def __init__(self, kernel) -> None:  # type: ignore[no-untyped-def]
         self.kernel = kernel
@@ -47,7 +47,7 @@ class TimedKernel:
         self.events.append((before, after))
 
     def milliseconds(self) -> float:
-        """The median."""
+        """The median of the measured times."""
         torch.cuda.synchronize()
         times = sorted(before.elapsed_time(after) for before, after in self.events)
         return times[len(times) // 2]
@@ -97,7 +97,7 @@ def _best_layouts(  # type: ignore[no-untyped-def]
     candidates = []
     for number, layout in enumerate(usual.layouts):
         fitting = layouts(layout.channels, layout.size, *memory)
-        large = [found for found in fitting[tried:] if found.sums > 64][:2]  # few warps with many registers each
+        large = [found for found in fitting[tried:] if found.sums > 64][:2]  # few warps, many registers
         for found in [*fitting[:tried], *large]:
             for blocks in {found.resident_blocks, max(found.resident_blocks - 1, 1)}:
                 candidates.append((number, replace(found, resident_blocks=blocks)))
@@ -190,7 +190,7 @@ def _report(name: str, work: Callable[[], object], batch: int, seconds: float = 
 
 
 def _with_statistics(module: nn.Module) -> nn.Module:
-    """Batch normalisation as after training: with the statistics of the network's own activations."""
+    """Set the statistics of batch normalisation from the network's activations, as training does."""
     torch.manual_seed(0)
     for name, part in module.named_modules():
         if isinstance(part, nn.BatchNorm2d):

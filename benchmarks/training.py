@@ -1,4 +1,4 @@
-"""Images per second of a training step on random data: plain, compiled, captured as a CUDA graph, and both.
+"""Measure images per second of a training step on random data: plain, compiled, as a CUDA graph, and both.
 
     python benchmarks/training.py --arch cifar-resnet110 --method consistency --batch 512,1024,2048
 
@@ -80,7 +80,7 @@ def measure(args: argparse.Namespace, batch: int, compiled: bool, captured: bool
     ready = time.perf_counter() - start
     steps, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < args.seconds:
-        for _ in range(5):  # so few that the queue stays short, and so many that waiting for it costs little
+        for _ in range(5):  # few enough for a short queue, and enough that synchronizing costs little
             step(index, 0.01)
         synchronize(device)
         steps += 5
