@@ -9,7 +9,8 @@ from torch import nn
 
 from smoothcert import Gaussian, InputSpecific, Smoothed, certify
 from smoothcert.device.runtime import Runtime, settle_dtype
-from smoothcert.runs.progress import Progress
+from smoothcert.runs.progress import PlainProgress, Progress
+from smoothcert.runs.table import compare
 from smoothcert.sampler import number_format
 from smoothcert.sampler.number_format import without_doubt
 
@@ -101,3 +102,15 @@ def test_a_float64_model_stays_in_float64():
     assert smoothed.runtime.dtype == "float64"
     assert smoothed.certify(x, plan=PLAN).abstained
     assert model.weight.dtype == torch.float64
+
+
+def test_the_summary_and_the_table_name_the_format(tmp_path, capsys):
+    model = nn.Linear(4, 2)
+    data = (np.zeros((2, 4), dtype=np.float32), np.zeros(2, dtype=int))
+    runs = []
+    for dtype in ("bfloat16", "float32"):
+        settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "dtype": dtype, "batch": 256}
+        runs.append(certify(model, data, out=tmp_path / dtype, classes=2, progress=PlainProgress(), **settings))
+        assert capsys.readouterr().err.rstrip().endswith(f" s in {dtype}")
+    assert "number format" in compare(runs).titles
+    assert "number format" not in compare(runs[:1]).titles

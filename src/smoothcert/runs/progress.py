@@ -412,6 +412,7 @@ def summary(run: Run, *, already: bool) -> str:
         + (f"{run.unlabelled:,} without a label counted as 0, " if run.labelled and run.unlabelled else "")
         + f"{int(run.abstained.sum())} {'not certified' if run.plan.known_labels else 'abstained'}, "
         + f"{run.total_seconds:.1f} s"
+        + (f" in {run.manifest.dtype}" if run.manifest.dtype else "")
         + (f"; {missing:,} outputs were not finite or no class, and counted for none" if missing else "")
     )
 

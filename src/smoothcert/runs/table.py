@@ -44,6 +44,7 @@ class Row:
         known_labels: Whether the label was certified instead of a predicted class. An input without a certificate is
             then called "not certified" instead of "abstained".
         radii_only: Whether the plan decides radii, so that ACR counts only these radii.
+        dtype: The number format of the classifier.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Row:
     certified_accuracy: dict[float, float | None]
     known_labels: bool = False
     radii_only: bool = False
+    dtype: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """The row as a dictionary for JSON."""
@@ -71,6 +73,7 @@ class Row:
             "method": self.method,
             "noise": None if self.noise is None else str(self.noise),
             "alpha": self.alpha,
+            "dtype": self.dtype,
             "inputs": self.inputs,
             "asked": self.asked,
             "unlabelled": self.unlabelled,
@@ -148,11 +151,12 @@ class Table:
         run, how, inputs, *rest = _COLUMNS
         noise = [_NOISE] if len({row.noise for row in self.rows}) > 1 else []
         alpha = [_ALPHA] if len({row.alpha for row in self.rows} - {None}) > 1 else []
+        dtype = [_DTYPE] if len({row.dtype for row in self.rows} - {None}) > 1 else []
         unlabelled = [_UNLABELLED] if any(0 < row.unlabelled < row.inputs for row in self.rows) else []
         accuracy = [_accuracy_column(radius) for radius in self.radii]
         known = {row.known_labels for row in self.rows}
         without = [c for c, shown in ((_ABSTAINED, False in known), (_NOT_CERTIFIED, True in known)) if shown]
-        return [run, how, *noise, *alpha, inputs, *unlabelled, *rest, *without, *accuracy]
+        return [run, how, *noise, *alpha, *dtype, inputs, *unlabelled, *rest, *without, *accuracy]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Whether a row has the best value of a column among the runs that can be compared.
@@ -249,6 +253,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         certified_accuracy=_accuracy(run, radii),
         known_labels=run.plan is not None and run.plan.primary.known_labels,
         radii_only=run.decided_radii is not None,
+        dtype=(run.manifest.dtype or None) if run.manifest is not None else None,
     )
 
 
@@ -331,6 +336,7 @@ _ABSTAINED = _Column("abstained", lambda row: None if row.known_labels else row.
 _NOT_CERTIFIED = _Column("not certified", lambda row: row.abstained if row.known_labels else None, "{:.1%}".format)
 _NOISE = _Column("noise", lambda row: row.noise, str)
 _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
+_DTYPE = _Column("number format", lambda row: row.dtype, str)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
 
 _CAPTION = "* best among runs with the same inputs, noise and alpha; logs are compared as if these were the same"
