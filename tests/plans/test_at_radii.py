@@ -13,6 +13,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.plans import AtRadii, Certificate, Look
 from smoothcert.plans.coverage import exact_coverage, failure_probability, outlook
 from smoothcert.plans.forward import ending
+from smoothcert.replay import from_shares, simulate
 from smoothcert.sampler.engine import build_engine
 
 NOISE = sc.Gaussian(0.5)
@@ -157,3 +158,38 @@ def test_at_most_alpha_of_the_certificates_are_wrong_through_the_real_sampler(cl
     assert binom.sf(wrong - 1, inputs, alpha) > 1e-6
     if classes == 2:  # the bound is nearly reached, so the test would notice a plan that spends more
         assert wrong > 0.7 * alpha * inputs
+
+
+def test_steps_of_an_l0_radius_count_as_in_a_run_that_measures_it():
+    """p = .6 proves a radius of 1 pixel and no more, so certified accuracy at 1 (radii above 1) must be 0."""
+    noise = sc.Ablation(45, size=784)
+    assert noise.radius(0.6) == 1
+    population = from_shares(np.full(200, 0.6), np.ones(200, bool))
+    found = simulate(population, AtRadii([0, 1, 2], samples=20_000), noise=noise, repetitions=2)
+    assert found.ceiling.certified_accuracy == {0.0: 1.0, 1.0: 0.0, 2.0: 0.0}
+    assert found.plan.certified_accuracy == {0.0: pytest.approx(1, abs=0.05), 1.0: 0.0, 2.0: 0.0}
+
+
+def test_audit_tests_an_l0_radius_at_the_step_above_it():
+    noise, plan = sc.Ablation(45, size=784), AtRadii([0, 1, 2], samples=20_000, known_labels=True)
+    rng = np.random.default_rng(0)
+    case, looks = plan.follow((), noise, 3), []
+    while case.more:
+        look = Look(case.more, {3: int(rng.binomial(case.more, 0.63))})
+        looks.append(look)
+        case.add(look)
+    made = Certificate.from_votes(looks, plan=plan, noise=noise, label=3)
+    assert made.radius == 1  # above 1, so 2 pixels: that needs p > .6116
+    assert fault(made) is None
+    assert plan.p_value(looks, noise.needed_probability(1), noise, 3) <= plan.alpha
+    assert plan.p_value(looks, noise.needed_probability(2), noise, 3) == 1
+
+
+@pytest.mark.parametrize("noise", [sc.Gaussian(0.5), sc.Uniform(1.0), sc.Laplace(0.3)], ids=str)
+def test_thresholds_of_nearly_equal_radii_are_sorted(noise):
+    for radius in np.random.default_rng(0).uniform(0, 0.8, 30):
+        radii = [radius]
+        while len(radii) < 5:
+            radii.append(float(np.nextafter(radii[-1], 9)))
+        thresholds = AtRadii(radii, samples=100).tables(noise).thresholds
+        assert np.all(np.diff(thresholds) >= 0)

@@ -150,3 +150,9 @@ def test_the_public_names_are_all_there():
         assert getattr(smoothcert, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = smoothcert.nothing_like_it
+
+
+def test_a_notebook_shows_the_radius_rounded_down():
+    certificate = Certificate.from_votes([Look(100, {3: 100}), Look(1000, {3: 1000})], plan=Fixed(1000), noise=NOISE)
+    shown = replace(certificate, radius=1.23996)._repr_html_()
+    assert "1.2399 (l2)" in shown

@@ -1,8 +1,12 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from smoothcert import Coverage, Fixed, Gaussian, InputSpecific, exact_coverage
+from smoothcert import Coverage, Fixed, Gaussian, InputSpecific, Plan, exact_coverage
+from smoothcert.errors import InvalidInput
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
@@ -52,4 +56,63 @@ def test_a_reused_pilot_is_never_called_valid_for_nearly_tied_classes_can_be_wor
     bound, leads = lower_bound(a, 61, alpha=0.01), 2 * a > 61
     nearly_tied = binom.pmf(a, 61, p)[leads & (bound > p)].sum() + binom.pmf(a, 61, 1 - p)[leads & (bound > 0.5)].sum()
     assert nearly_tied / found.alpha == pytest.approx(1.228, abs=0.001)
+    assert not found.valid
+
+
+@dataclass(frozen=True)
+class _OwnPlan(Plan):
+    """100 samples after a pilot; `lower_bound` is up to the subclass."""
+
+    samples: int = 100
+    alpha: float = 0.001
+    pilot: int = 10
+    name: ClassVar[str] = "own"
+
+    def __str__(self):
+        return "own plan"
+
+    def request(self, state, noise):
+        return np.where(np.asarray(state.look) < 2, self.samples, 0)[()]
+
+    def lower_bound(self, state, noise):
+        return lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha)
+
+
+class _CertifiesTheRare(_OwnPlan):
+    def lower_bound(self, state, noise):
+        return np.where(np.asarray(state.count) < 20, 0.99, 0.0)
+
+
+class _WithRivals(_OwnPlan):
+    uses_rivals = True
+
+    def upper_bound(self, state, noise):
+        return np.zeros(np.shape(state.count))
+
+
+class _Bold(Fixed):
+    def lower_bound(self, state, noise):
+        return np.asarray(state.count / np.maximum(state.drawn, 1))
+
+
+def test_a_plan_without_a_closed_form_is_searched_and_this_is_said():
+    found = exact_coverage(_OwnPlan(), Gaussian(0.5))
+    assert (found.valid, found.searched) == (True, True)
+    assert not exact_coverage(Fixed(1000), Gaussian(0.5)).searched
+
+
+def test_the_search_finds_plans_that_fail_below_one_half():
+    assert not exact_coverage(_CertifiesTheRare(), Gaussian(0.5)).valid
+
+
+def test_nothing_is_said_of_own_bounds_on_other_classes():
+    with pytest.raises(InvalidInput, match="define its worst_failure"):
+        exact_coverage(_WithRivals(), Gaussian(0.5))
+    found = exact_coverage(Fixed(1000, bound="runner-up"), Gaussian(0.5))
+    assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (0.001, 0.001, False, True)
+
+
+def test_the_formulas_for_two_looks_are_not_used_for_a_subclass_with_another_bound():
+    found = exact_coverage(_Bold(100), Gaussian(0.5))
+    assert found.searched
     assert not found.valid

@@ -20,7 +20,9 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
         print_json(asdict(found) | {"valid": found.valid})
         return
     alpha = found.alpha
-    if found.valid:
+    if found.valid and found.searched:
+        verdict = f"The search found no p at which the plan exceeds its alpha of {alpha:g}. This is not a proof."
+    elif found.valid:
         verdict = f"The plan keeps its alpha of {alpha:g}."
     elif max(found.worst_failure, found.tie_failure) > alpha:
         verdict = f"The plan does NOT keep its alpha of {alpha:g}."

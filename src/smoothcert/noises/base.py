@@ -112,16 +112,24 @@ class Noise(Recorded, ABC):
         return radius[()]
 
     def needed_probability(self, radius: float) -> float:
-        """The probability, as it is drawn, that proves a radius: rounded up, with `drawing_error` charged.
+        """The probability, as it is drawn, from which on more than a radius is proved, with `drawing_error` charged.
+
+        It is rounded up. For radii with steps, it is where the next step begins; 1 if there is none.
 
         Args:
             radius: A radius of at least 0.
         """
-        p = float(self.probability(radius)) + self.drawing_error
-        step = float(np.finfo(float).eps)
-        while p < 1 and not float(self.certified_radius(p)) >= radius:
-            p, step = min(p * (1 + step), 1.0), 2 * step
-        return p
+        low = min(float(self.probability(radius)) + self.drawing_error, 1.0)
+        if float(self.certified_radius(low)) > radius:
+            return low
+        high, step = low, float(np.finfo(float).eps)
+        while high < 1 and not float(self.certified_radius(high)) > radius:
+            low, high, step = high, min(high * (1 + step), 1.0), 2 * step
+        if not float(self.certified_radius(high)) > radius:
+            return 1.0
+        while low < (middle := (low + high) / 2) < high:
+            low, high = (low, middle) if float(self.certified_radius(middle)) > radius else (middle, high)
+        return high
 
     def for_shape(self, shape: tuple[int, ...]) -> Self:
         """This noise for inputs of one shape. A noise that does not depend on the size returns itself.

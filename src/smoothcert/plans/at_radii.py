@@ -38,7 +38,8 @@ class AtRadii(Plan):
     """Decide for each input which of the given radii are proved, with as few samples as possible.
 
     A certificate states the largest radius that was proved. It says that the true radius is above it. A proved radius
-    of 0 means that the class has the majority.
+    of 0 means that the class has the majority. Under noises whose radii are whole numbers, above r means at least
+    r + 1, as in every table of certified accuracy.
 
     Args:
         radii: The radii to decide.
@@ -187,7 +188,7 @@ class Tables(NamedTuple):
     steps: NDArray[np.int64]
     """Samples drawn for each look."""
     thresholds: NDArray[np.float64]
-    """The probability that each radius needs."""
+    """The probability that proves more than each radius."""
     needed: NDArray[np.int64]
     """Votes needed, by radius and look."""
     given_up: NDArray[np.int64]
@@ -199,7 +200,8 @@ class Tables(NamedTuple):
 @lru_cache(maxsize=64)
 def _tables(plan: AtRadii, noise: Noise) -> Tables:
     looks = default_looks(plan.samples)
-    thresholds = np.array([noise.needed_probability(radius) for radius in plan.radii])
+    # Rounded on its own, the threshold of one radius may lie a hair above that of the next one.
+    thresholds = np.maximum.accumulate([noise.needed_probability(radius) for radius in plan.radii])
     needed = np.empty((len(thresholds), len(looks)), np.int64)
     spent = np.empty(len(thresholds))
     for j, threshold in enumerate(thresholds.tolist()):

@@ -309,6 +309,11 @@ class Plan(Recorded, ABC):
         """
         return None
 
+    @property
+    def failure_is_bound(self) -> bool:
+        """Whether `worst_failure` and `tie_failure` are upper bounds that a theorem gives, not exact values."""
+        return False
+
     def tie_failure(self, noise: Noise) -> float | None:
         """The probability of a wrong certificate for two tied classes; None lets `coverage` compute it.
 

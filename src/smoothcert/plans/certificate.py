@@ -10,6 +10,7 @@ from typing import Self
 
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Look, Plan, Proof
+from smoothcert.statistics.metrics import round_down
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Certificate:
     def _repr_html_(self) -> str:
         """The certificate in a notebook."""
         answer = "abstained" if self.abstained else f"class {self.prediction}"
-        radius = "-" if self.abstained else f"{self.radius:.4g} ({self.noise.norm})"
+        radius = "-" if self.abstained else f"{round_down(self.radius, 4)} ({self.noise.norm})"
         shown = {
             "input": self.id,
             "label": "unknown" if self.label is None else self.label,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Outlook, Plan
 from smoothcert.plans.forward import ending
@@ -23,6 +24,8 @@ _ROUNDING = 1e-9
 # of the grid and then many in the best cells.
 _GRID = np.concatenate([np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-5, 12), [1.0]])
 _ALL, _FEW, _MANY, _BEST_CELLS = 3_000, 8, 300, 5
+# The failure of a sound plan grows with p up to 1/2. A plan of another shape may fail more often further down.
+_BELOW_HALF = np.linspace(0, 0.5, 26)
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,12 @@ class Coverage:
     drawing_error: float = 0.0
     """By how much a probability of the drawn noise can differ from that of the noise in the theorem. Every proved bound
     is lowered by it before it gives a radius, so it does not add to the failure."""
+    searched: bool = False
+    """Whether the worst p is only the worst one that a search found, as for a plan without a closed form."""
 
     @property
     def valid(self) -> bool:
-        """Whether the plan is certain to keep its alpha."""
+        """Whether the plan keeps its alpha. If `searched`, this holds for every p that was tried and is no proof."""
         return not self.pilot_counts and max(self.worst_failure, self.tie_failure) <= self.alpha * (1 + _ROUNDING)
 
 
@@ -68,16 +73,26 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     plan = plan.primary
     plan.check(noise)
     worst = plan.worst_failure(noise)
-    if worst is None and plan.uses_rivals:  # a union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals
-        return Coverage(
-            plan.alpha, plan.alpha, 0.5, plan.alpha, plan.pilot_counts, exact=False, drawing_error=noise.drawing_error
+    searched = worst is None
+    if worst is None and plan.uses_rivals:
+        raise InvalidInput(
+            f"{plan} also bounds other classes, and its states tell only the votes for one class: define its "
+            "worst_failure and tie_failure"
         )
     if worst is None:
         worst = _search(plan, noise)
     tied = plan.tie_failure(noise)
     if tied is None:  # given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes
         tied = failure_probability(plan, noise, 0.5)
-    return Coverage(plan.alpha, *worst, tied, plan.pilot_counts, drawing_error=noise.drawing_error)
+    return Coverage(
+        plan.alpha,
+        *worst,
+        tied,
+        plan.pilot_counts,
+        exact=not plan.failure_is_bound,
+        drawing_error=noise.drawing_error,
+        searched=searched,
+    )
 
 
 def _search(plan: Plan, noise: Noise) -> tuple[float, float]:
@@ -85,14 +100,14 @@ def _search(plan: Plan, noise: Noise) -> tuple[float, float]:
 
     The failure is a saw: it climbs with p and drops where p passes a value that the bound can take. So the worst p lies
     just below such a value. Small plans have few, and all are tried. Of a plan with very many states, the search may
-    miss the very worst tooth.
+    miss the very worst tooth. Nobody proves that the failure of just any plan has this shape.
     """
     cells = [_attainable(plan, noise, low, high) for low, high in pairwise(_GRID.tolist())]
     few = _ALL if sum(map(len, cells)) <= _ALL else _FEW
     found = [_worst(plan, noise, _spread(cell, few)) for cell in cells]
     order = sorted(range(len(cells)), key=lambda i: found[i], reverse=True)
     closer = [] if few == _ALL else [_worst(plan, noise, _spread(cells[i], _MANY)) for i in order[:_BEST_CELLS]]
-    return max([*found, *closer])
+    return max([*found, *closer, _worst(plan, noise, _BELOW_HALF)])
 
 
 def _worst(plan: Plan, noise: Noise, p: NDArray[np.float64]) -> tuple[float, float]:

@@ -181,8 +181,22 @@ class PilotPlan(Plan):
         proof = self.prove(looks, noise, label)
         return summed_tail(proof.count, proof.counted, p) if proof.counted else 1.0
 
+    @property
+    def failure_is_bound(self) -> bool:
+        return self.uses_rivals
+
     def worst_failure(self, noise: Noise) -> tuple[float, float] | None:
-        return None if self.uses_rivals else pilot_coverage.worst_case(self, noise)
+        if self._has_own_bounds():
+            return None
+        # The union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals.
+        return (self.alpha, 0.5) if self.uses_rivals else pilot_coverage.worst_case(self, noise)
 
     def tie_failure(self, noise: Noise) -> float | None:
-        return None if self.uses_rivals else pilot_coverage.tie_failure(self, noise)
+        if self._has_own_bounds():
+            return None
+        return self.alpha if self.uses_rivals else pilot_coverage.tie_failure(self, noise)
+
+    def _has_own_bounds(self) -> bool:
+        """Whether a subclass changes looks or bounds, so that the formulas for plans of two looks do not apply."""
+        names = ("request", "_next", "lower_bound", "upper_bound")
+        return any(getattr(type(self), name) is not getattr(PilotPlan, name) for name in names)
