@@ -217,3 +217,10 @@ def test_published_votes_are_read_with_their_labels(tmp_path):
     (tmp_path / "votes.txt").write_text("90 10 0 3\n")
     with pytest.raises(InvalidInput, match="label 3 is out of range for 3 classes"):
         read_population(tmp_path / "votes.txt", PLAN, noise=NOISE)
+
+
+def test_a_log_without_labels_cannot_be_certified_by_them(tmp_path):
+    path = tmp_path / "log.tsv"
+    path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t-1\t3\t0.5\t0\t1.0\n")
+    with pytest.raises(InvalidInput, match="inputs without a label"):
+        read_population(path, Fixed(1000, known_labels=True), noise=Gaussian(0.5))

@@ -156,7 +156,9 @@ def fault(certificate: Certificate) -> str | None:
 
 def _proves(c: Certificate, radius: float) -> bool:
     """Test the radius by the plan's second route, where it has one."""
-    p = min(float(c.noise.probability(radius)), 1.0)
+    # A plan that decides radii states more than the radius: that the true one is above it.
+    needed = c.noise.probability if c.plan.radii is None else c.noise.needed_probability
+    p = min(float(needed(radius)), 1.0)
     p_value = c.plan.p_value(c.looks, p, c.noise, c.label)
     rounding = _ROUNDING * math.lgamma(c.counted + 1)
     return p_value is None or p_value <= c.plan.alpha * (1 + rounding)

@@ -141,6 +141,7 @@ def read_population(
         samples = 100_000 if log_samples is None else log_samples
         alpha = plan.alpha if log_alpha is None else log_alpha
         p = probabilities(results.to_log(), noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
+        _check_labelled(path, plan, results)
         remark = f"Radii in the log are taken to be of {samples:,} samples per input (see log_samples=)."
         return _labelled(from_shares(p, results.correct), results), noise, remark
     if log_samples is not None or log_alpha is not None:
@@ -148,9 +149,13 @@ def read_population(
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals):  # these need the votes of all classes
         return _population_of(results), noise, _unanimous(results, plan.samples)
+    _check_labelled(path, plan, results)
+    return _labelled(from_shares(p, results.correct), results), noise, _unanimous(results, plan.samples)
+
+
+def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
     if plan.known_labels and results.unlabelled:
         raise InvalidInput(f"{path} has inputs without a label, and known_labels=True needs one for every input")
-    return _labelled(from_shares(p, results.correct), results), noise, _unanimous(results, plan.samples)
 
 
 def _labelled(population: Population, results: Results) -> Population:
