@@ -120,7 +120,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         ("--ids 99", "id 99 is out of range: the data has the ids 0 to 24"),
         ("--seed -1", "seed must be at least 0"),
         ("--out data.npz", "cannot write into data.npz"),
-        ("--out=", "'--out': it is empty (is a shell variable not set?): name a folder"),
+        ("--out=", "'--out': the value is empty (is a shell variable not set?): name a folder"),
         ("--weights none.pth", "none.pth"),
         ("--method magic", "magic"),
     ],
@@ -184,7 +184,7 @@ def test_one_process_at_a_time_readers_any_time_and_ctrl_c_is_one_line(tmp_path)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors == "smoothcert: interrupted; what is saved is safe, and the same command goes on from there\n"
+    assert errors == "smoothcert: interrupted; all saved results are safe, and the same command continues from there\n"
     assert len(open_run(tmp_path)) > 1
 
 

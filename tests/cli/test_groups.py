@@ -63,10 +63,10 @@ def test_a_noise_is_named_or_given_by_its_sigma(options):
     [
         ({}, "the noise is missing: give --sigma, or --noise as in gaussian:0.5"),
         ({"sigma": 0.5, "noise": "gaussian:0.5"}, "--sigma 0.5 and --noise gaussian:0.5 exclude one another"),
-        ({"noise": "pink:0.5"}, "unknown noise 'pink': there is .*gaussian"),
+        ({"noise": "pink:0.5"}, "unknown noise 'pink': choose one of .*gaussian"),
         ({"noise": "gaussian"}, "--noise gaussian: write the strength after a colon, as in gaussian:0.5"),
         ({"noise": "gaussian:much"}, "write the strength after a colon"),
-        ({"noise": "gaussian:0.5,1"}, "--noise gaussian:0.5,1: gaussian takes other numbers than 0.5,1"),
+        ({"noise": "gaussian:0.5,1"}, "--noise gaussian:0.5,1: gaussian does not take 0.5,1"),
         ({"noise": "gaussian:0"}, "sigma must be a number above 0, got 0.0"),
         ({"sigma": 0.0}, "sigma must be a number above 0, got 0.0"),
     ],

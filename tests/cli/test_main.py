@@ -6,6 +6,7 @@ import pytest
 
 from smoothcert._version import __version__
 
+CERTIFY = "certify --model fashion-cnn --data fashion-mnist --sigma 0.25 --out /nowhere/run"
 SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
 
 
@@ -38,6 +39,9 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         (f"replay {SMALL} --sigma 0.1 --log-samples 10000", "cannot come from Gaussian(sigma=0.1)"),
         (f"replay {SMALL} --sigma 0.5 --radii nan", "each radius must be a number of at least 0, got nan"),
         (f"replay {SMALL} --sigma 0.5 --seed -1", "seed must be at least 0, got -1"),
+        (f"{CERTIFY} --workers 2 --gpus-per-worker 0", "--workers 2, --gpus-per-worker 0.0: only for --executor ray"),
+        (f"{CERTIFY} --executor ray --devices cuda:0", "--devices cuda:0 is for --executor local"),
+        (f"{CERTIFY} --devices cpu --device cpu", "give --device cpu or --devices cpu, not both"),
         ("fly", "fly"),
     ],
 )
@@ -51,7 +55,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, line, named):
     assert "Traceback" not in answer.err
 
 
-def test_a_defect_of_ours_is_not_hidden(monkeypatch, smoothcert):
+def test_an_error_of_our_own_is_not_hidden(monkeypatch, smoothcert):
     monkeypatch.setattr("smoothcert.statistics.sample_map.SampleMap.__call__", lambda self, p: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         smoothcert("map --sigma 0.5")
@@ -61,7 +65,7 @@ def test_version(smoothcert):
     assert smoothcert("--version") == (0, f"{__version__}\n", "")
 
 
-def test_help_alone_is_shown_without_a_complaint(smoothcert):
+def test_without_arguments_the_help_is_shown_without_an_error(smoothcert):
     answer = smoothcert("")
     assert "Usage" in answer.out
     assert answer.err == ""

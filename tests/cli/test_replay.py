@@ -97,7 +97,7 @@ def test_our_own_exports_are_replayed_too(smoothcert, iss_run, tmp_path, format)
 def test_what_few_samples_cannot_tell_is_said(smoothcert, iss_run, tmp_path):
     write_results(iss_run, tmp_path / "iss.csv", "csv")
     options = f"replay {tmp_path / 'iss.csv'} --sigma 0.5"
-    assert "Their p is taken as 1" in " ".join(smoothcert(f"{options} --samples 1000000").out.split())
-    assert "Their p is taken as 1" not in smoothcert(f"replay {SMALL} --sigma 0.5").out
+    assert "We take their p as 1" in " ".join(smoothcert(f"{options} --samples 1000000").out.split())
+    assert "We take their p as 1" not in smoothcert(f"replay {SMALL} --sigma 0.5").out
     refused = smoothcert(f"{options} --log-samples 1000")
     assert (refused.code, "leave out --log-samples" in refused.err) == (2, True)

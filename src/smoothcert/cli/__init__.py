@@ -1,6 +1,6 @@
-"""The command line: one file per command, each a thin shell over functions that a notebook can call.
+"""The command line, with one file per command. Each command calls functions that a notebook can call as well.
 
-Commands import what they need when they run, so that `--help` and the commands without a model start at once.
+Commands import what they need when they run, so that `--help` and the commands without a model start quickly.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ app = typer.Typer(
 for module in (demo, certify, merge, audit, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
-# What the parser says, and what a user understands.
+# Messages of the parser, and what we print instead.
 _WORDS = {
     "Value error, ": "",
     "Input should be a valid integer, unable to parse string as an integer": "give a whole number, as in 10000",
     "Input should be a valid number, unable to parse string as a number": "give a number, as in 0.25",
 }
-# How long torch's threads spin while they wait for each other. The default is so long that, on shared cores, spinning
-# threads slow down the threads that they wait for.
+# How long torch's threads spin while they wait for each other. With the default, they spin for so long that they slow
+# down the threads that they wait for, if these share their cores.
 _SPINS = "1000"
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C
-# Library messages name parameters as in `out=DIR`. What stands inside a call, such as Gaussian(sigma=0.5), stays.
+# Library messages name parameters as in `out=DIR`. We do not change arguments of a call, as in Gaussian(sigma=0.5).
 _CALL = re.compile(r"(\w+\([^()]*\))")
 _PARAMETER = re.compile(r"(?<!\S)([a-z_]+)=(\"[^\"]*\"|[^\s,;:)]*)")
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _main_options(
     version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
     modules: list[str] = typer.Option(
         [], "--import", help="A file or module of your own that defines plans or noises.", metavar="FILE"
@@ -62,8 +62,8 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
-    if "OMP_WAIT_POLICY" not in os.environ:  # read when torch is imported
+    """Run the command line. For a mistake of the user, print one line to stderr and exit with code 2."""
+    if "OMP_WAIT_POLICY" not in os.environ:  # torch reads this when it is imported
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     command = typer.main.get_command(app)
     warnings.showwarning = _warn
@@ -76,31 +76,33 @@ def main() -> None:
     except typer.Abort:
         code = _INTERRUPTED
     except Exception as error:
-        if message := getattr(error, "format_message", None):  # what the parser says of unknown or missing options
+        if message := getattr(error, "format_message", None):  # the parser complains about an option
             sys.exit(_fail(_plain(message())))
         raise
     if code == _INTERRUPTED:
         print(
-            "smoothcert: interrupted; what is saved is safe, and the same command goes on from there", file=sys.stderr
+            "smoothcert: interrupted; all saved results are safe, and the same command continues from there",
+            file=sys.stderr,
         )
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _plain(message: str) -> str:
-    """The parser's message in plain words."""
+    """A message of the parser in plain words."""
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
     return message
 
 
 def _in_flags(message: str) -> str:
-    """A library message with its parameters as options: `out=DIR` becomes `--out DIR`."""
+    """Write the parameters in a library message as options: `out=DIR` becomes `--out DIR`."""
     parts = _CALL.split(message)
     parts[::2] = [_PARAMETER.sub(_flag, part) for part in parts[::2]]
     return "".join(parts).replace("or import it first", "or import it with smoothcert --import FILE")
 
 
 def _flag(found: re.Match[str]) -> str:
+    """The option for a parameter; unchanged if there is no such option."""
     option, value = _options().get(found[1]), found[2].strip('"')
     if option is None:
         return found[0]
@@ -111,15 +113,17 @@ def _options() -> dict[str, str]:
     """Every option of every command, by the name of its parameter."""
     commands = typer.main.get_group(app).commands.values()
     options = {str(p.name): p.opts[0] for command in commands for p in command.params if p.opts[0].startswith("--")}
-    return options | {"learning_rate": "--lr", "radius": "--log-radius"}
+    return options | {"dataset": "--data", "learning_rate": "--lr", "radius": "--log-radius"}
 
 
 def _fail(message: str) -> int:
-    if message:  # it is empty where the help was shown instead
+    """Print an error; returns the exit code."""
+    if message:  # empty if the help was shown instead
         print(f"smoothcert: {message}", file=sys.stderr)
     return 2
 
 
 def _warn(message: Warning | str, *where: object, **more: object) -> None:
+    """Print a warning as one line."""
     with suppress(OSError, ValueError):  # stderr is full or closed
         print(f"smoothcert: warning: {_in_flags(str(message))}", file=sys.stderr)

@@ -16,10 +16,12 @@ def command(
     model: Annotated[str | None, typer.Option(help="Where the model is now. Default: as in the manifest.")] = None,
     weights: Weights = None,
     data: Annotated[str | None, typer.Option(help="Where the data is now. Default: as in the manifest.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Which inputs are drawn again. Default: others each time.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Chooses the inputs to draw again. Default: others each time.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Derive every radius anew from its votes, and draw some inputs again. Exit code 1 if anything does not hold."""
+    """Derive every radius again from its votes, and draw some inputs again. The exit code is 1 if a check fails."""
     from dataclasses import asdict
 
     from smoothcert.audit import audit
@@ -32,7 +34,7 @@ def command(
             print(f"input {finding.id}: {finding.reason}")
         verdict = f"{len(found.findings)} do NOT hold" if found.findings else "all hold"
         checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
-        labels = "" if found.labels_checked else " (labels not compared: the data is not at hand)"
+        labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
         print(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {verdict}")
     if found.findings:
         raise typer.Exit(1)

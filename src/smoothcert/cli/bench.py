@@ -1,4 +1,4 @@
-"""`smoothcert bench`: this machine against its own limit."""
+"""`smoothcert bench`: how fast this machine samples."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def command(
     dtype: Dtype = "auto",
     batch: Batch = "auto",
     compile: Compile = "auto",
-    seconds: Annotated[float, typer.Option(help="How long to time each thing.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="Seconds for each measurement.")] = 10.0,
     json: Json = False,
 ) -> None:
-    """Measure samples per second: the classifier alone, the sampler, and the loop that people copy."""
+    """Measure samples per second: the classifier alone, the sampler, and the loop of published programs."""
     from dataclasses import asdict
 
     from smoothcert.bench import bench
@@ -59,7 +59,7 @@ def command(
             classifier = load_classifier(model, weights="none", classes=classes, sigma=sigma)
         except InvalidInput:
             raise error from None
-        _say(f"no weights of {model} at hand: timing it untrained, which takes the same time")
+        _say(f"found no weights of {model}: timing it without training, which takes the same time")
     dataset = None if data is None else load_dataset(data)
     if dataset:
         check_shape(classifier, dataset, smoothing)

@@ -1,4 +1,4 @@
-"""`smoothcert certify`: the main job."""
+"""`smoothcert certify`: certify inputs."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def command(
             "--out",
             parser=folder,
             metavar="<path>",
-            help="The run's folder. The same command resumes it, also with more inputs.",
+            help="The folder of the run. The same command resumes it, also with more inputs.",
         ),
     ],
     model: Model = None,
     weights: Weights = None,
     classes: Classes = None,
     skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take at most so many inputs.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
     shard: Annotated[
         str | None,
-        typer.Option(help="Of these, take the part of one job: 3/16 is the third of 16. Put together by merge."),
+        typer.Option(help="Take one part of these inputs: 3/16 is the third of 16 parts. Merge the runs with merge."),
     ] = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -60,28 +60,28 @@ def command(
     ] = "local",
     devices: Annotated[
         str | None,
-        typer.Option(help="local: one process on each of these: cuda:0,cuda:1 or all.", rich_help_panel=_WHERE),
+        typer.Option(help="local: start one process per device: cuda:0,cuda:1 or all.", rich_help_panel=_WHERE),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="ray: auto or HOST:PORT. Default: a Ray of its own.", rich_help_panel=_WHERE),
+        typer.Option(help="ray: auto or HOST:PORT. Default: a new Ray instance.", rich_help_panel=_WHERE),
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(help="ray: how many, or auto: as many as there is room for.", rich_help_panel=_WHERE),
+        typer.Option(help="ray: the number of workers, or auto: as many as fit.", rich_help_panel=_WHERE),
     ] = None,
     gpus_per_worker: Annotated[
         float | None,
-        typer.Option(help="ray: GPUs of a worker. Default: 1 if there are any.", rich_help_panel=_WHERE),
+        typer.Option(help="ray: GPUs per worker. Default: 1 if there are any.", rich_help_panel=_WHERE),
     ] = None,
     track: Annotated[
         list[str],
         typer.Option(help="Report to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", metavar="TRACKER"),
     ] = [],  # noqa: B006
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what the run found as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Certify inputs and keep the certificates in a folder. Run it again to resume."""
+    """Certify inputs and save the certificates in a folder. Run it again to resume."""
     chosen, smoothing = plan.build(), noise.build()
     from smoothcert.certification import certify
     from smoothcert.executors import choose_executor

@@ -1,4 +1,4 @@
-"""`smoothcert demo`: the whole thing on bundled images with a bundled model."""
+"""`smoothcert demo`: certify bundled images with a bundled model, and write a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RADII = (0.0, 0.25, 0.5)
 
 def command(
     out: Annotated[
-        Path, typer.Option("--out", parser=folder, metavar="<path>", help="Where the runs and the report go.")
+        Path, typer.Option("--out", parser=folder, metavar="<path>", help="The folder for the runs and the report.")
     ] = Path("runs/demo"),
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`smoothcert export`: a run as a file for other programs."""
+"""`smoothcert export`: write a run as a file for other programs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def command(
         Literal["cohen", "csv", "parquet", "json", "sok"] | None,
         typer.Option(
             "--format",
-            help="cohen: the published form of logs, tab-separated. csv, parquet, json: everything. sok: rows for the "
-            "SoK leaderboard, in YAML. Default: by the file's ending; cohen for .tsv.",
+            help="cohen: the published form of logs, tab-separated. csv, parquet, json: all columns and settings. sok: "
+            "rows for the SoK leaderboard, in YAML. Default: by the ending of the file; cohen for .tsv.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. Default: standard output.")] = None,
@@ -28,7 +28,7 @@ def command(
     ] = None,
     log_radius: LogRadius = None,
 ) -> None:
-    """Write a run's certificates as a file; radii are rounded down."""
+    """Write the certificates of a run as a file. Radii are rounded down."""
     from smoothcert.runs.formats import beside, format_of, read_results, write_results
 
     chosen = format_of(out, format)

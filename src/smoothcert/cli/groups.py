@@ -1,7 +1,7 @@
 """Groups of options that several commands share: the noise and the plan.
 
-A command takes one parameter per group, annotated with the group's class. `expand` shows the group's fields to typer as
-options of their own.
+A command has one parameter per group, annotated with the class of the group. `expand` makes every field of the class an
+option of the command.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class NoiseOptions:
         typer.Option(
             "--noise",
             help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
-            "splitting:0.5, ablation:45, discrete:0.8, translation:2, brightness:0.1, or one of --import.",
+            "splitting:0.5, ablation:45, discrete:0.8, translation:2, brightness:0.1, or a noise of --import.",
         ),
     ] = None
     size: Annotated[
         int | None,
-        typer.Option("--size", help="Numbers of an input (ablation: pixels), where no data tells them."),
+        typer.Option("--size", help="Numbers in an input (ablation: pixels), if there is no data."),
     ] = None
 
     def build(self) -> Noise:
@@ -64,7 +64,7 @@ class NoiseOptions:
         raise InvalidInput("the noise is missing: give --sigma, or --noise as in gaussian:0.5")
 
     def given(self) -> Noise | None:
-        """The noise that the options describe, None if there is none among them."""
+        """The noise that the options describe; None if they describe none."""
         found = self._named()
         return found if found is None or self.size is None else found.for_size(self.size)
 
@@ -78,7 +78,7 @@ class NoiseOptions:
         known = {_dashed(cls.__name__): cls for cls in _subclasses(Noise)}
         name, _, strength = self.noise.partition(":")
         if name not in known:
-            raise InvalidInput(f"unknown noise {name!r}: there is {', '.join(sorted(known))}")
+            raise InvalidInput(f"unknown noise {name!r}: choose one of {', '.join(sorted(known))}")
         try:
             values = [float(part) for part in strength.split(",")]
         except ValueError:
@@ -87,19 +87,19 @@ class NoiseOptions:
             made: Noise = known[name](*values)
             return made
         except TypeError:
-            raise InvalidInput(f"--noise {self.noise}: {name} takes other numbers than {strength}") from None
+            raise InvalidInput(f"--noise {self.noise}: {name} does not take {strength}") from None
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The plan. An option that is not given is None, and the plan's own default holds."""
+    """The plan. An option that is not given is None; the plan then has its own default."""
 
     method: Annotated[
         str,
         typer.Option(
             "--method",
-            help="input-specific: what each input needs. radii: decide --radii. fixed: the same for all inputs. "
-            "Or a plan of --import, by its name.",
+            help="input-specific: as many samples as each input needs. radii: decide --radii. fixed: the same for all "
+            "inputs. Or the name of a plan of --import.",
             rich_help_panel=_PLAN,
         ),
     ] = "input-specific"
@@ -119,19 +119,21 @@ class PlanOptions:
         float | None,
         typer.Option(
             "--decline",
-            help="input-specific: how much of the reference radius may be given up. Default: 0.05.",
+            help="input-specific: how much smaller than the reference a radius may be. Default: 0.05.",
             rich_help_panel=_PLAN,
         ),
     ] = None
     kind: Annotated[
         Literal["absolute", "relative"] | None,
-        typer.Option("--kind", help="What the decline is measured in. Default: absolute.", rich_help_panel=_PLAN),
+        typer.Option(
+            "--kind", help="Whether the decline is absolute or relative. Default: absolute.", rich_help_panel=_PLAN
+        ),
     ] = None
     reference: Annotated[
         Literal["ceiling", "ideal"] | None,
         typer.Option(
             "--reference",
-            help="The decline is against the radius at the ceiling, or against the ideal radius. Default: ceiling.",
+            help="The reference of the decline: the radius at the ceiling, or the ideal radius. Default: ceiling.",
             rich_help_panel=_PLAN,
         ),
     ] = None
@@ -167,7 +169,7 @@ class PlanOptions:
         Literal["fresh", "reuse"] | None,
         typer.Option(
             "--pilot-use",
-            help="fresh: the pilot only plans. reuse: count it again, as published (not sound). Default: fresh.",
+            help="fresh: the pilot only plans. reuse: it also counts, as published (not sound). Default: fresh.",
             rich_help_panel=_PLAN,
         ),
     ] = None
@@ -181,12 +183,12 @@ class PlanOptions:
     ] = None
 
     def build(self) -> Plan:
-        """The plan that the options describe; an option that the plan does not have is refused."""
+        """The plan that the options describe. An option that the plan does not have is an error."""
         from smoothcert import _check
         from smoothcert.plans import Plan
 
         known = {cls.name: cls for cls in _subclasses(Plan) if isinstance(getattr(cls, "name", None), str)}
-        known.pop("combined", None)  # needs other plans
+        known.pop("combined", None)  # it needs other plans, which options cannot describe
         if self.method not in known:
             raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}")
         cls = known[self.method]
@@ -198,7 +200,7 @@ class PlanOptions:
                 raise InvalidInput(f"--method {self.method} needs --radii, as in --radii 0,0.25,0.5")
             given["radii"] = tuple(numbers("--radii", self.radii))
         else:
-            given.pop("radii", None)  # to be shown
+            given.pop("radii", None)  # these are only shown
         if self.pilot is not None:
             given["pilot"] = _check.whole("pilot", self.pilot, least=1)
         for name in given:
@@ -209,17 +211,17 @@ class PlanOptions:
                 )
         needed = [n for n, f in own.items() if f.init and f.default is MISSING and f.default_factory is MISSING]
         if missing := [name for name in needed if name not in given]:
-            raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: make it from Python")
+            raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: use it from Python")
         made: Plan = cls(**given)
         return made
 
     def shown_radii(self) -> list[float] | None:
-        """The radii to show certified accuracy at, where they were given."""
+        """The radii to show certified accuracy at; None if they are not given."""
         return None if self.radii is None else numbers("--radii", self.radii)
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters `noise: NoiseOptions` and `plan: PlanOptions` are replaced by their fields.
+    """Replace the parameters `noise: NoiseOptions` and `plan: PlanOptions` of a command by their fields.
 
     Args:
         command: The command.
@@ -249,7 +251,7 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _subclasses(cls: Any) -> list[Any]:
-    """All registered classes below this one that can be made."""
+    """All subclasses that are neither abstract nor private."""
     found = []
     for sub in cls.__subclasses__():
         found += [*_subclasses(sub), *([] if inspect.isabstract(sub) or sub.__name__.startswith("_") else [sub])]
@@ -257,5 +259,5 @@ def _subclasses(cls: Any) -> list[Any]:
 
 
 def _dashed(name: str) -> str:
-    """GridGaussian as grid-gaussian."""
+    """The name of a class for the command line: GridGaussian becomes grid-gaussian."""
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")

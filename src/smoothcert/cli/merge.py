@@ -1,4 +1,4 @@
-"""`smoothcert merge`: the runs of several jobs as one."""
+"""`smoothcert merge`: merge the runs of several jobs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from smoothcert.cli.options import Json, folder, print_json
 def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of the runs.")],
     out: Annotated[
-        Path, typer.Option("--out", parser=folder, metavar="<path>", help="The folder of the merged run; a new one.")
+        Path, typer.Option("--out", parser=folder, metavar="<path>", help="A new folder for the merged run.")
     ],
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Merge what there is, although certificates are missing.")
-    ] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Merge although certificates are missing.")] = False,
     json: Json = False,
 ) -> None:
-    """Put the runs of several jobs together, such as those of certify --shard."""
+    """Merge the runs of several jobs, such as those of certify --shard."""
     from smoothcert.runs.merge import merge
 
     run = merge(runs, out=out, partial=partial)

@@ -10,9 +10,13 @@ import typer
 
 
 def folder(text: str) -> Path:
-    """The folder that `--out` names. An empty text, as from an unset shell variable, is not the current folder."""
+    """The folder of `--out`. An empty text, as from an unset shell variable, is an error.
+
+    Args:
+        text: The value of the option.
+    """
     if not str(text):
-        raise typer.BadParameter("it is empty (is a shell variable not set?): name a folder")
+        raise typer.BadParameter("the value is empty (is a shell variable not set?): name a folder")
     return Path(text)
 
 
@@ -21,11 +25,13 @@ Model = Annotated[
     typer.Option(
         "--model",
         help="fashion-cnn, cifar-resnet20, cifar-resnet110, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE "
-        "or package.module:factory. May be left out where --weights tell it.",
+        "or package.module:factory. Not needed if the --weights contain it.",
     ),
 ]
 Weights = Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")]
-Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model does not tell.")]
+Classes = Annotated[
+    int | None, typer.Option("--classes", help="The number of classes, if the model does not contain it.")
+]
 Data = Annotated[
     str,
     typer.Option(
@@ -33,8 +39,8 @@ Data = Annotated[
         help="fashion-mnist, cifar10:DIR, imagenet:DIR, hf:NAME, an .npz file or a folder of images.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Key of the noise: the same seed draws the same noise.")]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N, mps. Default: the fastest there is.")]
+Seed = Annotated[int, typer.Option("--seed", help="The key of the noise: the same seed draws the same noise.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "float64"],
     typer.Option(
@@ -57,7 +63,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 def numbers(name: str, text: str) -> list[float]:
-    """Parse a comma-separated list of numbers."""
+    """Parse a comma-separated list of numbers.
+
+    Args:
+        name: The name of the option, for the error message.
+        text: Its value.
+    """
     from smoothcert.errors import InvalidInput
 
     try:
@@ -67,10 +78,23 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def print_json(result: dict[str, Any]) -> None:
+    """Print a result as JSON.
+
+    Args:
+        result: The result.
+    """
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]], caption: str | None = None) -> None:
+    """Print a table. The first column is aligned to the left, all others to the right.
+
+    Args:
+        title: The text above the table.
+        columns: The titles of the columns.
+        rows: The cells of each row.
+        caption: The text below the table.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table

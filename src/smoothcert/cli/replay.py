@@ -1,4 +1,4 @@
-"""`smoothcert replay`: what a plan would have done on a published log."""
+"""`smoothcert replay`: simulate a plan on a published log."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def command(
     log_alpha: Annotated[
         float | None, typer.Option(help="The alpha that a published log was made with. Default: --alpha.")
     ] = None,
-    abstained_p: Annotated[float, typer.Option(help="Assumed p of inputs that the log abstained on.")] = 0.49,
+    abstained_p: Annotated[float, typer.Option(help="The p to assume for abstentions in the log.")] = 0.49,
     repetitions: Annotated[int, typer.Option(help="How often to simulate.")] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of the simulated votes.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the simulated votes.")] = 0,
     json: Json = False,
 ) -> None:
-    """Simulate a plan on a published log, beside fixed sampling at the same average cost."""
+    """Simulate a plan on a published log, and compare it with fixed sampling at the same average cost."""
     from smoothcert.replay import read_population, simulate
 
     chosen = plan.build()

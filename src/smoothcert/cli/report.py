@@ -1,4 +1,4 @@
-"""`smoothcert report`: one HTML page, or figures for a paper."""
+"""`smoothcert report`: write an HTML page about runs, or figures for a paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(
     log_radius: LogRadius = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", help="Where the pictures come from, as for certify. Default: what the runs name."),
+        typer.Option("--data", help="The data with the pictures, as for certify. Default: the data of the runs."),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Also write every figure as PDF, SVG and PNG to this folder.")
@@ -46,6 +46,6 @@ def command(
 
 
 def _load(data: str) -> Any:
-    from smoothcert.datasets import load_dataset  # loads torch: only where pictures are asked for
+    from smoothcert.datasets import load_dataset  # this imports torch, so we do it only for pictures
 
     return load_dataset(data)

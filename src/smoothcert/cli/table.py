@@ -1,4 +1,4 @@
-"""`smoothcert table`: runs side by side."""
+"""`smoothcert table`: compare runs in a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from smoothcert.cli.options import Json, numbers
 from smoothcert.errors import InvalidInput
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders, exports or published logs.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")]
 Reference = Annotated[
     Path | None,
     typer.Option("--reference", help="The run that MAD is measured against. Default: the fixed run at its ceiling."),
@@ -18,7 +18,7 @@ Reference = Annotated[
 Radii = Annotated[str | None, typer.Option("--radii", help="Radii for certified accuracy, separated by commas.")]
 LogRadius = Annotated[
     float | None,
-    typer.Option("--log-radius", help="The radius that was tested, for a log that only tells whether it was proved."),
+    typer.Option("--log-radius", help="The radius that was tested, for a log that only says whether it was proved."),
 ]
 
 
@@ -29,11 +29,11 @@ def command(
     log_radius: LogRadius = None,
     format: Annotated[
         Literal["terminal", "markdown", "latex", "csv", "json"] | None,
-        typer.Option("--format", help="How to print it. Default: terminal."),
+        typer.Option("--format", help="The format of the table. Default: terminal."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compare runs: average samples, time, MAD, ACR and certified accuracy, the best values marked."""
+    """Compare runs: average samples, time, MAD, ACR and certified accuracy, with marks at the best values."""
     from smoothcert.runs.formats import read_all, read_results
     from smoothcert.runs.table import compare
 

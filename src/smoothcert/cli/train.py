@@ -1,4 +1,4 @@
-"""`smoothcert train`: a base classifier that holds up under noise."""
+"""`smoothcert train`: train a base classifier on noisy inputs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ def command(
     arch: Annotated[str, typer.Option(help="fashion-cnn, cifar-resnet20 or cifar-resnet110.")],
     data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
     noise: NoiseOptions,
-    epochs: Annotated[int, typer.Option(help="How often to go through the data.")],
+    epochs: Annotated[int, typer.Option(help="The number of passes over the data.")],
     out: Annotated[
         Path,
         typer.Option(
             parser=folder,
             metavar="<path>",
-            help="Folder for checkpoints and weights; the same command again goes on.",
+            help="The folder for checkpoints and weights. The same command resumes the training.",
         ),
     ],
     method: Annotated[
-        Literal["gaussian", "consistency", "macer", "smoothadv"], typer.Option(help="What to train with.")
+        Literal["gaussian", "consistency", "macer", "smoothadv"], typer.Option(help="The training method.")
     ] = "gaussian",
-    copies: Annotated[int | None, typer.Option(help="Noisy copies of each input. Default: the paper's.")] = None,
+    copies: Annotated[int | None, typer.Option(help="Noisy copies of each input. Default: as in the paper.")] = None,
     weight: Annotated[
-        float | None, typer.Option(help="Of the regularising term (lambda). Default: the paper's for this sigma.")
+        float | None,
+        typer.Option(help="The weight of the regularisation (lambda). Default: as in the paper for this sigma."),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="smoothadv: size of the attack. Default: the paper's.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="smoothadv: size of the attack. Default: as in the paper.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="smoothadv: steps of the attack. Default: 10.")] = None,
     batch: Annotated[int, typer.Option(help="Inputs per step.")] = 256,
     lr: Annotated[
@@ -42,13 +45,13 @@ def command(
         Literal["cosine", "step", "onecycle"], typer.Option(help="How the learning rate changes.")
     ] = "cosine",
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 1e-4,
-    seed: Annotated[int, typer.Option(help="Of first weights, order, augmentation and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of initial weights, order, augmentation and noise.")] = 0,
     device: Device = "auto",
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 on CUDA.")] = "auto",
     compile: Annotated[Literal["auto", "none", "default"], typer.Option(help="auto: default on CUDA.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Train a base classifier for smoothing; run again, it goes on where it was interrupted."""
+    """Train a base classifier for smoothing. Run it again to resume."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
