@@ -68,6 +68,15 @@ def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp
         read_log(path, radius=0.25)
 
 
+@pytest.mark.parametrize("radius", [0, 0.25])
+def test_an_input_whose_radius_was_not_proved_has_no_certificate_though_it_has_a_prediction(tmp_path, radius):
+    path = tmp_path / "adaptive.tsv"
+    path.write_text(ADAPTIVE.replace("40\t8\t-1\t-1", "40\t8\t8\t-1"))
+    results = read_results(path, radius=radius)
+    assert results.abstained.tolist() == [False, False, True]
+    assert results.certified_accuracy([0, radius]).tolist() == [1 / 3, 1 / 3]
+
+
 def test_votes_for_all_classes_are_read_with_their_labels(tmp_path):
     """Certify_Topk publishes such files."""
     path = tmp_path / "votes.txt"

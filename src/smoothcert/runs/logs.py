@@ -102,7 +102,8 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
                 (
                     np.int64(row["idx"]),
                     np.int64(row["label"]),
-                    np.int64(row["predict"]),
+                    # A radius of 0 would count as proved at 0.
+                    np.int64(NO_CLASS if tested is not None and row[_PROVED].strip() == "-1" else row["predict"]),
                     float(printed),
                     printed_slack(printed),
                     _seconds(row.get("time")),
