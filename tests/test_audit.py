@@ -155,8 +155,8 @@ def test_a_certificate_nobody_asked_for_is_found_and_does_not_stand_in_for_anoth
     last = int(run.id[-1])
     tamper(run, last, id=last + 1000)
     gone, strange = check(run).findings
-    assert (strange.id, strange.reason) == (last + 1000, "the run was not asked to certify it")
-    assert (gone.id, gone.reason) == (last, "its certificate is gone from a finished run")
+    assert (strange.id, strange.reason) == (last + 1000, "it is not one of the inputs of the run")
+    assert (gone.id, gone.reason) == (last, "its certificate is missing, although the run is finished")
     assert not open_run(run.path).complete
 
 
@@ -173,7 +173,7 @@ def test_nothing_to_check_is_not_all_well(run):
     with sqlite3.connect(run.path / FILE) as db:
         db.execute("DELETE FROM certificates")
     db.close()
-    with pytest.raises(sc.InvalidInput, match="holds no certificates yet: there is nothing to check"):
+    with pytest.raises(sc.InvalidInput, match="has no certificates yet: there is nothing to check"):
         check(run)
 
 
@@ -207,17 +207,17 @@ def test_other_weights_or_data_are_refused(tmp_path):
     network = nn.Linear(3, 2)
     run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
     assert check(run, model=network).findings == ()
-    with pytest.raises(sc.InvalidInput, match="not the data"):
+    with pytest.raises(sc.InvalidInput, match="the data are not those that the run was made with"):
         check(run, model=network, data=DATA[::-1])
     network.bias.data += 1e-6
-    with pytest.raises(sc.InvalidInput, match="not the weights"):
+    with pytest.raises(sc.InvalidInput, match="the weights are not those that the run was made with"):
         check(run, model=network)
 
 
 def test_model_or_data_that_are_gone_say_what_to_do(run):
     with pytest.raises(
         sc.InvalidInput,
-        match=r"cannot draw again: .* with model=, weights= and data=, or check the votes alone with redraw=0",
+        match=r"cannot draw again: .* with model=, weights= and data=, or check only the votes with redraw=0",
     ):
         audit(run.path)
 

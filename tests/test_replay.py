@@ -127,7 +127,7 @@ def test_a_run_of_our_own_is_replayed_from_its_votes(iss_run):
     again = simulate(from_shares(p, iss_run.correct), iss_run.plan, noise=NOISE)
     assert again.plan.samples == pytest.approx(iss_run.average_samples, rel=0.05)
     assert again.plan.acr == pytest.approx(iss_run.acr, abs=0.02)
-    with pytest.raises(InvalidInput, match=r"certified under Gaussian\(sigma=0.5\), its votes tell nothing of"):
+    with pytest.raises(InvalidInput, match=r"certified under Gaussian\(sigma=0.5\), so its votes say nothing about"):
         measured_probabilities(iss_run, noise=Gaussian(1.0))
 
 
@@ -212,7 +212,7 @@ def test_published_votes_are_read_with_their_labels(tmp_path):
     (tmp_path / "votes.txt").write_text("90 10 0 0\n20 30 50 1\n")
     population, _, remark = read_population(tmp_path / "votes.txt", PLAN, noise=NOISE)
     assert (population.p[1].tolist(), population.label.tolist(), remark) == ([0.2, 0.3, 0.5], [0, 1], None)
-    with pytest.raises(InvalidInput, match="does not tell its noise: give noise="):
+    with pytest.raises(InvalidInput, match="does not contain its noise: give noise="):
         read_population(tmp_path / "votes.txt", PLAN)
     (tmp_path / "votes.txt").write_text("90 10 0 3\n")
     with pytest.raises(InvalidInput, match="label 3 is out of range for 3 classes"):

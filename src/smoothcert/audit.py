@@ -1,4 +1,4 @@
-"""Check a run as a stranger would: test every radius by a second route, and draw some inputs again."""
+"""Check a run independently: test every radius by a second method, and draw some inputs again."""
 
 from __future__ import annotations
 
@@ -25,13 +25,18 @@ from smoothcert.plans import Certificate, Proof
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, same_answers
 
-# The sum of a binomial tail starts from the logarithm of a factorial, which is exact to a few units in its last place.
 _ROUNDING = 1e-15
+"""The relative error of the logarithm of a factorial, with which the sum of a binomial tail starts."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A certificate that does not hold, and why."""
+    """A certificate that is not valid.
+
+    Args:
+        id: The number of the input.
+        reason: What is wrong with the certificate.
+    """
 
     id: int
     reason: str
@@ -44,13 +49,13 @@ class Audit:
     checked: int
     """Certificates that were checked."""
     asked: int
-    """Inputs that the run was to certify: more than `checked` while it is not complete."""
+    """Inputs that the run should certify. They are more than `checked` if it is not complete."""
     redrawn: int
     """Inputs that were drawn again."""
     findings: tuple[Finding, ...]
-    """Certificates that do not hold."""
+    """Certificates that are not valid."""
     labels_checked: bool = True
-    """Whether all labels were compared with the data. Without the data, they are not known to be true."""
+    """Whether all labels were compared with the data. Without the data, wrong labels are not found."""
 
 
 def audit(
@@ -72,10 +77,10 @@ def audit(
         redraw: How many inputs to draw again.
         model: The model, if it is not where the manifest says.
         weights: Its weights, if they are not where the manifest says.
-        data: The data, if it is not where the manifest says. It is not needed if `redraw` is 0: then labels are only
-            compared if it can be found.
-        stochastic: As for `certify`, if the run was made with it.
-        seed: Chooses the inputs to draw again. Default: others each time.
+        data: The data, if it is not where the manifest says. If `redraw` is 0, the audit also works without the data,
+            but then it does not compare labels.
+        stochastic: The value that `certify` had.
+        seed: Chooses the inputs to draw again. Default: other inputs each time.
     """
     readable: list[Certificate] = []
     findings: list[Finding] = []
@@ -88,11 +93,13 @@ def audit(
             except InvalidInput as error:
                 findings.append(Finding(id, str(error)))
     if not ids:
-        raise InvalidInput(f"{folder} holds no certificates yet: there is nothing to check")
+        raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
     asked = set(manifest.ids)
-    findings += [Finding(id, "the run was not asked to certify it") for id in ids if id not in asked]
+    findings += [Finding(id, "it is not one of the inputs of the run") for id in ids if id not in asked]
     if manifest.finished:
-        findings += [Finding(id, "its certificate is gone from a finished run") for id in asked.difference(ids)]
+        findings += [
+            Finding(id, "its certificate is missing, although the run is finished") for id in asked.difference(ids)
+        ]
     readable = [c for c in readable if c.id in asked]
     findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
@@ -113,11 +120,11 @@ def audit(
 
 
 def fault(certificate: Certificate) -> str | None:
-    """What is wrong with a certificate, judged from its votes alone; None if it holds.
+    """What is wrong with a certificate, according to its votes; None if it is valid.
 
-    The plan is asked again what it wants and what the votes prove. Then the proved bound is tested by another route
-    than the one it came from: votes this convincing must have a probability of at most alpha under any smaller
-    probability of the class.
+    This asks the plan again for its requests and for what the votes prove. Then it tests the proved bound by another
+    method: if the class had a smaller probability, votes at least as convincing as these would have a probability of at
+    most alpha.
 
     Args:
         certificate: The certificate to check.
@@ -144,7 +151,7 @@ def fault(certificate: Certificate) -> str | None:
         return None if _close(c.proof, proof) else f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
     if c.prediction != proof.prediction:
         return f"its votes are for class {proof.prediction}, it states {c.prediction}"
-    # Versions before 0.2 did not charge the error of drawing, which is below this.
+    # Versions before 0.2 did not charge the error of drawing, which is smaller than this tolerance.
     if derived.abstained or c.radius > derived.radius * (1 + 1e-8):
         return f"its votes do not prove the radius {c.radius}"
     if c.radius < derived.radius - 1e-6 * max(1, c.radius):
@@ -155,7 +162,7 @@ def fault(certificate: Certificate) -> str | None:
 
 
 def _proves(c: Certificate, radius: float) -> bool:
-    """Test the radius by the plan's second route, where it has one."""
+    """Test the radius by the second method of the plan, if it has one."""
     # A plan that decides radii states more than the radius: that the true one is above it.
     needed = c.noise.probability if c.plan.radii is None else c.noise.needed_probability
     p = min(float(needed(radius)), 1.0)
@@ -165,7 +172,7 @@ def _proves(c: Certificate, radius: float) -> bool:
 
 
 def _close(stated: Proof, found: Proof) -> bool:
-    """Equal up to rounding, which may differ between versions of SciPy."""
+    """Whether two proofs are equal up to rounding, which may differ between versions of SciPy."""
     if (stated.upper is None) != (found.upper is None):
         return False
     pairs = ((stated.lower, found.lower), (stated.upper or 0.0, found.upper or 0.0))
@@ -173,12 +180,13 @@ def _close(stated: Proof, found: Proof) -> bool:
 
 
 def _bounds(proof: Proof) -> str:
+    """The bounds of a proof in words."""
     upper = "" if proof.upper is None else f" and an upper bound of {proof.upper} on others"
     return f"a lower bound of {proof.lower}{upper}"
 
 
 def _find_data(manifest: Manifest, data: Any) -> Dataset | None:
-    """The data of the run, to compare labels with; None if it is not given and not where the manifest says."""
+    """The data of the run, for a comparison of labels; None if it is not given and not where the manifest says."""
     if data is None:
         try:
             dataset = load_dataset(manifest.data)
@@ -187,17 +195,17 @@ def _find_data(manifest: Manifest, data: Any) -> Dataset | None:
         return dataset if dataset.fingerprint == manifest.data_hash else None
     dataset = load_dataset(data) if isinstance(data, (str, Path)) else as_dataset(data)
     if dataset.fingerprint != manifest.data_hash:
-        raise InvalidInput("cannot compare labels: these are not the data that the run was made with")
+        raise InvalidInput("cannot compare labels: the data is not the one that the run was made with")
     return dataset
 
 
 def _wrong_labels(certificates: Sequence[Certificate], dataset: Dataset) -> list[Finding]:
-    """Certificates whose label is not the one in the data."""
-    known = getattr(dataset, "labels", None)  # where labels are at hand, no input has to be read
+    """Certificates whose label differs from the one in the data."""
+    known = getattr(dataset, "labels", None)  # if the data set has its labels in memory, we need not read the inputs
     findings = []
     for c in certificates:
         if c.id >= len(dataset):
-            findings.append(Finding(c.id, "the data has no such input"))
+            findings.append(Finding(c.id, "the data does not have this input"))
             continue
         try:
             label = int(dataset[c.id][1] if known is None else known[c.id])
@@ -217,7 +225,7 @@ def _load(
     data: Any,
     stochastic: bool,
 ) -> tuple[Classifier, Dataset]:
-    """The model and the data of a run, after a check that they are the same as then."""
+    """Load the model and the data of a run, and check that they have not changed."""
     m = manifest
     try:
         classifier, dataset = load(
@@ -230,15 +238,15 @@ def _load(
         )
     except InvalidInput as error:
         raise InvalidInput(
-            f"cannot draw again: {error}; say where model and data are with model=, weights= and data=, or check "
-            "the votes alone with redraw=0"
+            f"cannot draw again: {error}; give the model and the data with model=, weights= and data=, or check only "
+            "the votes with redraw=0"
         ) from None
     for what, recorded, found in (
         ("weights", m.weights_hash, classifier.weights_hash),
         ("data", m.data_hash, dataset.fingerprint),
     ):
         if recorded != found:
-            raise InvalidInput(f"cannot draw again: these are not the {what} that the run was made with")
+            raise InvalidInput(f"cannot draw again: the {what} are not those that the run was made with")
     return classifier, dataset
 
 
@@ -255,7 +263,7 @@ def _draw_again(
         classes=classifier.classes,
     )
     if not same_answers(m.answers, answered):
-        raise InvalidInput("cannot draw again: the model answers otherwise than the one that the run was made with")
+        raise InvalidInput("cannot draw again: the model gives other answers than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:
         executor.start(Job(classifier, dataset, m.noise, m.plan, runtime, m.seed), lambda message: None)
@@ -264,7 +272,7 @@ def _draw_again(
 
 
 class _CallableModule(ModuleType):
-    """`sc.audit(folder)` is this function, also where `import smoothcert.audit` has put the module in its place."""
+    """Makes `sc.audit(folder)` work after `import smoothcert.audit`, which replaces the function by this module."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Audit:
         return audit(*arguments, **options)

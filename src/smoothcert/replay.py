@@ -1,8 +1,8 @@
-"""What a plan would have cost and certified on a published log, or on a run of our own.
+"""Simulate what a plan would have cost and certified on the inputs of a published log or of a run.
 
-Each radius of the log gives its count back (a run tells it), count / samples is taken as p, and the plan is simulated
-with seeded random draws. The radius at the full ceiling continues the same draws, so that declines are on the same
-noise.
+Each radius of a log gives the count of votes behind it; a run contains its counts. We take count / samples as the
+probability p of the class, and simulate the plan with seeded random votes. The radius at the full ceiling continues the
+same votes, so that declines compare radii on the same noise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Outcome:
     acr: float
     """Average certified radius."""
     mad: float | None
-    """The largest radius that an input lost against the ceiling; None for a plan that decides radii."""
+    """The largest decline of a radius against the ceiling; None for a plan that decides radii."""
     abstained: float
     """Share of inputs without a certificate."""
     certified_accuracy: dict[float, float]
@@ -47,7 +47,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Replay:
-    """A plan beside fixed sampling at the same average cost, and at the full ceiling."""
+    """A plan, compared with fixed sampling at the same average cost and at the full ceiling.
+
+    Args:
+        inputs: The number of inputs.
+        repetitions: How often the plan was simulated.
+        plan: What the plan gives.
+        fixed: What fixed sampling gives at the same average cost.
+        ceiling: What fixed sampling gives at the ceiling of the plan.
+    """
 
     inputs: int
     repetitions: int
@@ -62,8 +70,8 @@ class Population:
 
     Args:
         p: The probability of each class, shape (inputs, classes).
-        label: The label of each input as an index of these classes; -1 where it is none of them.
-        chosen: The class that a pilot chooses, where the log tells it; None lets a simulated pilot choose.
+        label: The label of each input as an index of these classes; -1 if it is none of them.
+        chosen: The class that the pilot chooses, if the log contains it; None lets a simulated pilot choose.
     """
 
     p: Array
@@ -75,9 +83,9 @@ class Population:
 
 
 def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
-    """Inputs of which only the probability of the predicted class is known, and whether it is the label.
+    """A population of which only the probability of the predicted class is known, and whether it is the label.
 
-    The label of a wrongly answered input is taken to have 0.6 (1 - p).
+    If the prediction is wrong, we assume that the label has the probability 0.6 (1 - p).
 
     Args:
         p: The probability of the predicted class.
@@ -92,7 +100,7 @@ def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
 
 
 def from_votes(votes: ArrayLike, label: ArrayLike) -> Population:
-    """Inputs of which the votes for all classes are known.
+    """A population of which the votes for all classes are known.
 
     Args:
         votes: Votes for each class, shape (inputs, classes).
@@ -111,32 +119,34 @@ def read_population(
     log_alpha: float | None = None,
     abstained_p: float = 0.49,
 ) -> tuple[Population, Noise, str | None]:
-    """The inputs of a published log, a file of votes, a run or an export, their noise, and a remark for the reader.
+    """Read the population of a published log, a file of votes, a run or an export.
+
+    Returns it with the noise, and with a remark for the reader or None.
 
     Args:
         path: The file or folder.
         plan: The plan to simulate.
-        noise: The smoothing noise; a run tells its own.
+        noise: The smoothing noise. Default: the one that a run or an export contains.
         log_samples: Samples per input of a published log. Default: 100,000.
         log_alpha: The alpha of a published log. Default: the plan's.
-        abstained_p: Assumed where a log abstained, because it does not tell.
+        abstained_p: The probability to assume for abstentions, because a log does not contain it.
     """
     if (table := read_votes(path)) is not None:
         if noise is None:
-            raise InvalidInput(f"{path} does not tell its noise: give noise=")
+            raise InvalidInput(f"{path} does not contain its noise: give noise=")
         return from_votes(*table), noise, None
     if (counted := read_counts(path)) is not None:
         if noise is None:
-            raise InvalidInput(f"{path} does not tell its noise: give noise=")
+            raise InvalidInput(f"{path} does not contain its noise: give noise=")
         if log_samples is not None or log_alpha is not None:
-            raise InvalidInput(f"{path} tells its counts and samples: leave out log_samples= and log_alpha=")
+            raise InvalidInput(f"{path} contains its counts and samples: leave out log_samples= and log_alpha=")
         return from_shares(counted.count / counted.samples, counted.label == counted.prediction), noise, None
     results = read_results(path)
     if not len(results):
         raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
     noise = noise or results.noise
     if noise is None:
-        raise InvalidInput(f"{path} does not tell its noise: give noise=")
+        raise InvalidInput(f"{path} does not contain its noise: give noise=")
     if results.noise is None:  # a published log, or an export of one
         samples = 100_000 if log_samples is None else log_samples
         alpha = plan.alpha if log_alpha is None else log_alpha
@@ -145,7 +155,7 @@ def read_population(
         remark = f"Radii in the log are taken to be of {samples:,} samples per input (see log_samples=)."
         return _labelled(from_shares(p, results.correct), results), noise, remark
     if log_samples is not None or log_alpha is not None:
-        raise InvalidInput(f"{path} tells its samples and alpha itself: leave out log_samples= and log_alpha=")
+        raise InvalidInput(f"{path} contains its samples and alpha: leave out log_samples= and log_alpha=")
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals):  # these need the votes of all classes
         return _population_of(results), noise, _unanimous(results, plan.samples)
@@ -159,11 +169,12 @@ def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
 
 
 def _labelled(population: Population, results: Results) -> Population:
-    """The population without labels where the results have none."""
+    """The population, with unknown labels for the inputs that have none in the results."""
     return replace(population, label=np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label))
 
 
 def _population_of(run: Run) -> Population:
+    """The population of a run, from its votes for all classes."""
     votes = np.zeros((len(run), run.manifest.classes))
     for row, certificate in zip(votes, run.certificates(), strict=True):
         for look in certificate.looks:
@@ -175,40 +186,43 @@ def _population_of(run: Run) -> Population:
 
 
 def _unanimous(results: Results, ceiling: int) -> str | None:
+    """A remark about inputs whose votes are all for one class, so that p is not known well; None if there are none."""
     unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
     if not unanimous.any():
         return None
     most = int(results.counted[unanimous].max())
     return (
-        f"{int(unanimous.sum())} inputs were unanimous in at most {most:,} samples. Their p is taken as 1, "
-        "so large radii come out too often."
+        f"{int(unanimous.sum())} inputs were unanimous in at most {most:,} samples. We take their p as 1, so large "
+        "radii are too frequent."
     )
 
 
 def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
-    """The p of every input of a log made with these settings.
+    """The probability of the predicted class for every input of a log that was made with these settings.
 
     Args:
         log: The log.
         noise: The smoothing noise of the log.
         samples: Samples per input of the log.
         alpha: The alpha of the log.
-        abstained_p: Assumed where the log abstained, because it does not tell.
+        abstained_p: The probability to assume for abstentions, because a log does not contain it.
     """
     _check.between("abstained_p", abstained_p, 0, 1)
     return np.where(log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples)
 
 
 def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float = 0.49) -> Array:
-    """The p of every input of a run or an export, from its own votes.
+    """The probability of the predicted class for every input of a run or an export, from its votes.
 
     Args:
         results: The run or export.
-        noise: The noise to simulate, which must be that of the run.
-        abstained_p: Assumed where no votes were counted.
+        noise: The noise to simulate. It must be that of the run.
+        abstained_p: The probability to assume if no votes were counted.
     """
     if results.noise != noise:
-        raise InvalidInput(f"{results.name} was certified under {results.noise}, its votes tell nothing of {noise}")
+        raise InvalidInput(
+            f"{results.name} was certified under {results.noise}, so its votes say nothing about {noise}"
+        )
     _check.between("abstained_p", abstained_p, 0, 1)
     return np.where(np.isnan(results.p), abstained_p, results.p)
 
@@ -233,7 +247,7 @@ def replay(
         noise: The smoothing noise.
         log_samples: Samples per input of the log.
         log_alpha: The alpha of the log. Default: the plan's.
-        abstained_p: Assumed where the log abstained, because it does not tell.
+        abstained_p: The probability to assume for abstentions, because a log does not contain it.
         radii: Radii for certified accuracy.
         repetitions: How often to simulate.
         seed: The seed of the simulated votes.
@@ -269,9 +283,9 @@ def simulate(
     plan.check(noise)
     ran = _follow(population, plan, noise, repetitions, rng)
     cost = float(np.mean(ran.spent))
-    # Fixed sampling at the ceiling continues the same draws, with the usual bound.
+    # Fixed sampling at the ceiling continues the same votes, with the usual bound.
     full = ran.count + rng.binomial(plan.samples - ran.counted, ran.p)
-    # Fixed sampling that costs as much pays a pilot like the plan's.
+    # Fixed sampling at the same cost also pays for a pilot like that of the plan.
     n = max(round(cost) - (0 if plan.pilot_counts else plan.pilot), 1)
     fixed = rng.binomial(n, ran.p, size=ran.p.shape)
     full_of_fixed = fixed + rng.binomial(plan.samples - n, ran.p, size=ran.p.shape)
@@ -307,10 +321,11 @@ class _Followed:
     counted: Counts
     spent: Counts
     radius: Array
-    """NaN where there is no certificate."""
+    """NaN if there is no certificate."""
 
 
 def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator) -> _Followed:
+    """Simulate a plan on all inputs and repetitions at once."""
     shape = (repetitions, len(population))
     fixed_class = population.label if plan.known_labels else population.chosen
     by_class = plan.uses_rivals or fixed_class is None
@@ -365,6 +380,7 @@ def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, 
 
 
 def _of_class(p: Array, chosen: Counts) -> Array:
+    """The probability of the chosen class of each input and repetition."""
     return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
 
 
