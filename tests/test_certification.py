@@ -337,6 +337,11 @@ def test_grey_images_do_not_pass_for_colours(tmp_path):
         certify(tmp_path, "cifar-resnet20", "fashion-mnist", weights="none")
 
 
+def test_inputs_without_a_shape_are_refused(tmp_path):
+    with pytest.raises(sc.InvalidInput, match=r"takes inputs of shape \(1, 28, 28\), but .*\(\)"):
+        certify(tmp_path, "fashion-cnn", [[1, 2], [3]])
+
+
 def test_weights_for_a_module_that_is_made_already_are_refused(tmp_path):
     with pytest.raises(sc.InvalidInput, match=r"weights=checkpoint.pth is for a model given by its name"):
         certify(tmp_path, weights="checkpoint.pth")
@@ -344,7 +349,9 @@ def test_weights_for_a_module_that_is_made_already_are_refused(tmp_path):
 
 def test_noise_that_the_model_was_not_trained_with_is_a_warning(tmp_path):
     classifier = Classifier(above_half, 2, "mine", trained_sigma=1.0)
-    with pytest.warns(UserWarning, match="trained with noise 1 and is certified with sigma 0.25"):
+    with pytest.warns(
+        UserWarning, match=r"trained with noise of deviation 1 and is certified with Gaussian\(sigma=0.25\)"
+    ):
         certify(tmp_path, classifier, limit=1)
 
 

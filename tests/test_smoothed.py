@@ -308,3 +308,12 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
 def test_what_cannot_be_in_memory_is_one_sentence(call, message):
     with pytest.raises(sc.InvalidInput, match=message):
         call(smoothed())
+
+
+def test_a_missing_label_is_named_by_its_place():
+    plan, some, inputs = sc.Fixed(100, known_labels=True), smoothed(), np.full((3, 2), 0.6, np.float32)
+    some.certify_all(inputs, [1, 1, 1], plan=plan)
+    with pytest.raises(sc.InvalidInput, match=r"^input 1 has no label"):
+        some.certify_all(inputs, [1, None, 1], plan=plan)
+    with pytest.raises(sc.InvalidInput, match=r"^the input has no label"):
+        some.certify([0.6, 0.0], plan=plan)

@@ -276,7 +276,7 @@ def _warn(classifier: Classifier, noise: Noise, plan: Plan) -> None:
         trained = classifier.trained_sigma
     if trained is not None and abs(trained - noise.deviation) > 1e-6:
         warnings.warn(
-            f"{classifier.name} was trained with noise {trained:g} and is certified with sigma {noise.deviation:g}; "
+            f"{classifier.name} was trained with noise of deviation {trained:g} and is certified with {noise}; "
             "radii are true, but often small",
             stacklevel=3,
         )
@@ -301,7 +301,7 @@ def check_shape(classifier: Classifier, dataset: Dataset, noise: Noise | None = 
             f"{noise} turns inputs of shape {plain} into {given}, but {classifier.name} takes {expected}: use weights "
             "that were trained with this noise"
         )
-    if expected is not None and (len(expected), expected[0]) != (len(given), given[0]):
+    if expected is not None and (len(expected), expected[:1]) != (len(given), given[:1]):
         raise InvalidInput(
             f"{classifier.name} takes inputs of shape {expected}, but those of {dataset.name} have shape {given}"
         )

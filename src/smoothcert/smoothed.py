@@ -176,6 +176,8 @@ class Smoothed:
         for number, (x, label, _) in enumerate(inputs):
             which = "the input" if len(inputs) == 1 else f"input {number}"
             self._check_input(x, label, shape, which)
+            if label is None and plan.known_labels:
+                raise InvalidInput(f"{which} has no label, and known_labels=True needs one for every input")
         noise = self.noise.for_shape(shape)
         plan = plan.for_noise(noise)
         plan.check(noise)

@@ -183,6 +183,14 @@ def test_ten_thousand_inputs_fit_a_page_and_are_drawn_as_they_are_reached(browse
     page.close()
 
 
+def test_one_run_or_its_file_makes_a_page(iss_run, tmp_path):
+    write_results(iss_run, tmp_path / "run.json")
+    for results in (read_results(tmp_path / "run.json"), tmp_path / "run.json", [str(tmp_path / "run.json")]):
+        assert "In short" in write_report(results, tmp_path / "page.html").read_text()
+    with pytest.raises(InvalidInput, match="expected runs, or their folders and files, got int"):
+        write_report([3], tmp_path / "page.html")
+
+
 def test_a_published_log_alone_makes_a_page(iss_run, tmp_path):
     write_results(iss_run, tmp_path / "log.tsv", "cohen")
     page = render([read_results(tmp_path / "log.tsv")])

@@ -6,6 +6,7 @@ import pytest
 
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.noises import Gaussian
+from smoothcert.plans import Exact
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.results import COLUMNS, Results
@@ -167,6 +168,11 @@ def test_rows_for_the_leaderboard_hold_the_certified_accuracy_rounded_down(iss_r
         assert record["prob"] is True
         assert record["title"] == "simulated"
         assert "60 inputs" in record["comment"]
+
+
+def test_counting_every_outcome_is_not_probabilistic_on_the_leaderboard(iss_run: Results, altered, tmp_path):
+    write_results(altered(iss_run, plan=Exact(100)), tmp_path / "row.yml", radii=[0.25])
+    assert "prob: false" in (tmp_path / "row.yml").read_text()
 
 
 def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):

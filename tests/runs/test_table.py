@@ -217,7 +217,7 @@ def test_a_table_takes_paths_and_tells_equal_names_apart(iss_run, tmp_path):
 
 @pytest.mark.parametrize("wrong", [[3], [None], ["no/such/folder"]])
 def test_what_is_no_run_is_one_sentence(wrong):
-    with pytest.raises(InvalidInput, match=r"a table needs runs|does not exist"):
+    with pytest.raises(InvalidInput, match=r"expected runs|does not exist"):
         compare(wrong)
 
 

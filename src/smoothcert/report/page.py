@@ -30,7 +30,7 @@ from smoothcert.report.charts import charts, evenly
 from smoothcert.report.thumbnails import thumbnails
 from smoothcert.report.wording import acr_note, distinct, known_labels, norms, uncertified
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import compare, duration
+from smoothcert.runs.table import compare, duration, opened
 from smoothcert.statistics.metrics import round_down
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Guarantee:
 
 
 def write_report(
-    results: Sequence[Results],
+    results: Sequence[Results | str | Path],
     out: str | Path,
     *,
     reference: Results | None = None,
@@ -70,7 +70,7 @@ def write_report(
     """Write the page about these runs.
 
     Args:
-        results: The runs, exports or published logs.
+        results: The runs, exports or published logs, or their folders and files.
         out: The file to write.
         reference: The run that MAD is against; by default the best one among the runs themselves.
         radii: The radii r of the columns CA r.
@@ -85,7 +85,7 @@ def write_report(
 
 
 def render(
-    results: Sequence[Results],
+    results: Sequence[Results | str | Path],
     *,
     reference: Results | None = None,
     radii: Sequence[float] | None = None,
@@ -94,16 +94,17 @@ def render(
     """The page as text.
 
     Args:
-        results: The runs, exports or published logs.
+        results: The runs, exports or published logs, or their folders and files.
         reference: The run that MAD is against; by default the best one among the runs themselves.
         radii: The radii r of the columns CA r.
         dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
     """
     from jinja2 import Environment, StrictUndefined
 
+    results = [results] if isinstance(results, (str, Path, Results)) else list(results)
     if not results:
         raise InvalidInput("a report needs at least one run")
-    results = distinct(results)
+    results = distinct([opened(r) for r in results])
     table = compare(results, reference=reference, radii=radii)
     dataset = _dataset_of(results) if dataset is None else _checked(dataset, results)
     shown = charts(results, most_points=POINTS)

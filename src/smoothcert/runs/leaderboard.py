@@ -47,7 +47,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             rf'- setting: "{_DATA_SETS.get(data, data)},&nbsp; \\({norm}\\),&nbsp; \\(\\epsilon={radius:g}\\)"',
             "  records:",
             f"  - score: {_percent(share)}",
-            "    prob: true",
+            f"    prob: {json.dumps(results.plan.alpha > 0)}",
             f"    title: {json.dumps(model)}",
             '    link: ""',
             '    venue: ""',

@@ -208,8 +208,8 @@ def compare(
     if not results:
         raise InvalidInput("a table needs at least one run")
     paths = [r if isinstance(r, (str, Path)) else getattr(r, "path", None) for r in results]
-    results = distinct_names([_opened(r) for r in results], paths)
-    reference = None if reference is None else _opened(reference)
+    results = distinct_names([opened(r) for r in results], paths)
+    reference = None if reference is None else opened(reference)
     if empty := [r.name for r in results if not len(r)]:
         raise InvalidInput(f"{', '.join(empty)} holds no certificates yet; run certify again to go on")
     if radii is None:
@@ -220,15 +220,19 @@ def compare(
     return Table(tuple(rows), tuple(radii))
 
 
-def _opened(result: Any) -> Results:
-    """Results, read from their folder or file if necessary."""
+def opened(result: Any) -> Results:
+    """Results, read from their folder or file if necessary.
+
+    Args:
+        result: Results, or where they are.
+    """
     from smoothcert.runs.formats import read_results
 
     if isinstance(result, Results):
         return result
     if isinstance(result, (str, Path)):
         return read_results(result)
-    raise InvalidInput(f"a table needs runs, or their folders and files, got {type(result).__name__}")
+    raise InvalidInput(f"expected runs, or their folders and files, got {type(result).__name__}")
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
