@@ -36,6 +36,7 @@ GIVE_UP = 0.02
 """A radius is given up when the chance to reach its last boundary falls below this."""
 
 _SPREAD = 9.5  # standard deviations of a draw that are kept; the rest, below 1e-20, is added to what is spent
+_ROUNDING = 1e-14  # per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)
 _DIRECT = 60_000  # products of lengths up to which a direct convolution is faster than one by FFT
 
 
@@ -177,7 +178,7 @@ class _Walk:
         self._mass = np.ones(1)
         # The logarithms behind a binomial probability are off by some units in the last place of numbers as large as
         # the sample size. This bounds what that does to one look.
-        self._rounding = 1e-15 * looks[-1]
+        self._rounding = _ROUNDING * looks[-1]
 
     def step(self, i: int) -> None:
         """Draw up to look i."""
