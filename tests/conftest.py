@@ -1,4 +1,4 @@
-"""Two runs over the same simulated inputs and the same draws: input-specific and fixed sampling."""
+"""Fixtures with two runs on the same simulated inputs and draws: input-specific and fixed sampling."""
 
 import os
 import signal
@@ -13,13 +13,14 @@ from smoothcert.plans import Certificate, Fixed, InputSpecific, Look, Plan
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results
 
-# Threads that wait for each other make small networks slow where processes share cores; read when torch is imported.
+# If processes share cores, threads that wait for each other make small networks slow. torch reads this when it is
+# imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# In the background, a shell's children ignore Ctrl-C, and so would all whom tests send it to.
+# Background processes of a shell ignore Ctrl-C, and their children inherit this. Some tests send Ctrl-C to children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples for every change that is checked; at a desk, new ones each time. No claim here is about time, and on
+# CI uses the same examples for every change. A developer gets new ones each time. There is no deadline, because on
 # shared cores any example may take long.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
@@ -44,7 +45,7 @@ def _manifest(plan: Plan, *, inputs: int, seed: int) -> Manifest:
 
 
 def _simulate(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Results:
-    """Three classes; p of the label runs from .3 to 1, so that some inputs are wrong and some abstained on."""
+    """Three classes. The p of the label runs from .3 to 1, so that some inputs are wrong and some are abstentions."""
     noise = Gaussian(0.5)
 
     def certificate(id: int) -> Certificate:

@@ -1,4 +1,4 @@
-"""Every snippet of README and docs is run; one that needs other data or a GPU says so above and is only parsed.
+"""Run every snippet of README and docs. If a comment says that it needs other data or a GPU, it is only parsed.
 
 Above a block, `<!-- not run: reason -->` does the latter, and `<!-- output varies -->` runs it without comparing what
 it prints. A python block that begins with `# name.py` is that file. Certification is cut to a few inputs and samples.
@@ -53,7 +53,7 @@ def _snippets(page: Path) -> list[Snippet]:
 
 
 def _commands(snippet: Snippet) -> list[tuple[list[str], str]]:
-    """What a block has the reader type, each with what it shows as the answer."""
+    """The commands of a block, each with the output that the block shows."""
     joined = snippet.text.replace("\\\n", " ")
     if snippet.language == "console":
         typed = [part.partition("\n") for part in re.split(r"^\$ ", joined, flags=re.M)[1:]]
@@ -72,7 +72,7 @@ def _parse(arguments: list[str]) -> None:
 
 
 def _check_other_command(words: list[str]) -> None:
-    """Installing and building is not done here, but what is named must exist."""
+    """Commands that install or build are not run, but the files that they name must exist."""
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), words
     elif words[0] == "python":
@@ -91,7 +91,7 @@ def _execute(snippet: Snippet, namespace: dict) -> None:
 
 @pytest.fixture
 def smoothcert(tmp_path, monkeypatch, capsys):
-    """The command in a fresh folder and a terminal of 100 columns; it leaves nothing behind."""
+    """Run a command in a new temporary folder, in a terminal of 100 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -159,7 +159,7 @@ def test_the_page_of_commands_is_that_of_the_source(tmp_path):
 
 
 def _listed() -> set[str]:
-    """What the page of the Python interface shows: names with their modules, or whole modules."""
+    """The names on the page of the Python interface: names with their modules, or whole modules."""
     page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     return set(re.findall(r"^::: (\S+)$", page, re.M))
 

@@ -1,4 +1,4 @@
-"""A plan and a noise from a user's own file, from outside of the package: everything that works for built-in ones."""
+"""Test that a plan and a noise from a file of the user work like built-in ones."""
 
 import json
 import shutil

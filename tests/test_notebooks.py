@@ -1,4 +1,4 @@
-"""The notebooks of `examples/` run, and what they show names no machine. `make notebooks` installs what this needs."""
+"""Run the notebooks of `examples/`, and check that no output names a machine. `make notebooks` installs the extras."""
 
 import importlib.util
 import json
@@ -31,6 +31,6 @@ def test_a_notebook_runs_and_shows_its_run(path):
     notebooks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(notebooks)
     first, *_ = (cell for cell in notebooks.execute(path).cells if cell.cell_type == "code")
-    [shown] = first.outputs  # the bar, and the summary in its place
+    [shown] = first.outputs  # the summary has replaced the bar
     assert "samples" in shown.data["text/html"]
     assert shown.data["text/plain"].startswith("runs/")

@@ -1,4 +1,4 @@
-"""Plans and noises of a user's own, recorded by name and found again."""
+"""Test that plans and noises of the user are recorded by name and found again."""
 
 import importlib
 import json
@@ -61,7 +61,7 @@ class Flat(Noise):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A user's module on the path."""
+    """A module of the user on the import path."""
     (tmp_path / "users_own.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("users_own")
@@ -69,7 +69,7 @@ def own(tmp_path, monkeypatch):
 
 
 def forget(module):
-    """As in a process that has not imported it."""
+    """Make this process forget the module, as if it had not imported it."""
     from smoothcert import _registry
 
     sys.modules.pop(module, None)
@@ -136,7 +136,7 @@ def test_a_module_that_no_longer_has_the_class_says_what_it_has(own):
 
 
 def test_a_record_never_makes_us_run_a_file(tmp_path):
-    """A run's folder may come from a stranger: what it calls a file is told, never executed."""
+    """A run may come from somebody else, so a file that it names is reported but never executed."""
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n" + MODULE)
     for module in ("trap", str(trap), str(tmp_path / "trap"), "../trap", "trap.py"):
@@ -167,7 +167,7 @@ def test_a_plan_of_a_later_version_is_refused(description, named):
         restore(description)
 
 
-# --- what cannot be recorded
+# --- objects that cannot be recorded
 
 
 class Undecorated(Noise):
@@ -184,14 +184,14 @@ class Undecorated(Noise):
 
 @dataclass(frozen=True)
 class Callback(Fixed):
-    """Holds what JSON cannot."""
+    """A plan with a field that JSON cannot represent."""
 
     when: object = field(default=print, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Forgetful(Fixed):
-    """Is not what its own fields say."""
+    """A plan that its fields do not describe completely."""
 
     mood: str = "good"
 
@@ -259,7 +259,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path, monkeypatch,
 
 
 def test_a_class_of_a_script_is_recorded_under_the_scripts_name(tmp_path):
-    """`python mine.py` calls its module __main__; whoever reads the run imports `mine`."""
+    """`python mine.py` names its module __main__. A reader of the run imports `mine`."""
     (tmp_path / "mine.py").write_text(
         MODULE
         + "\nif __name__ == '__main__':\n"

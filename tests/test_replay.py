@@ -24,7 +24,7 @@ PUBLISHED = Path(__file__).parents[2] / "shared" / "logs"
 NOISE = Gaussian(0.5)
 PLAN = InputSpecific(10_000, pilot=200, decline=0.1)
 
-# sigma, kind, ceiling, decline, then simulated average samples, ACR, and ACR of fixed sampling at that cost
+# Sigma, kind, ceiling and decline, then simulated average samples, ACR, and ACR of fixed sampling at the same cost.
 PAPER = [
     (0.5, "absolute", 100_000, 0.05, 34358, 0.799, 0.776),
     (0.5, "absolute", 100_000, 0.10, 22892, 0.779, 0.758),
@@ -100,7 +100,7 @@ def test_certified_accuracy_falls_with_the_radius_from_the_share_of_correct_inpu
 
 
 def test_the_decline_is_measured_on_the_same_noise():
-    """A plan that always draws up to its ceiling loses nothing at all."""
+    """A plan that always draws up to its ceiling has no decline."""
     for pilot_use in ("fresh", "reuse"):
         same = simulate(
             from_shares(np.linspace(0.5, 1, 50), np.ones(50)), Fixed(1_000, pilot_use=pilot_use), noise=NOISE
@@ -152,7 +152,7 @@ MANY = Population(RNG.dirichlet([6, 2, 1, 1, 0.5, 0.5], 40), RNG.integers(6, siz
 
 
 def one_by_one(population, plan, *, repetitions, seed):
-    """The same inputs through certificates, one vote table at a time."""
+    """Simulate the same inputs with certificates, one input at a time."""
     rng, found = np.random.default_rng(seed), []
     for _ in range(repetitions):
         for p, label in zip(population.p, population.label, strict=True):

@@ -15,8 +15,8 @@ class Answer(NamedTuple):
 
 @pytest.fixture
 def smoothcert(monkeypatch, capsys):
-    """The command as a user types it: `smoothcert("map --sigma 0.5")` gives exit code, stdout and stderr."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; put it back afterwards
+    """Run a command: `smoothcert("map --sigma 0.5")` returns exit code, stdout and stderr."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; this restores it
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(line: str) -> Answer:

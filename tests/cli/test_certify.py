@@ -155,11 +155,11 @@ def test_inputs_outside_of_0_to_1_are_a_warning_about_units(smoothcert, job):
 
 
 def committed(folder):
-    """Ids in a journal that another process may be writing, or have left at any moment."""
+    """Ids in a journal. Another process may be writing it, or may have stopped at any moment."""
     try:
         with Journal(folder) as journal:
             return journal.ids()
-    except Exception:  # it has not got that far
+    except Exception:  # there is no journal yet
         return set()
 
 

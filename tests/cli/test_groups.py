@@ -1,4 +1,4 @@
-"""Options of the noise and the plan, and messages of the library as flags."""
+"""Tests of the options for noise and plan, and of library messages that name options."""
 
 import json
 
@@ -21,7 +21,7 @@ from smoothcert.cli.groups import NoiseOptions, PlanOptions
         ),
         ({"method": "fixed", "alpha": 0.05}, Fixed(alpha=0.05)),
         ({"method": "fixed", "known_labels": True}, Fixed(known_labels=True)),
-        ({"method": "fixed", "radii": "0,0.5"}, Fixed()),  # there, radii are only shown
+        ({"method": "fixed", "radii": "0,0.5"}, Fixed()),  # here the radii are only shown
         ({"method": "radii", "radii": "0,0.5"}, AtRadii((0, 0.5))),
     ],
 )

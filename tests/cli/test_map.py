@@ -23,7 +23,7 @@ def test_map_shows_radii_rounded_down(smoothcert):
 
 
 def test_the_ideal_radius_of_a_certain_class_has_no_end(smoothcert):
-    """Its radius is infinite, which is no number in JSON."""
+    """The radius is infinite, which JSON cannot represent."""
     table = smoothcert("map --sigma 0.5 --reference ideal --at 0.9,1")
     assert table.code == 0
     assert "ideal radius" in table.out

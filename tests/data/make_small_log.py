@@ -1,4 +1,4 @@
-"""Make `small-log.tsv`: a log in the published form, of inputs that never existed.
+"""Make `small-log.tsv`: a log in the published form, with simulated inputs.
 
 Run it with `python tests/data/make_small_log.py`. Sixty inputs of four classes, fixed sampling with 10,000 samples at
 sigma 0.5 and alpha 0.001; radii with three digits as published logs print them (so some stand above the provable

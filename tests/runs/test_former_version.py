@@ -80,7 +80,7 @@ def plain(run):
 def test_it_is_read_as_if_this_version_had_written_it(old):
     run, new = old
     assert (run.plan, run.noise) == (new.plan, new.noise)
-    assert plain(run) == plain(new)[:8]  # what was proved follows from the votes
+    assert plain(run) == plain(new)[:8]  # the proof is computed from the votes
     assert run.lower.tolist() == new.lower[:8].tolist()
     assert not run.complete
     assert (run.manifest.forwarded, run.manifest.fallback) == (5000, None)

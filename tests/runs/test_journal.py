@@ -114,14 +114,14 @@ def test_what_is_no_run_is_one_sentence(tmp_path):
     with pytest.raises(InvalidInput, match=r"is not a run: it has no journal\.sqlite"):
         open_run(tmp_path)
     (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
-    with pytest.raises(SmoothcertError, match=r"file is not a database; restore it"):  # and nothing about what is safe
+    with pytest.raises(SmoothcertError, match=r"file is not a database; restore it"):  # certificates are not safe
         open_run(tmp_path)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux which files are open")
 def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
     (tmp_path / FILE).touch()
-    gc.disable()  # which would close it, some time
+    gc.disable()  # the garbage collector would close the file at some point
     try:
         with pytest.raises(SmoothcertError):
             Journal(tmp_path)
@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path):
 
 
 def changed(folder, *statement):
-    """A run of one certificate that another hand has been in."""
+    """A run with one certificate, in which somebody has changed a value."""
     with Journal(folder, write=True) as journal:
         journal.add(certificate(7), MANIFEST.plain())
     with sqlite3.connect(folder / FILE) as db:

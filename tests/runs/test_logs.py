@@ -37,7 +37,7 @@ def test_correct_is_recomputed_from_label_and_prediction(tmp_path):
 
 
 def test_a_running_total_in_the_column_correct_is_not_believed(tmp_path):
-    """Logs of diffusion denoised smoothing have it."""
+    """Logs of diffusion denoised smoothing have this column."""
     log = written(tmp_path, "0 3 3 0.5 1 1.0", "10 3 4 0.5 1 1.0", "20 5 5 0.25 2 1.0", "30 1 -1 0.0 2 1.0")
     assert log.correct.tolist() == [True, False, True, False]
     assert Results.from_log(log).acr == pytest.approx((0.5 + 0.25) / 4)
@@ -51,7 +51,7 @@ ADAPTIVE = """idx\tlabel\tpredict\tradius proved\tcorrect\tlevels_needed\testima
 
 
 def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp_path):
-    """Logs of smoothing ensembles with adaptive sampling are like that."""
+    """Logs of smoothing ensembles with adaptive sampling have this form."""
     path = tmp_path / "adaptive.tsv"
     path.write_text(ADAPTIVE)
     with pytest.raises(InvalidInput, match=r"only says whether a radius was proved, not which one: .* radius=R"):

@@ -24,7 +24,7 @@ CERTIFICATE = Certificate.from_votes([Look(100, {1: 60}), Look(900, {1: 600})], 
 
 @pytest.fixture
 def now(monkeypatch):
-    """A clock that stands still until it is told to go on: `now.append(seconds)`."""
+    """A clock that only changes when a test calls `now.append(seconds)`."""
     times = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: times[-1])
     return times
@@ -53,7 +53,7 @@ def run_of(certificates):
 
 def test_time_left_is_what_plans_want_over_the_rate_since_sampling_began(now):
     pace = Pace(run_of([]), total=10)
-    now.append(150.0)  # compiling
+    now.append(150.0)  # the time for compilation
     pace.start()
     now.append(160.0)
     pace.add(CERTIFICATE, Status(opened=4, committed=4000, forwarded=2100, counted=2000))

@@ -21,7 +21,7 @@ def test_columns_are_sorted_by_id_and_hold_what_the_certificates_say():
     assert results.samples.tolist() == [150, 1000]
     assert results.missing.tolist() == [49 + 30, 11]
     assert results.p.tolist() == [0.4, 890 / 900]
-    assert results.correct.tolist() == [False, True]  # -1 = -1 is no correct prediction
+    assert results.correct.tolist() == [False, True]  # label -1 and prediction -1 are not a correct prediction
     assert results.radius.tolist() == [0.0, certificates[0].radius]
 
 

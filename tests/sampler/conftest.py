@@ -9,7 +9,7 @@ import torch
 
 
 class Drawer:
-    """Asks `drawing.py` for noise."""
+    """Gets noise from a process that runs `drawing.py`."""
 
     def __init__(self, kind, folder):
         command = [sys.executable, Path(__file__).with_name("drawing.py"), kind, folder]
@@ -31,7 +31,7 @@ class Drawer:
 
 @pytest.fixture(scope="session", params=["host", "interpreted", pytest.param("cuda", marks=pytest.mark.gpu)])
 def draw(request, tmp_path_factory):
-    """Noise of segments (id, first sample, count), from every stream there is."""
+    """The noise of segments (id, first sample, count), from every available stream."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA here")
     drawer = Drawer(request.param, tmp_path_factory.mktemp(request.param))

@@ -1,4 +1,4 @@
-"""Noise on demand, in a process of its own: a line of JSON in, the path of a .npy file out.
+"""Draw noise in a separate process: it reads lines of JSON and answers with the path of a .npy file.
 
 `host` and `cuda` are the streams of those devices; `interpreted` is the CUDA kernel run by Triton's interpreter, which
 has to be chosen before Triton is imported.
@@ -32,7 +32,7 @@ else:
     make = philox.PhiloxStream
     if kind == "interpreted":
         torch.cuda.device = lambda device: nullcontext()
-        philox._BLOCK = 8192  # the interpreter pays per block
+        philox._BLOCK = 8192  # large blocks are faster in the interpreter
 
 
 def draw(

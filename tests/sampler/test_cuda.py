@@ -12,13 +12,13 @@ from smoothcert.sampler.engine import build_engine
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here"),
-    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+    pytest.mark.filterwarnings("ignore"),  # warnings of the compiler
 ]
 SHAPE = (3, 32, 32)
 
 
 class Undecided(torch.nn.Module):
-    """Two classes that share the samples, so that any difference in rounding moves votes."""
+    """Two classes with similar logits, so that any difference in rounding changes votes."""
 
     def __init__(self):
         super().__init__()
@@ -76,7 +76,7 @@ def test_a_measured_batch_fits_and_is_kept(inputs):
 
 
 class Waiting(Undecided):
-    """Asks the device for a number on the way, which a recording cannot."""
+    """A classifier that reads a number from the device, which a CUDA graph cannot do."""
 
     def forward(self, x):
         logits = super().forward(x)
@@ -93,7 +93,7 @@ def test_a_prepared_classifier_votes_as_the_plain_one_does(model):
         for seed in range(3):
             x = torch.rand((64, *SHAPE), generator=torch.Generator().manual_seed(seed)).cuda() + seed / 10
             expected = module(x)
-            clear = (expected[:, 0] - expected[:, 1]).abs() > 1e-2  # not left to rounding
+            clear = (expected[:, 0] - expected[:, 1]).abs() > 1e-2  # rows where rounding cannot change the label
             votes = classify(x.to(memory_format=torch.channels_last))
             assert torch.equal(votes[clear], expected.argmax(1)[clear])
             assert clear.sum() > 32
@@ -101,7 +101,7 @@ def test_a_prepared_classifier_votes_as_the_plain_one_does(model):
 
 @pytest.mark.parametrize("compile", ["default", "max"])
 def test_a_compiled_classifier_votes_as_the_plain_one_does(compile):
-    """In half precision, so not where the two classes are close."""
+    """The comparison is in half precision, so it leaves out rows where the two classes are close."""
     module = Undecided()
     classify, runtime = prepare(module, 2, SHAPE, Runtime.resolve("cuda", compile=compile, batch=256))
     assert runtime.compile == compile

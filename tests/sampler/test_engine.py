@@ -27,7 +27,7 @@ def certify(plan, distances, **settings):
 
 
 def spread(count):
-    """Distances from the boundary on both sides: p from .05 to .95, beyond 1 - 1e-6 included."""
+    """Distances from the boundary on both sides: p from .05 to .95, and some beyond 1 - 1e-6."""
     return torch.linspace(-0.8, 0.8, count - 20).tolist() + torch.linspace(-3, 3, 20).tolist()
 
 
@@ -58,7 +58,7 @@ def test_samples_of_a_plan_are_a_prefix_of_those_at_the_ceiling():
 
         [certificate] = certify(Fixed(samples), [0.3], model=record, batch=1)
         assert certificate.samples == samples + 100
-        return torch.cat(rows[-certificate.samples :])  # those before belong to the check
+        return torch.cat(rows[-certificate.samples :])  # earlier rows belong to the check of the classifier
 
     torch.testing.assert_close(first_samples(200), first_samples(300)[:300], rtol=0, atol=0)
 
@@ -107,18 +107,18 @@ def test_output_that_is_not_finite_costs_samples_and_counts_for_nobody():
     assert certificate.radius < 0.5
     [nothing] = certify(Fixed(1000), [500.5], model=lambda x: (400 - x).sqrt().repeat(1, 2))
     assert nothing.abstained
-    assert nothing.samples == nothing.missing == 100  # no class to go on with
+    assert nothing.samples == nothing.missing == 100  # no sample had a vote, so there is no class
 
 
 def overclaimed(certificates, distances):
-    """How many radii exceed the true one, the signed distance from the boundary."""
+    """The number of radii that exceed the true one, which is the signed distance from the boundary."""
     return sum(
         c.radius > (distances[c.id] if c.prediction == 1 else -distances[c.id]) for c in certificates if not c.abstained
     )
 
 
 def most(alpha, count):
-    """Failures that a true alpha exceeds with a probability of 1 in 10,000."""
+    """The number of failures that is exceeded with a probability of 1 in 10,000 if each has probability alpha."""
     return binom.isf(1e-4, count, alpha)
 
 
@@ -133,7 +133,7 @@ PLANS = {
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
 @pytest.mark.parametrize("name", PLANS)
 def test_at_most_alpha_of_the_radii_exceed_the_true_one(name, alpha):
-    # A quarter are ties of the two classes, where any certificate is wrong; the rest spread over p from .5 to .98.
+    # A quarter of the inputs are ties of two classes, where any certificate is wrong. The others have p from .5 to .98.
     distances = [0.0] * 5000 + torch.linspace(0, 1, 15_000).tolist()
     certificates = certify(PLANS[name](alpha), distances, batch=32768)
     assert len(certificates) == len(distances)

@@ -12,11 +12,11 @@ from smoothcert.sampler.voting import VoteCounter
 CPU = torch.device("cpu")
 INPUTS = torch.rand((12, 3, 4), generator=torch.Generator().manual_seed(1))
 REQUESTS = {id: [100, 37 * id, 3] if id % 3 else [100] for id in range(len(INPUTS))}
-"""What each input asks for, look by look."""
+"""The requests of each input."""
 
 
 def thirds(x):
-    """Three classes by the sum of the values; exact, whatever the batch."""
+    """Three classes by the sum of the values. The result is exact and does not depend on the batch."""
     return torch.bucketize(x.flatten(1).double().sum(1), torch.tensor([5.5, 6.5], dtype=torch.double))
 
 
@@ -36,7 +36,7 @@ def make(*, slots, batch, classify=thirds, classes=3, shape=(3, 4), seed=0):
 
 
 def sample(sampler, order):
-    """Serve REQUESTS, opening inputs in this order; the looks of each input."""
+    """Open inputs in this order and serve REQUESTS; returns the looks of each input."""
     waiting, looks, slots = list(order), {id: [] for id in order}, {}
     while waiting or slots:
         while waiting and sampler.free:
@@ -55,7 +55,7 @@ def sample(sampler, order):
 
 @pytest.fixture(scope="module")
 def expected():
-    """Each input by itself, in one large batch."""
+    """The looks of each input alone, in one large batch."""
     return {id: sample(make(slots=1, batch=1000), [id])[id] for id in range(len(INPUTS))}
 
 
