@@ -28,7 +28,7 @@ def certify(out, model=above_half, data=DATA, **settings):
 
 
 def rows(run):
-    """All that a run found, less the time it took."""
+    """Everything in a run except for the time it took."""
     columns = {name: column for name, column in run.columns.items() if name != "seconds"}
     return {name: np.nan_to_num(column, nan=-1).tolist() for name, column in columns.items()}
 
@@ -101,7 +101,7 @@ def test_an_interrupted_run_resumes_to_the_same_certificates(tmp_path):
     partial = sc.open_run(tmp_path / "stopped")
     assert len(partial) == 7
     assert not partial.complete
-    resumed = certify(tmp_path / "stopped", batch="auto")  # takes over the batch that the run was begun with
+    resumed = certify(tmp_path / "stopped", batch="auto")  # it uses the recorded batch size
     assert rows(resumed) == rows(whole)
     assert resumed.manifest.forwarded >= resumed.samples.sum()
 
@@ -158,7 +158,7 @@ def test_a_finished_run_is_recognised_and_spends_nothing(tmp_path):
     spent = calls
     again = certify(tmp_path, counting, classes=2)
     assert spent > first.samples.sum()
-    assert calls - spent <= 8  # to tell that it is the same model
+    assert calls - spent <= 8  # for the check that it is the same model
     assert rows(again) == rows(first)
     assert again.total_seconds == first.total_seconds
 
@@ -419,7 +419,7 @@ def test_with_known_labels_the_label_is_what_is_certified(tmp_path):
     assert (run.radius <= distance).all()
     assert not audit(tmp_path, redraw=5, model=above_half, data=DATA).findings
     wrong = certify(tmp_path / "wrong", data=[(x, 1 - label) for x, label in DATA], plan=run.plan)
-    assert wrong.abstained.all()  # a label that loses is never certified, nor is another class
+    assert wrong.abstained.all()  # neither a losing label nor another class is certified
 
 
 def test_inputs_without_labels_are_refused_before_the_run_where_labels_must_be_known(tmp_path):
@@ -433,7 +433,7 @@ def test_inputs_without_labels_are_refused_before_the_run_where_labels_must_be_k
 
 
 def test_a_label_that_turns_out_to_be_missing_is_named_and_nothing_before_it_is_lost(tmp_path):
-    """A list tells its labels one by one, so this is noticed where it is read."""
+    """A list has no array of labels, so a missing label is noticed when the input is read."""
     data = [*DATA[:5], (DATA[5][0], None)]
     with pytest.raises(sc.InvalidInput, match="input 5 has no label, and known_labels=True needs one for every input"):
         certify(tmp_path, data=data, plan=sc.Fixed(200, known_labels=True))
@@ -447,7 +447,7 @@ def test_a_runner_up_bound_survives_the_journal_and_an_audit(tmp_path):
     plan = sc.Fixed(2000, bound="runner-up")
     run = certify(tmp_path, three, classes=3, plan=plan, limit=12)
     assert np.all((run.upper > 0) & (run.upper <= 1 - run.lower + 1e-9))
-    assert any(not c.abstained and c.count <= c.counted / 2 for c in run.certificates())  # leads without a majority
+    assert any(not c.abstained and c.count <= c.counted / 2 for c in run.certificates())  # without a majority
     assert not audit(tmp_path, redraw=12, model=three, data=DATA).findings
     exported = sc.write_results(run, tmp_path / "a.csv", "csv")
     assert exported

@@ -149,7 +149,7 @@ def test_predict_is_wrong_at_most_alpha_of_the_time():
     model = smoothed()
     named = sum(model.predict([0.0], samples=100, alpha=0.05).prediction is not None for _ in range(1000))
     assert binomtest(named, 1000, 0.05, alternative="greater").pvalue > 1e-4
-    assert named > 0  # the test could have failed
+    assert named > 0  # otherwise the test could not fail
 
 
 def test_predict_is_settled_by_the_fewest_votes_that_can():
@@ -214,7 +214,7 @@ def test_many_inputs_in_memory_get_the_certificates_of_each_alone_in_their_order
     ]
     assert [c.id for c in found] == list(range(9))
     assert found[::-1] == together.certify_all(list(images)[::-1], labels[::-1], plan=PLAN, ids=range(8, -1, -1))
-    # Together they share batches, so less is padding.
+    # Inputs that are certified together share batches, so there is less padding.
     assert together.forwarded / 2 < alone.forwarded
 
 
@@ -247,7 +247,7 @@ def test_the_votes_of_smaller_batches_are_those_of_full_ones():
 
 def test_a_given_batch_size_is_kept():
     def only_64(x):
-        assert len(x) in (4, 8, 64)  # 4 and 8 are the sizes of the check before
+        assert len(x) in (4, 8, 64)  # the check of the classifier has batches of 4 and 8
         return positive(x)
 
     model = smoothed(only_64, batch=64)

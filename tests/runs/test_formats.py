@@ -87,7 +87,7 @@ def test_a_file_of_another_kind_is_one_sentence(tmp_path, name, content):
 def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, tmp_path, old, new, named):
     path = tmp_path / "export.csv"
     good = write_results(altered(iss_run, seconds=np.full(len(iss_run), 0.1)), None, "csv")
-    path.write_bytes(b"\xef\xbb\xbf" + good)  # the mark that spreadsheets put in front
+    path.write_bytes(b"\xef\xbb\xbf" + good)  # spreadsheets write this byte order mark
     assert len(read_results(path)) == len(iss_run)
     before, _, after = good.rpartition(old)
     if old == new:  # the radius is gone

@@ -48,14 +48,7 @@ class RayExecutor(PoolExecutor[Any]):
         self._calls: dict[Any, Any] = {}
 
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
-        """Choose the runtime on a machine of the cluster, because the driver may have another device or none.
-
-        Args:
-            device: The device, or "auto".
-            dtype: The number format, or "auto".
-            compile: How to speed up the classifier, or "auto".
-            batch: Rows per forward pass, or "auto".
-        """
+        # A machine of the cluster chooses the runtime, because the driver may have another device or none.
         self._connect()
         if self.gpus is None:
             self.gpus = 1.0 if device in ("auto", "cuda") and ray.cluster_resources().get("GPU") else 0.0
