@@ -71,27 +71,39 @@ class HostStream(Stream):
     """
 
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
+        if not segments:
+            return
         drawer = self.drawer(tuple(inputs.shape[1:]))
-        words, row = drawer.words, 0
-        for segment in segments:
-            if drawer.enumerated:
-                numbers = np.arange(segment.first, segment.first + segment.count)
-            else:
-                generator = np.random.PCG64DXSM(self._sequence(segment.id))
-                generator.advance(segment.first * words)
-                numbers = generator.random_raw(segment.count * words).view(np.int64)
-            drawn = torch.from_numpy(numbers).view(segment.count, words).to(out.device)
-            noisy = drawer.noisy(drawn, inputs[segment.slot][None], self._more(segment, 2 * words))
-            out[row : row + segment.count].copy_(noisy)
-            row += segment.count
+        # Bits are drawn for each input and transformed for the whole batch: small operations are slow.
+        bits = [self._bits(drawer, segment) for segment in segments]
+        words = torch.from_numpy(bits[0] if len(bits) == 1 else np.concatenate(bits)).view(-1, drawer.words)
+        counts = torch.tensor([segment.count for segment in segments])
+        slots = torch.tensor([segment.slot for segment in segments])
+        x = inputs[slots if len(bits) == 1 else slots.repeat_interleave(counts)]
+        out[: len(words)].copy_(drawer.noisy(words.to(out.device), x, self._more(segments, 2 * drawer.words)))
+
+    def _bits(self, drawer: Drawer, segment: Segment) -> NDArray[np.int64]:
+        if drawer.enumerated:
+            return np.arange(segment.first, segment.first + segment.count)
+        generator = np.random.PCG64DXSM(self._sequence(segment.id))
+        generator.advance(segment.first * drawer.words)
+        return generator.random_raw(segment.count * drawer.words).view(np.int64)
 
     def _sequence(self, *key: int) -> np.random.SeedSequence:
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
-    def _more(self, segment: Segment, halves: int) -> MoreBits:
+    def _more(self, segments: Sequence[Segment], halves: int) -> MoreBits:
         def more(positions: Tensor) -> NDArray[np.uint64]:
-            key = int(self._sequence(segment.id, 1).generate_state(1, np.uint64)[0])
-            return split_mix(key, positions.cpu().numpy().astype(np.uint64) + np.uint64(segment.first * halves))
+            where = positions.cpu().numpy()
+            starts = np.cumsum([0, *(segment.count for segment in segments)])  # rows
+            owners = np.searchsorted(starts, where // halves, side="right") - 1
+            bits = np.empty(len(where), np.uint64)
+            for owner in np.unique(owners):
+                segment, mine = segments[owner], owners == owner
+                key = int(self._sequence(segment.id, 1).generate_state(1, np.uint64)[0])
+                position = where[mine] + (segment.first - starts[owner]) * halves
+                bits[mine] = split_mix(key, position.astype(np.uint64))
+            return bits
 
         return more
 
