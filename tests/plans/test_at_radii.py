@@ -118,6 +118,7 @@ def test_audit_derives_each_certificate_again_and_finds_false_ones(p):
     ("settings", "words"),
     [
         ({"radii": []}, "at least one radius"),
+        ({"radii": "0,0.25"}, "radii must be numbers, as in .*got '0,0.25'"),
         ({"radii": [-1]}, "each radius must be a number of at least 0"),
         ({"radii": [0.5], "samples": 5}, "can never certify"),
         ({"radii": [float("nan")]}, "each radius"),

@@ -64,7 +64,10 @@ class AtRadii(Plan):
     remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        given = [] if self.radii is None else np.atleast_1d(np.asarray(self.radii, float)).tolist()
+        try:
+            given = [] if self.radii is None else np.atleast_1d(np.asarray(self.radii, float)).tolist()
+        except (TypeError, ValueError):
+            raise InvalidInput(f"radii must be numbers, as in [0, 0.25, 0.5], got {self.radii!r}") from None
         if not given:
             raise InvalidInput("radii must hold at least one radius, got none")
         radii = sorted({_check.at_least("each radius", radius, 0) for radius in given})
