@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/smoothcert demo
 
 test: $(VENV)/.installed lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
