@@ -15,7 +15,7 @@ PLANS = (
     Fixed(500, pilot=250),
 )
 NOISE = Gaussian(0.5)
-pytestmark = pytest.mark.filterwarnings("ignore:the first input")  # these are no images
+pytestmark = pytest.mark.filterwarnings("ignore:input 0 of list")  # these are no images
 
 
 def three_bands(x):
