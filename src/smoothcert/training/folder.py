@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from smoothcert._differences import check_settings
 from smoothcert._files import write_whole
 from smoothcert.errors import InvalidInput
 
@@ -52,13 +53,7 @@ class Folder:
             raise InvalidInput(
                 f"{self.checkpoint} does not belong to a training run of smoothcert: give another out=DIR"
             ) from None
-        now = json.loads(json.dumps(settings))
-        if changed := [key for key in now | then if now.get(key) != then.get(key)]:
-            differences = ", ".join(f"{key} {_shorten(then.get(key))}, now {_shorten(now.get(key))}" for key in changed)
-            raise InvalidInput(
-                f"{self.path} holds a training run with other settings ({differences}): use the old settings to "
-                "continue it, or give another out=DIR"
-            )
+        check_settings(self.path, then, json.loads(json.dumps(settings)), what="training run")
         return epochs_done
 
     def check_writable(self) -> None:
@@ -100,11 +95,6 @@ class Folder:
     def weights_metadata(self) -> dict[str, str]:
         """The metadata of the weights file; empty if there is no file."""
         return _read_metadata(self.weights) if self.weights.exists() else {}
-
-
-def _shorten(value: Any) -> Any:
-    """The beginning of a hash; other values are unchanged."""
-    return f"{value[:8]}..." if isinstance(value, str) and len(value) == 64 else value
 
 
 def _read_metadata(path: Path) -> dict[str, str]:
