@@ -123,7 +123,8 @@ def certify(
         with exclusive(out) as folder, Journal(folder, write=True) as journal:
             done = journal.ids()
             recorded = journal.manifest() if done else None  # a run without certificates binds nobody
-            job = replace(job, runtime=_settle(job, recorded, chosen, dtype=dtype, compile=compile))
+            first = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)  # of all shards, so that they agree
+            job = replace(job, runtime=_settle(job, recorded, first, dtype=dtype, compile=compile))
             wanted = replace(
                 _manifest(job, chosen),
                 data=str(data) if isinstance(data, (str, Path)) else dataset.name,
