@@ -24,3 +24,12 @@ def test_the_table_says_it_in_words(smoothcert):
     small = "coverage --sigma 0.5 --samples 200 --pilot 30"
     assert "The plan keeps its alpha of 0.001." in smoothcert(small).out
     assert "does NOT keep its alpha" in smoothcert(f"{small} --pilot-use reuse --method fixed").out
+
+
+@pytest.mark.parametrize(
+    "plan", ["--sigma 0.5 --samples 200 --known-labels", "--method exact --noise splitting:0.5,255"]
+)
+def test_tied_classes_are_only_told_if_a_pilot_chooses(smoothcert, plan):
+    found = smoothcert(f"coverage {plan}")
+    assert "class fixed in advance" in found.out
+    assert "two tied classes" not in found.out

@@ -31,3 +31,10 @@ def test_the_ideal_radius_of_a_certain_class_has_no_end(smoothcert):
     rows = json.loads(smoothcert("map --sigma 0.5 --reference ideal --at 0.9,1 --json").out)["map"]
     assert [row["ideal radius"] for row in rows] == [pytest.approx(0.640775, abs=1e-6), None]
     assert [row["samples"] for row in rows][1] == 100_000
+
+
+def test_counting_all_outcomes_is_not_random(smoothcert):
+    table = smoothcert("map --method exact --noise splitting:1,255 --at .5,.501").out
+    assert "Expected" not in table
+    assert "certified" not in table
+    assert table.split()[-4:] == ["0.501", "510", "100.0%", "0.0019"]  # 0.002, rounded down

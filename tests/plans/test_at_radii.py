@@ -130,7 +130,7 @@ def test_wrong_settings_are_told(settings, words):
 
 
 def test_a_radius_that_no_votes_prove_is_refused_before_the_run():
-    with pytest.raises(InvalidInput, match=r"radius 3 can never be proved with 1,000 samples"):
+    with pytest.raises(InvalidInput, match=r"a radius above 3 can never be proved with 1,000 samples"):
         AtRadii([0, 3], samples=1_000).check(NOISE)
 
 
@@ -194,3 +194,9 @@ def test_thresholds_of_nearly_equal_radii_are_sorted(noise):
             radii.append(float(np.nextafter(radii[-1], 9)))
         thresholds = AtRadii(radii, samples=100).tables(noise).thresholds
         assert np.all(np.diff(thresholds) >= 0)
+
+
+@pytest.mark.parametrize(("noise", "radius"), [(sc.Uniform(0.5), 2), (sc.Discrete(0.2, 256, size=1), 1)], ids=str)
+def test_more_samples_are_not_advised_where_they_cannot_help(noise, radius):
+    with pytest.raises(InvalidInput, match=f"proves no radius above {radius}, whatever .*: use smaller radii$"):
+        AtRadii([0, radius], samples=10_000).check(noise)

@@ -2,6 +2,7 @@ import pytest
 
 from smoothcert import Certificate, Exact, Fixed, Gaussian, InvalidInput, Look, Splitting, exact_coverage
 from smoothcert.audit import fault
+from smoothcert.plans.coverage import outlook
 
 NOISE = Splitting(0.5, 255)
 
@@ -37,3 +38,12 @@ def test_counting_and_sampling_are_not_confused():
         Fixed(1000).for_noise(NOISE)
     with pytest.raises(InvalidInput, match="has 255 outcomes, got samples=100"):
         Exact(100).check(NOISE)
+
+
+def test_nothing_is_random():
+    found = outlook(Exact().for_noise(NOISE), NOISE, [0.5, 0.501, 1])
+    assert (found.samples.tolist(), found.expected) == ([255, 255, 255], False)
+    assert found.proved["radius"].tolist() == pytest.approx([0, 0.001 * 0.5 * 2, 0.5], abs=1e-12)
+    words = Exact(255).explanation
+    assert "each of the 255 outcomes of the noise once" in words
+    assert "Nothing is random: alpha is 0" in words

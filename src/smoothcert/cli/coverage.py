@@ -32,13 +32,13 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
         )
     bound = "" if found.exact else ", at most (union bound)"
     title = "Exact failure probability" if found.exact else "Failure probability"
+    cases = [[f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)]]
+    if chosen.pilot_chooses:
+        cases.append([f"two tied classes, chosen on the pilot{bound}", *_shown(found.tie_failure, alpha)])
     print_table(
         f"{title}\n{chosen}; pilot {chosen.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
-        [
-            [f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)],
-            [f"two tied classes, chosen on the pilot{bound}", *_shown(found.tie_failure, alpha)],
-        ],
+        cases,
         caption=f"{verdict} {_drawing(found.drawing_error)}".strip(),
     )
 

@@ -120,10 +120,15 @@ class AtRadii(Plan):
         tables = self.tables(noise)
         hopeless = tables.needed[:, -1] > tables.looks[-1]
         if np.any(hopeless):
-            radius = self.radii[int(np.argmax(hopeless))]
+            first = int(np.argmax(hopeless))
+            radius = self.radii[first]
+            if tables.thresholds[first] >= 1:
+                raise InvalidInput(
+                    f"{noise} proves no radius above {radius:g}, whatever the number of samples: use smaller radii"
+                )
             raise InvalidInput(
-                f"radius {radius:g} can never be proved with {self.samples:,} samples at alpha {self.alpha:g} under "
-                f"{noise}: use more samples or smaller radii"
+                f"a radius above {radius:g} can never be proved with {self.samples:,} samples at alpha {self.alpha:g} "
+                f"under {noise}: use more samples or smaller radii"
             )
 
     def request(self, state: State, noise: Noise) -> Any:

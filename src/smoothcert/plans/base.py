@@ -186,6 +186,11 @@ class Plan(Recorded, ABC):
         return False
 
     @property
+    def pilot_chooses(self) -> bool:
+        """Whether the votes of a pilot choose the class."""
+        return self.pilot > 0 and not self.known_labels
+
+    @property
     def uses_rivals(self) -> bool:
         """Whether the plan also bounds other classes (`upper_bound`)."""
         return False

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import RIVALS, Plan, State
+from smoothcert.plans.base import RIVALS, Outlook, Plan, State
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,18 @@ class Exact(Plan):
 
     def __str__(self) -> str:
         return f"exact, {self.samples:,} outcomes" if self.samples else "exact"
+
+    @property
+    def explanation(self) -> str:
+        outcomes = f"each of the {self.samples:,} outcomes" if self.samples else "every outcome"
+        return " ".join(
+            [
+                f"Exact counting: the classifier answers {outcomes} of the noise once, so the share of a class is its "
+                "exact probability.",
+                self._choice_in_words(),
+                "Nothing is random: alpha is 0, and the certificates are exact.",
+            ]
+        )
 
     @property
     def most_looks(self) -> int:
@@ -68,6 +81,11 @@ class Exact(Plan):
     def upper_bound(self, state: State, noise: Noise) -> Any:
         alone = np.asarray(state.rivals)[..., :RIVALS]  # the strongest classes of this very look
         return (alone.max(axis=-1) / np.maximum(np.asarray(state.drawn), 1))[()]
+
+    def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
+        p = np.asarray(p, float)
+        radius = np.maximum(noise.certified_radius(p), 0)
+        return Outlook(np.full(p.shape, noise.outcomes or 0), {"radius": radius}, expected=False)
 
     def worst_failure(self, noise: Noise) -> tuple[float, float]:
         return 0.0, 0.5
