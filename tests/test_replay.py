@@ -3,10 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look
+from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, certify
 from smoothcert.errors import InvalidInput
 from smoothcert.replay import (
     Population,
+    _follow,
     from_shares,
     from_votes,
     measured_probabilities,
@@ -224,3 +225,31 @@ def test_a_log_without_labels_cannot_be_certified_by_them(tmp_path):
     path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t-1\t3\t0.5\t0\t1.0\n")
     with pytest.raises(InvalidInput, match="inputs without a label"):
         read_population(path, Fixed(1000, known_labels=True), noise=Gaussian(0.5))
+
+
+def test_an_export_with_known_labels_is_not_taken_for_one_of_predictions(tmp_path, iss_run, altered):
+    """An input without a certificate has p of its label there, not p of a wrong prediction."""
+    known = altered(iss_run, plan=Fixed(10_000, known_labels=True))
+    write_results(known, tmp_path / "a.csv")
+    with pytest.raises(InvalidInput, match="certified with known labels and does not tell which class"):
+        read_population(tmp_path / "a.csv", Fixed(1_000))
+    population, _, _ = read_population(tmp_path / "a.csv", Fixed(1_000, known_labels=True))
+    assert population.label.tolist() == [0] * len(known)
+
+
+@pytest.mark.filterwarnings("ignore:input 0 of list")
+@pytest.mark.parametrize("plan", [Fixed(100, pilot=10), Fixed(100, known_labels=True)], ids=str)
+def test_a_run_with_known_labels_is_replayed_from_the_votes_of_all_classes(tmp_path, plan):
+    made = Fixed(100, known_labels=True)
+    certify(lambda x: (x[:, 0] > 0).long(), [([5.0], 0)], noise=NOISE, classes=2, plan=made, out=tmp_path, device="cpu")
+    population, _, _ = read_population(tmp_path, plan)
+    assert population.p.tolist() == [[0, 1]]
+    assert population.chosen is None
+
+
+def test_samples_without_a_vote_lower_the_probability_of_every_class():
+    population = from_votes([[60, 20], [0, 0]], [0, 0], [100, 100])
+    assert population.p.tolist() == [[0.6, 0.2], [0, 0]]
+    found = _follow(population, Fixed(10_000, pilot=100, bound="runner-up"), NOISE, 20, np.random.default_rng(0))
+    assert found.count[:, 0].mean() == pytest.approx(6_000, rel=0.02)
+    assert not found.count[:, 1].any()

@@ -69,7 +69,8 @@ class Population:
     """Inputs whose classes have known probabilities.
 
     Args:
-        p: The probability of each class, shape (inputs, classes).
+        p: The probability of each class, shape (inputs, classes). Where they sum to less than 1, the rest is the
+            probability of an output that is not finite and votes for no class.
         label: The label of each input as an index of these classes; -1 if it is none of them.
         chosen: The class that the pilot chooses, if the log contains it; None lets a simulated pilot choose.
     """
@@ -99,15 +100,17 @@ def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
     )
 
 
-def from_votes(votes: ArrayLike, label: ArrayLike) -> Population:
+def from_votes(votes: ArrayLike, label: ArrayLike, samples: ArrayLike | None = None) -> Population:
     """A population of which the votes for all classes are known.
 
     Args:
         votes: Votes for each class, shape (inputs, classes).
         label: The label of each input.
+        samples: The samples of each input, also those that voted for no class. Default: the sum of its votes.
     """
     counts = np.asarray(votes, float)
-    return Population(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), np.asarray(label, np.int64))
+    drawn = counts.sum(axis=1) if samples is None else np.asarray(samples, float)
+    return Population(counts / np.maximum(drawn, 1)[:, None], np.asarray(label, np.int64))
 
 
 def read_population(
@@ -157,10 +160,17 @@ def read_population(
     if log_samples is not None or log_alpha is not None:
         raise InvalidInput(f"{path} contains its samples and alpha: leave out log_samples= and log_alpha=")
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
-    if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals):  # these need the votes of all classes
-        return _population_of(results), noise, _unanimous(results, plan.samples)
+    of_label = results.certified_by is not None and results.certified_by.known_labels  # p is that of the label
     _check_labelled(path, plan, results)
-    return _labelled(from_shares(p, results.correct), results), noise, _unanimous(results, plan.samples)
+    if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals or of_label):  # votes of all classes
+        return _population_of(results), noise, _unanimous(results, plan.samples)
+    if of_label and not plan.known_labels:
+        raise InvalidInput(
+            f"{path} was certified with known labels and does not tell which class a pilot would choose: replay the "
+            "folder of the run, or use known_labels=True"
+        )
+    correct = np.ones(len(results), bool) if of_label else results.correct
+    return _labelled(from_shares(p, correct), results), noise, _unanimous(results, plan.samples)
 
 
 def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
@@ -174,15 +184,13 @@ def _labelled(population: Population, results: Results) -> Population:
 
 
 def _population_of(run: Run) -> Population:
-    """The population of a run, from its votes for all classes."""
+    """The population of a run, from its votes for all classes. Outputs that are not finite vote for no class."""
     votes = np.zeros((len(run), run.manifest.classes))
     for row, certificate in zip(votes, run.certificates(), strict=True):
         for look in certificate.looks:
             for c, count in look.votes.items():
                 row[c] += count
-    if np.any(run.label < 0):
-        raise InvalidInput(f"{run.path} has inputs without a label, and known_labels=True needs one for every input")
-    return from_votes(votes, run.label)
+    return from_votes(votes, run.label, run.samples)
 
 
 def _unanimous(results: Results, ceiling: int) -> str | None:
@@ -331,6 +339,9 @@ def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, 
     by_class = plan.uses_rivals or fixed_class is None
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
     p = None if chosen is None else _of_class(population.p, chosen)
+    shares, rest = population.p, 1 - population.p.sum(axis=1, keepdims=True)
+    if np.any(rest > 1e-9):  # samples that vote for no class
+        shares = np.concatenate([shares, np.maximum(rest, 0)], axis=1)
     zeros = np.zeros(shape, np.int64)
     count, counted, spent, lower = zeros, zeros, zeros, np.zeros(shape)
     rivals: Counts | None = None
@@ -340,13 +351,13 @@ def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, 
     while wanted.any():
         going = wanted > 0
         if by_class:
-            drawn = rng.multinomial(wanted, population.p)
+            drawn = rng.multinomial(wanted, shares)[..., : population.p.shape[1]]
             if chosen is None:
                 chosen = drawn.argmax(axis=-1)
                 p = _of_class(population.p, chosen)
             if others is None:
                 masked = np.where(np.arange(drawn.shape[-1]) == chosen[..., None], -1, drawn)
-                others = np.argsort(-masked, axis=-1, kind="stable")[..., :RIVALS]
+                others = np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, drawn.shape[-1] - 1)]
             votes = np.take_along_axis(drawn, chosen[..., None], axis=-1)[..., 0]
             alone = np.take_along_axis(drawn, others, axis=-1)
             pooled = (drawn.sum(axis=-1) - votes - alone.sum(axis=-1))[..., None]
