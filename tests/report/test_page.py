@@ -10,10 +10,11 @@ import pytest
 from markupsafe import escape
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Gaussian
-from smoothcert.plans import Combined, Fixed, InputSpecific
+from smoothcert.noises import Gaussian, Splitting
+from smoothcert.plans import Combined, Exact, Fixed, InputSpecific
 from smoothcert.report import render, write_report
 from smoothcert.runs.formats import read_results, write_results
+from smoothcert.runs.results import Results
 from smoothcert.runs.table import compare
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -378,3 +379,16 @@ def test_nothing_to_report_is_one_sentence(iss_run, tmp_path):
         render([])
     with pytest.raises(InvalidInput, match="cannot write"):
         write_report([iss_run], tmp_path)
+
+
+def test_exact_certificates_are_called_exact_and_have_no_tie(iss_run, altered):
+    page = render([altered(iss_run, plan=Exact(255), noise=Splitting(0.5, 255))])
+    assert "The certificates are exact." in page
+    assert "probability of at most 0.0" not in page
+    assert '<td class="number">-</td>' in page.partition('id="guarantee"')[2]
+
+
+def test_a_run_without_certificates_is_left_out_of_the_page(iss_run):
+    with pytest.warns(UserWarning, match="begun holds no certificates yet and is left out"):
+        page = render([iss_run, Results.from_certificates("begun", [])])
+    assert "begun" not in page.partition('type="application/json"')[0]

@@ -6,7 +6,7 @@ import pytest
 
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Exact
+from smoothcert.plans import AtRadii, Exact
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.results import COLUMNS, Results
@@ -199,3 +199,13 @@ def test_a_missing_pandas_is_one_sentence(iss_run: Results, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"smoothcert\[pandas\]"):
         iss_run.to_pandas()
+
+
+def test_the_published_form_warns_that_it_loses_decided_radii(iss_run: Results, altered, tmp_path, recwarn):
+    decided = altered(iss_run, plan=AtRadii([0, 0.5], samples=10_000))
+    with pytest.warns(UserWarning, match="does not say that iss decides radii.*csv, json and parquet keep the plan"):
+        write_results(decided, tmp_path / "a.tsv")
+    recwarn.clear()
+    write_results(decided, tmp_path / "a.csv")
+    write_results(iss_run, tmp_path / "b.tsv")
+    assert not recwarn.list

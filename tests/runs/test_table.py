@@ -97,7 +97,8 @@ def test_other_inputs_are_no_rivals(iss_run, fixed_run, altered):
 def test_the_noise_is_told_where_it_differs(iss_run, fixed_run, altered):
     assert "noise" not in compare([iss_run, fixed_run]).titles
     table = compare([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
-    assert [row[table.titles.index("noise")].text for row in table.cells] == [str(iss_run.noise), "Gaussian(sigma=2.0)"]
+    assert [row[table.titles.index("noise")].text for row in table.cells] == ["gaussian:0.5", "gaussian:2"]
+    assert [row["noise"] for row in table.plain()["runs"]] == ["Gaussian(sigma=0.5)", "Gaussian(sigma=2.0)"]
 
 
 def test_another_alpha_is_told_and_is_no_rival(iss_run, fixed_run, simulate):
@@ -141,7 +142,10 @@ def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
 def test_a_run_without_certificates_is_named(iss_run):
     empty = Results.from_certificates("begun", [])
     with pytest.raises(InvalidInput, match="begun holds no certificates"):
-        compare([iss_run, empty])
+        compare([empty])
+    with pytest.warns(UserWarning, match="begun holds no certificates yet and is left out"):
+        table = compare([iss_run, empty])
+    assert [row.name for row in table.rows] == [iss_run.name]
 
 
 def test_no_runs_make_no_table():

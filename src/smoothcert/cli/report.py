@@ -28,8 +28,9 @@ def command(
     """Write one self-contained page about runs, to read offline or to send to a colleague."""
     from smoothcert.report import write_report
     from smoothcert.runs.formats import read_all, read_results
+    from smoothcert.runs.table import with_certificates
 
-    results = read_all(runs, radius=log_radius)
+    results = with_certificates(read_all(runs, radius=log_radius))
     page = write_report(
         results,
         out,

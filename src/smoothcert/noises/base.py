@@ -22,6 +22,18 @@ LARGEST_INPUT = 2**22
 """Numbers of an input up to which `drawing_error` holds for a noise that is not bound to a size."""
 
 
+def dashed(name: str) -> str:
+    """The name of a class for the command line.
+
+    Args:
+        name: The name of the class.
+
+    >>> dashed("GridGaussian")
+    'grid-gaussian'
+    """
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+
+
 class Noise(Recorded, ABC):
     """Base of all smoothing noises. A subclass is a frozen dataclass, so that it can be recorded and compared."""
 
@@ -29,6 +41,15 @@ class Noise(Recorded, ABC):
     """The norm in which the radius is measured, as in "l2"; shown on axes and in tables."""
     map_peaks_at_ends: ClassVar[bool] = False
     """Whether the sample map has its maximum over every interval of p at one of its ends, once it is above 0."""
+
+    @property
+    def short(self) -> str:
+        """The noise as on the command line, as in "grid-gaussian:0.25"; its full name if it has other settings."""
+        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        values = [value for value in values if value is not None]
+        if not values or not all(type(value) in (int, float) for value in values):
+            return str(self)
+        return f"{dashed(type(self).__name__)}:{','.join(str(value).removesuffix('.0') for value in values)}"
 
     @property
     @abstractmethod

@@ -30,7 +30,7 @@ from smoothcert.report.charts import charts, evenly
 from smoothcert.report.thumbnails import thumbnails
 from smoothcert.report.wording import acr_note, distinct, known_labels, norms, uncertified
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import compare, duration, opened
+from smoothcert.runs.table import compare, duration, opened, with_certificates
 from smoothcert.statistics.metrics import round_down
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def render(
     results = [results] if isinstance(results, (str, Path, Results)) else list(results)
     if not results:
         raise InvalidInput("a report needs at least one run")
-    results = distinct([opened(r) for r in results])
+    results = distinct(with_certificates([opened(r) for r in results]))
     table = compare(results, reference=reference, radii=radii)
     dataset = _dataset_of(results) if dataset is None else _checked(dataset, results)
     shown = charts(results, most_points=POINTS)

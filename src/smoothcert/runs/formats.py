@@ -150,6 +150,13 @@ def write_results(
     format = format_of(path, format)
     if radii is not None and format != "sok":
         raise InvalidInput(f"radii={list(radii)} is for format=sok: other formats contain every radius")
+    if format == "cohen" and results.decided_radii is not None and results.plan is not None:
+        warnings.warn(
+            f"the cohen format does not say that {results.name} decides radii, so certified accuracy at other radii is "
+            "wrong when it is read again: csv, json and parquet keep the plan",
+            UserWarning,
+            stacklevel=2,
+        )
     content = to_sok(results, radii) if format == "sok" else _WRITERS[format](results)
     if path is not None:
         write_whole(path, content)

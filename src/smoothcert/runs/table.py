@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,14 +211,30 @@ def compare(
     paths = [r if isinstance(r, (str, Path)) else getattr(r, "path", None) for r in results]
     results = distinct_names([opened(r) for r in results], paths)
     reference = None if reference is None else opened(reference)
-    if empty := [r.name for r in results if not len(r)]:
-        raise InvalidInput(f"{', '.join(empty)} holds no certificates yet; run certify again to go on")
+    results = with_certificates(results)
     if radii is None:
         decided = {radius for r in results for radius in r.decided_radii or ()}
         radii = sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in results))
     radii = [_check.at_least("each radius", radius, 0) for radius in radii]
     rows = [_row(r, [reference] if reference is not None else _ceilings(r, results), radii) for r in results]
     return Table(tuple(rows), tuple(radii))
+
+
+def with_certificates(results: Sequence[Results]) -> list[Results]:
+    """The runs that have certificates. Warns about the others; raises if no run has any.
+
+    Args:
+        results: The runs.
+    """
+    found = [r for r in results if len(r)]
+    empty = [r.name for r in results if not len(r)]
+    if not empty:
+        return found
+    reason = f"{', '.join(empty)} {'holds' if len(empty) == 1 else 'hold'} no certificates yet"
+    if not found:
+        raise InvalidInput(f"{reason}; run certify again to go on")
+    warnings.warn(f"{reason} and {'is' if len(empty) == 1 else 'are'} left out", UserWarning, stacklevel=3)
+    return found
 
 
 def opened(result: Any) -> Results:
@@ -338,7 +355,7 @@ _COLUMNS = (
 )
 _ABSTAINED = _Column("abstained", lambda row: None if row.known_labels else row.abstained, "{:.1%}".format)
 _NOT_CERTIFIED = _Column("not certified", lambda row: row.abstained if row.known_labels else None, "{:.1%}".format)
-_NOISE = _Column("noise", lambda row: row.noise, str)
+_NOISE = _Column("noise", lambda row: row.noise, lambda noise: noise.short)
 _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 _DTYPE = _Column("number format", lambda row: row.dtype, str)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
