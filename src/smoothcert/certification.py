@@ -115,7 +115,7 @@ def certify(
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
         if shard is not None and not job.runtime.batch:
             raise InvalidInput(
-                "shard needs batch=N: the parts can only be merged if all were certified with the same one"
+                f"shard={shard} needs batch=N: the parts can only be merged if all were certified with the same one"
             )
         check_shape(classifier, dataset, noise)
         _check_labels(classifier, dataset, chosen, known=plan.known_labels)

@@ -126,3 +126,9 @@ def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(text: str, 
     with pytest.raises(InvalidInput, match=reason.replace("{name}", name)) as caught:
         load_classifier(f"{name}:network")
     assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_ends_the_program_on_import_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "script_of_user.py").write_text("import sys\nsys.exit(2)\n")
+    with pytest.raises(InvalidInput, match=r"importing 'script_of_user' of .* ended the program \(exit code 2\)"):
+        load_classifier("script_of_user:make")

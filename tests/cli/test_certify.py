@@ -251,7 +251,7 @@ def test_shards_are_merged(smoothcert, job):
         "complete": True,
     }
     refused = smoothcert(f"{job.replace('--batch 500 ', '')}-3 --shard 1/2")
-    assert "shard needs --batch N" in refused.err
+    assert "--shard 1/2 needs --batch N" in refused.err
 
 
 def test_an_unknown_tracker_is_refused_before_the_run(smoothcert, job):

@@ -120,3 +120,18 @@ def test_coverage_and_map_take_every_plan(smoothcert):
         rows = json.loads(smoothcert(f"map --sigma 0.5 --samples 1000 {options} --at 0.5,0.9,1 --json").out)["map"]
         assert [row["p"] for row in rows] == [0.5, 0.9, 1]
         assert all(0 <= row["samples"] <= 1_050 for row in rows)
+
+
+def test_a_method_that_is_nearly_right_is_suggested():
+    with pytest.raises(InvalidInput, match=r"got 'radius': did you mean radii\?"):
+        PlanOptions(method="radius").build()
+
+
+def test_shown_radii_are_in_increasing_order():
+    assert PlanOptions(radii="0.5,0,0.25").shown_radii() == [0, 0.25, 0.5]
+
+
+def test_import_after_the_command_is_told_where_it_belongs(smoothcert):
+    found = smoothcert("certify --import plans.py")
+    assert (found.code, found.out) == (2, "")
+    assert found.err == "smoothcert: --import goes before the command, as in smoothcert --import FILE certify\n"

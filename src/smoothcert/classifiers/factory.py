@@ -34,6 +34,8 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
             made = factory if isinstance(factory, nn.Module) else factory()
     except SmoothcertError:
         raise
+    except SystemExit as error:
+        raise InvalidInput(f"{name} ended the program when called (sys.exit, exit code {error.code})") from error
     except Exception as error:  # a factory may raise any error
         where = place_of(error, near=getattr(sys.modules.get(factory.__module__), "__file__", None))
         raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}{where}") from error
@@ -78,6 +80,11 @@ def _factory(name: str) -> Any:
         raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, not even in {here}") from None
     except SmoothcertError:
         raise
+    except SystemExit as error:  # as from argparse, which does not know our options
+        raise InvalidInput(
+            f"importing {module_name!r} of {name!r} ended the program (exit code {error.code}): put what a script does "
+            'below if __name__ == "__main__":'
+        ) from error
     except Exception as error:  # the user's module may raise any error
         raise _failed_import(module_name, name, error) from error
     factory = getattr(module, attribute, None)

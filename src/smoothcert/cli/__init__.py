@@ -76,6 +76,8 @@ def main() -> None:
     except typer.Abort:
         code = _INTERRUPTED
     except Exception as error:
+        if getattr(error, "option_name", None) == "--import":
+            sys.exit(_fail("--import goes before the command, as in smoothcert --import FILE certify"))
         if message := getattr(error, "format_message", None):  # the parser complains about an option
             sys.exit(_fail(_plain(message())))
         raise

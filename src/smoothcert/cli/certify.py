@@ -47,7 +47,10 @@ def command(
     ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
     shard: Annotated[
         str | None,
-        typer.Option(help="Take one part of these inputs: 3/16 is the third of 16 parts. Merge the runs with merge."),
+        typer.Option(
+            help="Take one part of these inputs: 3/16 is the third of 16 parts. It needs --batch. Merge the runs with "
+            "merge."
+        ),
     ] = None,
     seed: Seed = 0,
     device: Device = "auto",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -49,7 +50,8 @@ class NoiseOptions:
         typer.Option(
             "--noise",
             help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
-            "splitting:0.5, ablation:45, discrete:0.8, translation:2, brightness:0.1, or a noise of --import.",
+            "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, or "
+            "a noise of --import.",
         ),
     ] = None
     size: Annotated[
@@ -70,12 +72,13 @@ class NoiseOptions:
 
     def _named(self) -> Noise | None:
         from smoothcert.noises import Gaussian, Noise
+        from smoothcert.noises.base import dashed
 
         if self.sigma is not None and self.noise is not None:
             raise InvalidInput(f"--sigma {self.sigma:g} and --noise {self.noise} exclude one another: give one of them")
         if self.noise is None:
             return None if self.sigma is None else Gaussian(self.sigma)
-        known = {_dashed(cls.__name__): cls for cls in _subclasses(Noise)}
+        known = {dashed(cls.__name__): cls for cls in _subclasses(Noise)}
         name, _, strength = self.noise.partition(":")
         if name not in known:
             raise InvalidInput(f"unknown noise {name!r}: choose one of {', '.join(sorted(known))}")
@@ -99,7 +102,8 @@ class PlanOptions:
         typer.Option(
             "--method",
             help="input-specific: as many samples as each input needs. radii: decide --radii. fixed: the same for all "
-            "inputs. Or the name of a plan of --import.",
+            "inputs. exact: count all outcomes of a noise that has few, as splitting:0.5,255. Or the name of a plan "
+            "of --import.",
             rich_help_panel=_PLAN,
         ),
     ] = "input-specific"
@@ -190,7 +194,9 @@ class PlanOptions:
         known = {cls.name: cls for cls in _subclasses(Plan) if isinstance(getattr(cls, "name", None), str)}
         known.pop("combined", None)  # it needs other plans, which options cannot describe
         if self.method not in known:
-            raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}")
+            close = get_close_matches(self.method, known, n=1)
+            hint = f": did you mean {close[0]}?" if close else ""
+            raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}{hint}")
         cls = known[self.method]
         own = {field.name: field for field in fields(cls)}
         values = {name: getattr(self, name) for name in _OPTIONS}
@@ -216,8 +222,8 @@ class PlanOptions:
         return made
 
     def shown_radii(self) -> list[float] | None:
-        """The radii to show certified accuracy at; None if they are not given."""
-        return None if self.radii is None else numbers("--radii", self.radii)
+        """The radii to show certified accuracy at, in increasing order; None if they are not given."""
+        return None if self.radii is None else sorted(set(numbers("--radii", self.radii)))
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
@@ -256,8 +262,3 @@ def _subclasses(cls: Any) -> list[Any]:
     for sub in cls.__subclasses__():
         found += [*_subclasses(sub), *([] if inspect.isabstract(sub) or sub.__name__.startswith("_") else [sub])]
     return found
-
-
-def _dashed(name: str) -> str:
-    """The name of a class for the command line: GridGaussian becomes grid-gaussian."""
-    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")

@@ -71,11 +71,9 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     try:
         part, parts = (int(match[1]), int(match[2])) if match else map(int, shard)
     except (TypeError, ValueError):
-        raise InvalidInput(f"shard must be a part and the number of parts, as in 3/16, got {shard!r}") from None
+        raise InvalidInput(f"shard={shard} must be a part and the number of parts, as in 3/16") from None
     if not 1 <= part <= parts:
-        raise InvalidInput(
-            f"shard must be one of 1/{max(parts, 1)} to {max(parts, 1)}/{max(parts, 1)}, got {part}/{parts}"
-        )
+        raise InvalidInput(f"shard={part}/{parts} must be one of 1/{max(parts, 1)} to {max(parts, 1)}/{max(parts, 1)}")
     return part, parts
 
 
