@@ -39,7 +39,7 @@ def test_train_reports_each_epoch_and_the_second_time_that_it_is_complete(option
         (["--data", "nowhere"], "no data at 'nowhere'"),
         (["--sigma", "-1"], "sigma must be a number above 0, got -1.0"),
         (["--batch", "0"], "batch must be at least 1, got 0"),
-        (["--out", ""], "it is empty (is a shell variable not set?): name a folder"),
+        (["--out", ""], "the value is empty (is a shell variable not set?): name a folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(options, more, message, monkeypatch, capsys):
