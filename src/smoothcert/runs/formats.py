@@ -152,8 +152,8 @@ def write_results(
         raise InvalidInput(f"radii={list(radii)} is for format=sok: other formats contain every radius")
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
         warnings.warn(
-            f"the cohen format does not say that {results.name} decides radii, so certified accuracy at other radii is "
-            "wrong when it is read again: csv, json and parquet keep the plan",
+            f"the cohen format does not say that {results.name} decides radii, so certified accuracy is too low "
+            "at these radii when it is read again: csv, json and parquet keep the plan",
             UserWarning,
             stacklevel=2,
         )
