@@ -4,7 +4,8 @@
 
 This script prints one row per program: the loop of Cohen et al. (2019), `compat.cohen` in its place, and the same with
 a decline of 0.05. If the Adversarial Robustness Toolbox is installed, rows for it and for `compat.art` follow. All
-programs run in one process on the CPU, one input after the other, with the same batch size.
+programs run in one process on the CPU with the same batch size. `compat.art` packs the inputs, the others take one
+after the other.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ from smoothcert.statistics.binomial import pmf
 Array = NDArray[np.float64]
 _Group = tuple[int, Array]  # the first count, and the probability of each count from there on
 
-_RARE = 1e-20  # counts with a smaller probability are cut off; what is cut off counts as failed
+# Counts with a smaller probability are cut off and count as failed. The tails of a draw beyond 10 standard deviations,
+# which are rarer still, are left out.
+_RARE = 1e-20
 _MOST_LOOKS = 10_000
 
 

@@ -85,10 +85,12 @@ class SampleMap:
         return np.where(required > 0, high, 0)
 
     def largest(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
-        """At least the largest psi(p) over low <= p <= high, and at most a few percent above it.
+        """The largest psi(p) over low <= p <= high, or a few percent more.
 
-        Where the noise says so, the maximum lies at an end of the interval (the paper's Proposition 1). For every other
-        noise, the interval is covered by cells. In a cell [a, b], psi is at most the smallest k for which a share a of
+        Where the noise says so, the larger value at the two ends is taken, as the paper does (its Proposition 1). With
+        a relative decline this misses the leap of psi from 0 where it lies inside the interval. Then an input may get
+        fewer samples than the decline needs; its certificate is true all the same. For every other noise, the interval
+        is covered by cells. In a cell [a, b], psi is at most the smallest k for which a share a of
         the votes proves what b requires, because the radius never decreases with p.
 
         Args:
