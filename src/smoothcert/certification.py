@@ -276,9 +276,9 @@ def _warn(classifier: Classifier, noise: Noise, plan: Plan) -> None:
     else:
         trained = classifier.trained_sigma
     if trained is not None and abs(trained - noise.deviation) > 1e-6:
+        how = f"with noise of deviation {trained:g}" if trained else "without noise"
         warnings.warn(
-            f"{classifier.name} was trained with noise of deviation {trained:g} and is certified with {noise}; "
-            "radii are true, but often small",
+            f"{classifier.name} was trained {how} and is certified with {noise}; radii are true, but often small",
             stacklevel=3,
         )
     if plan.caveat:

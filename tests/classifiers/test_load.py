@@ -47,6 +47,26 @@ def test_bundled_weights_are_those_trained_nearest_to_the_noise(
     assert trained == {None: 0.25, 0.1: 0.25, 0.25: 0.25, 0.45: 0.5, 2: 0.5}
 
 
+def test_the_clean_model_is_the_same_for_every_sigma_and_says_that_it_saw_no_noise() -> None:
+    clean = [
+        load_classifier(name, sigma=sigma) for name in ("fashion-cnn-clean", "Fashion_CNN_clean") for sigma in (0, 1)
+    ]
+    assert len({c.weights_hash for c in clean}) == 1
+    assert {c.trained_sigma for c in clean} == {0.0}
+    assert load_classifier("fashion-cnn").trained_sigma == 0.25  # never the weights without noise
+    untrained = load_classifier("fashion-cnn-clean", weights="none")
+    assert untrained.weights_hash == load_classifier("fashion-cnn", weights="none").weights_hash
+
+
+def test_the_clean_model_is_accurate_without_noise() -> None:
+    from smoothcert.datasets import load_dataset
+
+    images, labels = zip(*load_dataset("fashion-mnist"), strict=True)
+    with torch.inference_mode():
+        answers = load_classifier("fashion-cnn-clean").module(torch.stack(images)).argmax(1)
+    assert (answers == torch.tensor(labels)).float().mean() > 0.9
+
+
 def test_a_bundled_network_without_weights_asks_for_them() -> None:
     with pytest.raises(InvalidInput, match='give weights=FILE, or weights="none"'):
         load_classifier("cifar-resnet110")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from smoothcert.classifiers import load_classifier
 from smoothcert.cli import app, main
 
 
@@ -30,6 +31,13 @@ def test_train_reports_each_epoch_and_the_second_time_that_it_is_complete(option
     assert result == {"weights": str(tmp_path / "run" / "weights.safetensors"), "epochs": 2, "epochs_now": 0}
 
 
+def test_sigma_0_trains_without_noise_and_says_so(options, tmp_path):
+    done = CliRunner().invoke(app, [*options, "--sigma", "0"])
+    assert done.exit_code == 0, done.output
+    assert "noisy" not in done.output
+    assert load_classifier(None, weights=tmp_path / "run" / "weights.safetensors").trained_sigma == 0
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -38,6 +46,7 @@ def test_train_reports_each_epoch_and_the_second_time_that_it_is_complete(option
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--data", "nowhere"], "no data at 'nowhere'"),
         (["--sigma", "-1"], "sigma must be a number above 0, got -1.0"),
+        (["--sigma", "0", "--method", "consistency"], "sigma must be a number above 0, got 0.0"),
         (["--batch", "0"], "batch must be at least 1, got 0"),
         (["--out", ""], "the value is empty (is a shell variable not set?): name a folder"),
     ],

@@ -140,3 +140,14 @@ def test_a_constant_that_a_method_does_not_have_is_an_error():
         method_named("consistency", sigma=0.25, copies=1)
     with pytest.raises(InvalidInput, match="sigma must be a number above 0"):
         method_named("gaussian", sigma=-1)
+
+
+def test_sigma_0_is_training_without_noise_and_only_for_the_plain_method():
+    method = method_named("gaussian", sigma=0)
+    x, labels = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
+    module = torch.nn.Linear(3, 2)
+    found = method.objective(module, x, labels, torch.tensor(0))
+    assert found.loss.item() == pytest.approx(torch.nn.functional.cross_entropy(module(x), labels).item())
+    for other in ("consistency", "macer", "smoothadv"):
+        with pytest.raises(InvalidInput, match="sigma must be a number above 0"):
+            method_named(other, sigma=0)

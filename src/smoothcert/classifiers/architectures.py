@@ -185,6 +185,9 @@ ARCHITECTURES = {
 }
 """The bundled architectures by name."""
 
+NAMED_WEIGHTS = {"fashion-cnn-clean": "fashion-cnn"}
+"""Bundled weights that are a model of their own, with their architecture: trained without noise, for any sigma."""
+
 
 def canonical_name(name: str) -> str:
     """The name of a bundled architecture with dashes.

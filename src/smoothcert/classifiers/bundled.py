@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from smoothcert.classifiers.architectures import ARCHITECTURES, build, canonical_name
+from smoothcert.classifiers.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, canonical_name
 from smoothcert.classifiers.base import Classifier, Weights, fresh_weights
 from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.classifiers.identity import state_hash
@@ -16,8 +16,11 @@ _DEFAULT_CLASSES = 10
 
 def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
     """A bundled network; see `Source.load`."""
-    architecture = canonical_name(name)
-    if weights == "default":
+    dashed = name.replace("_", "-").lower()
+    architecture = canonical_name(NAMED_WEIGHTS.get(dashed, dashed))
+    if weights == "default" and dashed in NAMED_WEIGHTS:
+        weights = read_checkpoint(ASSETS / f"{dashed}.safetensors")
+    elif weights == "default":
         weights = _bundled_weights(architecture, sigma)
     shape: tuple[int, ...] = ARCHITECTURES[architecture].input_shape
     noise = weights.noise if isinstance(weights, Checkpoint) else None
@@ -40,9 +43,8 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
 
 def _bundled_weights(architecture: str, sigma: float | None) -> Checkpoint:
     """The bundled weights whose training noise is closest to `sigma`; by default those with the least noise."""
-    trained = {
-        float(path.stem.removeprefix(f"{architecture}-")): path for path in ASSETS.glob(f"{architecture}-*.safetensors")
-    }
+    found = ASSETS.glob(f"{architecture}-[0-9]*.safetensors")
+    trained = {float(path.stem.removeprefix(f"{architecture}-")): path for path in found}
     if not trained:
         raise InvalidInput(
             f'{architecture} comes without weights: give weights=FILE, or weights="none" for an untrained network'

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import cast
 
 from smoothcert import _check
-from smoothcert.classifiers.architectures import ARCHITECTURES
+from smoothcert.classifiers.architectures import ARCHITECTURES, NAMED_WEIGHTS
 from smoothcert.classifiers.base import Classifier, Source, Weights
 from smoothcert.classifiers.checkpoint import read_checkpoint
 from smoothcert.errors import InvalidInput
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
 _CHOICES = (
-    f"give one of {', '.join(ARCHITECTURES)}, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE or "
-    "package.module:factory"
+    f"give one of {', '.join([*ARCHITECTURES, *NAMED_WEIGHTS])}, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, "
+    "onnx:FILE or package.module:factory"
 )
 
 
@@ -29,8 +29,8 @@ def load_classifier(
     """Load a classifier by name.
 
     Args:
-        spec: A bundled architecture, `torchvision:NAME`, `timm:NAME`, `hf:NAME_OR_FOLDER`, `onnx:FILE` or
-            `package.module:factory`. None is allowed if the weights file states its architecture.
+        spec: A bundled architecture, `fashion-cnn-clean`, `torchvision:NAME`, `timm:NAME`, `hf:NAME_OR_FOLDER`,
+            `onnx:FILE` or `package.module:factory`. None is allowed if the weights file states its architecture.
         weights: A weights file, or "none" for an untrained network, which certifies nothing but takes the same time. By
             default, the weights that come with the model: bundled, or published by its source.
         classes: The number of classes, if the model does not determine it.
@@ -70,7 +70,7 @@ def _spec_of(architecture: str | None) -> str | None:
 
 def _find(spec: str) -> tuple[Source, str]:
     """The source of a model, and the model's name there."""
-    if spec.replace("_", "-").lower() in ARCHITECTURES:
+    if spec.replace("_", "-").lower() in (*ARCHITECTURES, *NAMED_WEIGHTS):
         return _module("bundled"), spec
     prefix, colon, name = spec.partition(":")
     if not colon or not prefix or not name:

@@ -24,8 +24,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="fashion-cnn, cifar-resnet20, cifar-resnet110, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE "
-        "or package.module:factory. Not needed if the --weights contain it.",
+        help="fashion-cnn, fashion-cnn-clean, cifar-resnet20, cifar-resnet110, torchvision:NAME, timm:NAME, "
+        "hf:NAME_OR_FOLDER, onnx:FILE or package.module:factory. Not needed if the --weights contain it.",
     ),
 ]
 Weights = Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -51,7 +51,7 @@ def command(
     compile: Annotated[Literal["auto", "none", "default"], typer.Option(help="auto: default on CUDA.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Train a base classifier for smoothing. Run it again to resume."""
+    """Train a base classifier for smoothing. Run it again to resume. With --sigma 0, it trains without noise."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -60,7 +60,7 @@ def command(
 
     recipe = Recipe(
         arch,
-        method_named(method, noise=noise.build(), copies=copies, weight=weight, epsilon=epsilon, steps=steps),
+        method_named(method, **_noise(noise), copies=copies, weight=weight, epsilon=epsilon, steps=steps),
         epochs=epochs,
         batch=batch,
         learning_rate=lr,
@@ -69,6 +69,7 @@ def command(
         seed=seed,
     )
     training, validation = load_dataset(data, train=True), load_dataset(data)
+    noisy = "noisy " if recipe.method.sigma else ""
     held_out = validation.fingerprint != training.fingerprint
 
     console = Console(stderr=True, highlight=False)
@@ -81,7 +82,7 @@ def command(
             progress.update(task, completed=epoch.number * per_epoch)
             left = (epochs - epoch.number) * len(training) / epoch.images_per_second
             console.print(
-                f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  noisy accuracy: training "
+                f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  {noisy}accuracy: training "
                 f"{epoch.train_accuracy:.1%}, {'validation' if held_out else 'afterwards'} {epoch.accuracy:.1%}  "
                 f"{epoch.images_per_second:,.0f} images/s  {left:,.0f} s left",
                 soft_wrap=True,
@@ -106,4 +107,10 @@ def command(
         return
     state = "complete already" if not trained.epochs_now else f"trained {trained.epochs_now} of {epochs} epochs"
     judged = "validation" if held_out else "training"
-    print(f"{state}: {trained.accuracy:.1%} of noisy {judged} inputs right, weights in {trained.weights}")
+    print(f"{state}: {trained.accuracy:.1%} of {noisy}{judged} inputs right, weights in {trained.weights}")
+
+
+def _noise(options: NoiseOptions) -> dict[str, Any]:
+    """The noise as `method_named` takes it. There is no smoothing noise of sigma 0, but training without noise."""
+    without = options.sigma == 0 and options.noise is None
+    return {"sigma": 0.0} if without else {"noise": options.build()}

@@ -26,7 +26,7 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
 
     Args:
         name: "gaussian", "consistency", "macer" or "smoothadv".
-        sigma: The standard deviation of Gaussian noise.
+        sigma: The standard deviation of Gaussian noise. With 0, "gaussian" trains without noise.
         noise: The noise, instead of `sigma`. Only "gaussian" takes another one than Gaussian noise.
         constants: Constants of the method. Those that are missing or None have the values of the method's paper.
 
@@ -38,6 +38,8 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
     known = [field.name for field in fields(kind) if field.name not in ("sigma", "noise")]
     if unknown := [key for key in given if key not in known]:
         raise InvalidInput(f"method {name} has no {', '.join(unknown)}; it has {', '.join(known) or 'no constants'}")
+    if noise is None and sigma == 0 and kind is Gaussian:
+        return Gaussian(0.0)
     if noise is None or isinstance(noise, GaussianNoise):
         return kind.published(_check.between("sigma", sigma if noise is None else noise.sigma, 0), **given)
     if kind is not Gaussian:

@@ -28,7 +28,7 @@ class Gaussian:
     """Minimise the cross-entropy at x + delta with delta ~ N(0, sigma^2 I), or at inputs under another noise.
 
     Args:
-        sigma: The standard deviation of the noise.
+        sigma: The standard deviation of the noise; 0 trains without noise.
         noise: Another noise than Gaussian noise.
     """
 
@@ -39,7 +39,7 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         if self.noise is None:
-            _check.between("sigma", self.sigma, 0)
+            _check.at_least("sigma", self.sigma, 0)
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
