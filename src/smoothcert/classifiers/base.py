@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
@@ -30,6 +30,9 @@ class Classifier:
             layers and the names, types, shapes and bytes of their state; for a file, its content. None for a function.
         trained_sigma: The standard deviation of the noise in training, if it is known.
         trained_noise: The noise in training, if it is known.
+        values: The smallest and the largest value of an input; None if it may have any.
+        denoiser: Name, hash and description of the denoiser in front of it, if there is one. The hash of the weights
+            then covers both.
     """
 
     module: Callable[[Tensor], Tensor]
@@ -39,6 +42,8 @@ class Classifier:
     weights_hash: str | None = None
     trained_sigma: float | None = None
     trained_noise: Noise | None = None
+    values: tuple[float, float] | None = None
+    denoiser: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.classes < 2:

@@ -41,6 +41,9 @@ class Checkpoint:
         classes: The number of classes that the file states, if any.
         sigma: The standard deviation of the noise in training, from the file, its name or the name of a folder.
         noise: The noise in training that the file states, if it is another one than Gaussian noise.
+        method: The training method that the file states, if any.
+        sigmas: For a denoiser: the smallest and the largest standard deviation of the noise in training.
+        shape: For a denoiser: the shape of an input.
     """
 
     path: Path
@@ -49,6 +52,9 @@ class Checkpoint:
     classes: int | None = None
     sigma: float | None = None
     noise: Noise | None = None
+    method: str | None = None
+    sigmas: tuple[float, float] | None = None
+    shape: tuple[int, ...] | None = None
 
     def load_into(self, module: nn.Module, *, name: str) -> None:
         """Copy the weights into a module.
@@ -115,6 +121,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         classes=None if classes is None else int(classes),
         sigma=sigma_in_name(path) if sigma is None else sigma,
         noise=_find_noise(metadata),
+        method=metadata["method"] if isinstance(metadata.get("method"), str) else None,
+        sigmas=_find_range(metadata),
+        shape=_find_shape(metadata),
     )
 
 
@@ -197,6 +206,19 @@ def _find_number(metadata: Mapping[str, Any], *keys: str) -> float | None:
         with suppress(KeyError, TypeError, ValueError):
             if isfinite(value := float(metadata[key])):
                 return value
+    return None
+
+
+def _find_range(metadata: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The range of noise that a denoiser was trained with."""
+    low, high = _find_number(metadata, "sigma_low"), _find_number(metadata, "sigma_high")
+    return None if low is None or high is None else (low, high)
+
+
+def _find_shape(metadata: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The shape of an input that a denoiser was trained with."""
+    with suppress(KeyError, TypeError, ValueError):
+        return tuple(int(length) for length in json.loads(metadata["shape"]))
     return None
 
 

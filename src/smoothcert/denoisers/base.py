@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import inf
 
+import torch
 from torch import Tensor, nn
 
 
@@ -16,12 +18,21 @@ class Denoiser(nn.Module, ABC):
     Args:
         sigmas: The smallest and the largest standard deviation that it can remove.
         values: The smallest and the largest value of a clean input.
+        shape: The shape of an input; None if it takes any.
     """
 
-    def __init__(self, sigmas: tuple[float, float], values: tuple[float, float] = (0.0, 1.0)) -> None:
+    def __init__(
+        self,
+        sigmas: tuple[float, float],
+        values: tuple[float, float] = (0.0, 1.0),
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
         self.sigmas = sigmas
         self.values = values
+        self.shape = shape
+        self.name = f"{type(self).__module__}:{type(self).__qualname__}"
+        """What the user gave as the denoiser."""
 
     @abstractmethod
     def denoise(self, x: Tensor, sigma: Tensor) -> Tensor:
@@ -35,3 +46,66 @@ class Denoiser(nn.Module, ABC):
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """See `denoise`."""
         return self.denoise(x, sigma)
+
+    def at(self, sigma: float) -> nn.Module:
+        """This denoiser for one noise level: a module from noisy inputs to estimates of the clean ones.
+
+        Args:
+            sigma: The standard deviation of the noise.
+        """
+        return FixedSigma(self, sigma)
+
+    def describe(self, sigma: float) -> str:
+        """How it removes noise of one level, for the record of a run.
+
+        Args:
+            sigma: The standard deviation of the noise.
+        """
+        return "for sigma from {:g} to {:g}".format(*self.sigmas)
+
+
+class FixedSigma(nn.Module):
+    """A denoiser for one noise level: a module from noisy inputs to estimates of the clean ones.
+
+    Args:
+        denoiser: The denoiser.
+        sigma: The standard deviation of the noise.
+    """
+
+    sigma: Tensor
+
+    def __init__(self, denoiser: Denoiser, sigma: float) -> None:
+        super().__init__()
+        self.denoiser = denoiser
+        self.register_buffer("sigma", torch.tensor([sigma]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Estimates of the clean inputs.
+
+        Args:
+            x: Noisy inputs.
+        """
+        estimate: Tensor = self.denoiser(x, self.sigma)
+        return estimate
+
+
+class ModuleDenoiser(Denoiser):
+    """A module from noisy inputs to estimates of the clean ones, of which nothing else is known.
+
+    Args:
+        module: The module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(sigmas=(0.0, inf), values=(-inf, inf))
+        self.module = module
+        self.name = f"{type(module).__module__}:{type(module).__qualname__}"
+
+    def denoise(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """What the module returns, which is not told the noise level; see `Denoiser.denoise`."""
+        estimate: Tensor = self.module(x)
+        return estimate
+
+    def describe(self, sigma: float) -> str:
+        """See `Denoiser.describe`."""
+        return "a module that does not state its range of sigma"

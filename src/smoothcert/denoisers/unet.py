@@ -50,6 +50,7 @@ class UNet(Denoiser):
         blocks: Residual blocks on each side of each resolution.
         patch: The first resolution has so many times fewer rows and columns than the image, and as many more channels.
         sigmas: The smallest and the largest standard deviation of the noise.
+        shape: The shape of an image; None if it takes any.
     """
 
     def __init__(
@@ -59,8 +60,9 @@ class UNet(Denoiser):
         blocks: int,
         patch: int = 1,
         sigmas: tuple[float, float] = (0.0, 1.0),
+        shape: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(sigmas)
+        super().__init__(sigmas, shape=shape)
         self.patch = patch
         self.enter = nn.Conv2d(channels * patch**2 + 1, widths[0], 3, padding=1)
         self.leave = nn.Conv2d(widths[0], channels * patch**2, 3, padding=1)
@@ -148,4 +150,4 @@ def build_unet(name: str, *, shape: tuple[int, ...], sigmas: tuple[float, float]
         raise InvalidInput(
             f"{name} takes images whose height and width are multiples of {size.divisor}, not inputs of shape {shape}"
         )
-    return UNet(shape[0], size.widths, size.blocks, size.patch, sigmas)
+    return UNet(shape[0], size.widths, size.blocks, size.patch, sigmas, shape)

@@ -1,0 +1,59 @@
+"""Whether a denoiser fits the noise and the inputs."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from smoothcert.denoisers.base import Denoiser
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.noises.draws import Additive, AdditiveGrid
+
+_ROUNDING = 1e-6
+
+
+def check_noise(denoiser: Denoiser, noise: Noise) -> None:
+    """Refuse noise that a denoiser is not made for.
+
+    Args:
+        denoiser: The denoiser.
+        noise: The smoothing noise.
+    """
+    draw = noise.draw
+    if not (isinstance(draw, AdditiveGrid) or (isinstance(draw, Additive) and draw.law == "normal")):
+        raise InvalidInput(f"a denoiser removes Gaussian noise, not {noise}: use Gaussian or GridGaussian noise")
+    low, high = denoiser.sigmas
+    if not low * (1 - _ROUNDING) <= noise.deviation <= high * (1 + _ROUNDING):
+        raise InvalidInput(
+            f"{denoiser.name} removes noise with sigma from {low:g} to {high:g}, not {noise.deviation:g}: use another "
+            "sigma or another denoiser"
+        )
+
+
+def check_shape(denoiser: Denoiser, shape: tuple[int, ...]) -> None:
+    """Refuse inputs of another shape than a denoiser is made for.
+
+    Args:
+        denoiser: The denoiser.
+        shape: The shape of an input.
+    """
+    if denoiser.shape not in (None, shape):
+        raise InvalidInput(f"{denoiser.name} denoises inputs of shape {denoiser.shape}, not of shape {shape}")
+
+
+def check_values(values: tuple[float, float] | None, x: Tensor, which: str) -> None:
+    """Refuse an input with values outside the range that a denoiser is made for.
+
+    Args:
+        values: The smallest and the largest value of an input; None if it may have any.
+        x: The input, without noise.
+        which: What the input is called in the message.
+    """
+    if values is None or not x.numel():
+        return
+    low, high = float(x.min()), float(x.max())
+    if low < values[0] - _ROUNDING or high > values[1] + _ROUNDING:
+        raise InvalidInput(
+            f"{which} has values from {low:g} to {high:g}, and the denoiser takes inputs with values from "
+            f"{values[0]:g} to {values[1]:g}: scale the data"
+        )

@@ -1,0 +1,48 @@
+"""Find the denoiser for a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
+from smoothcert.denoisers.base import Denoiser, ModuleDenoiser
+from smoothcert.denoisers.unet import UNETS, build_unet
+from smoothcert.errors import InvalidInput
+
+
+def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
+    """Load a denoiser.
+
+    Args:
+        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`, or a
+            module: a `Denoiser`, or any other module from noisy inputs to estimates of the clean ones.
+
+    Raises:
+        InvalidInput: There is no such denoiser, or it cannot be used.
+        MissingExtra: The source needs a package that is not installed.
+    """
+    if isinstance(spec, Denoiser):
+        return spec
+    if isinstance(spec, nn.Module):
+        return ModuleDenoiser(spec)
+    if not isinstance(spec, (str, Path)) or not str(spec):
+        raise InvalidInput(
+            f"denoiser must be a weights file, hf:FOLDER or a module, got {str(spec) or type(spec).__name__!r}"
+        )
+    denoiser = _from_checkpoint(read_checkpoint(spec))
+    denoiser.name = str(spec)
+    return denoiser.eval()
+
+
+def _from_checkpoint(checkpoint: Checkpoint) -> Denoiser:
+    """A bundled denoiser with its trained weights."""
+    name, shape, sigmas = checkpoint.architecture, checkpoint.shape, checkpoint.sigmas
+    if checkpoint.method != "denoiser" or name not in UNETS or shape is None or sigmas is None:
+        raise InvalidInput(
+            f"{checkpoint.path} is not a denoiser: give the weights.safetensors that the training of a denoiser writes"
+        )
+    denoiser = build_unet(name, shape=shape, sigmas=sigmas)
+    checkpoint.load_into(denoiser, name=name)
+    return denoiser

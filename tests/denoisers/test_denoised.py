@@ -1,0 +1,87 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.classifiers.wrap import as_classifier
+from smoothcert.denoisers import Denoised, compose, denoised, load_denoiser
+from smoothcert.denoisers.check import check_shape, check_values
+from smoothcert.device.tracing import trace
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Brightness, Gaussian, GridGaussian, Laplace
+
+X = torch.rand(5, 1, 8, 8)
+NOISE = Gaussian(0.25)
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).requires_grad_(False).eval()
+
+
+def brightest_half(x):
+    return (x[..., :4].mean((1, 2, 3)) > x[..., 4:].mean((1, 2, 3))).long()
+
+
+def test_the_classifier_sees_denoised_inputs(unet, network):
+    expected = network(unet(X, torch.tensor([0.25])))
+    assert torch.equal(compose(network, unet, NOISE)(X), expected)
+    assert torch.equal(compose(network, unet, GridGaussian(0.25))(X), expected)
+    assert torch.equal(compose(lambda x: network(x), unet, NOISE)(X), expected)
+
+
+def test_a_function_behind_a_denoiser_is_no_module_but_can_be_pickled(unet):
+    composed = compose(brightest_half, unet, NOISE)
+    assert not isinstance(composed, nn.Module)
+    labels = composed(X)
+    assert torch.equal(pickle.loads(pickle.dumps(composed))(X), labels)
+    assert composed(X.double()).shape == (5,)
+
+
+def test_the_hash_covers_classifier_and_denoiser(unet, network):
+    classifier = as_classifier(network, classes=None, example=X[0])
+    other = copy.deepcopy(unet)
+    other.leave.bias += 1
+    together = [denoised(classifier, denoiser, NOISE) for denoiser in (unet, other)]
+    assert len({classifier.weights_hash, *(c.weights_hash for c in together)}) == 3
+    assert together[0].denoiser["hash"] != together[1].denoiser["hash"]
+    assert denoised(classifier, copy.deepcopy(unet), NOISE).weights_hash == together[0].weights_hash
+    assert denoised(as_classifier(brightest_half, classes=2, example=X[0]), unet, NOISE).weights_hash is None
+
+
+def test_a_denoised_module_can_be_traced(unet, network):
+    composed = compose(network, unet, NOISE)
+    assert isinstance(composed, Denoised)
+    assert torch.allclose(trace(composed, (1, 8, 8))(X), composed(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(0.05), Gaussian(0.51), Laplace(0.25), Brightness(0.25)])
+def test_other_noise_is_refused(unet, network, noise):
+    with pytest.raises(InvalidInput, match=r"sigma from 0.1 to 0.5|removes Gaussian noise"):
+        compose(network, unet, noise)
+
+
+def test_the_range_of_sigma_includes_its_ends(unet, network):
+    for sigma in (0.1, 0.5, 0.5 * (1 + 1e-9)):
+        compose(network, unet, Gaussian(sigma))
+
+
+def test_inputs_of_another_shape_or_range_are_refused(unet):
+    check_shape(unet, (1, 8, 8))
+    check_values(unet.values, X[0], "the input")
+    check_values(None, 255 * X[0], "the input")
+    with pytest.raises(InvalidInput, match=r"shape \(1, 8, 8\), not of shape \(3, 8, 8\)"):
+        check_shape(unet, (3, 8, 8))
+    for wrong in (255 * X[0], 2 * X[0] - 1):
+        with pytest.raises(InvalidInput, match=r"input 7 has values from .* scale the data"):
+            check_values(unet.values, wrong, "input 7")
+
+
+def test_a_module_without_a_range_takes_everything(network):
+    anything = load_denoiser(nn.Identity())
+    check_shape(anything, (5,))
+    check_values(anything.values, 255 * X[0], "the input")
+    compose(network, anything, Gaussian(100.0))
