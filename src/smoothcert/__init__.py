@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from smoothcert.plans import State as State
     from smoothcert.plans.coverage import Coverage as Coverage
     from smoothcert.plans.coverage import exact_coverage as exact_coverage
+    from smoothcert.probing import Level as Level
+    from smoothcert.probing import Probe as Probe
+    from smoothcert.probing import probe as probe
     from smoothcert.report import write_report as write_report
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
@@ -84,6 +87,9 @@ _HOME = {
     "State": "plans",
     "Coverage": "plans.coverage",
     "exact_coverage": "plans.coverage",
+    "Level": "probing",
+    "Probe": "probing",
+    "probe": "probing",
     "write_report": "report",
     "read_results": "runs.formats",
     "write_results": "runs.formats",

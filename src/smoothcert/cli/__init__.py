@@ -13,7 +13,21 @@ from contextlib import suppress
 
 import typer
 
-from smoothcert.cli import audit, bench, certify, coverage, demo, export, map, merge, replay, report, table, train
+from smoothcert.cli import (
+    audit,
+    bench,
+    certify,
+    coverage,
+    demo,
+    export,
+    map,
+    merge,
+    probe,
+    replay,
+    report,
+    table,
+    train,
+)
 from smoothcert.errors import SmoothcertError
 
 app = typer.Typer(
@@ -24,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, certify, merge, audit, bench, map, coverage, replay, table, report, export, train):
+for module in (demo, certify, merge, audit, probe, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 # Messages of the parser, and what we print instead.

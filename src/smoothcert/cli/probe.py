@@ -1,0 +1,98 @@
+"""`smoothcert probe`: whether noise is too large for a model, in seconds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli.options import (
+    Classes,
+    Data,
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Seed,
+    Weights,
+    numbers,
+    print_json,
+    print_table,
+)
+
+_BAR = 24
+
+
+def command(
+    data: Data,
+    model: Model = None,
+    weights: Weights = None,
+    classes: Classes = None,
+    sigmas: Annotated[
+        str, typer.Option(help="Standard deviations of the noise, separated by commas.")
+    ] = "0.12,0.25,0.5,1",
+    copies: Annotated[int, typer.Option(help="Noisy copies of each input.")] = 16,
+    skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Take at most this many inputs, by default from all parts of the data.")
+    ] = 100,
+    ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    batch: Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: 64.")] = "auto",
+    out: Annotated[Path | None, typer.Option("--out", help="Also draw the chart to this .svg, .png or .pdf.")] = None,
+    json: Json = False,
+) -> None:
+    """Measure how often a model is right on noisy inputs, to find out which noise is too large for it."""
+    from rich.console import Console
+
+    from smoothcert.probing import Level, check_figure, probe
+
+    chosen = numbers("--sigmas", sigmas)
+    if out is not None:
+        check_figure(out)
+    console = Console(stderr=True)
+    with console.status("loading the model") as status:
+
+        def show(level: Level) -> None:
+            status.update(f"probing: right on {level.accuracy:.0%} of inputs at sigma {level.sigma:g}")
+
+        found = probe(
+            model,
+            data,
+            sigmas=chosen,
+            copies=copies,
+            ids=ids,
+            skip=skip,
+            limit=limit,
+            weights=weights,
+            classes=classes,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            batch=batch,
+            on_level=show,
+        )
+    if json:
+        print_json(found.plain())
+    else:
+        print_table(
+            f"{found.model} on {found.inputs} inputs of {found.data}, {found.copies} noisy copies each",
+            ["sigma", "noisy copies right", "", "majority right"],
+            [
+                [f"{x.sigma:g}" if x.sigma else "no noise", f"{x.accuracy:.1%}", _bar(x.accuracy), f"{x.majority:.1%}"]
+                for x in found.levels
+            ],
+        )
+        print(found.reading)
+    if out is not None:
+        print(found.save_figure(out), file=sys.stderr if json else sys.stdout)
+
+
+def _bar(share: float) -> str:
+    """A share as a bar of fixed length."""
+    full, empty = "█░" if (sys.stdout.encoding or "").lower().startswith("utf") else "#."
+    return (full * round(share * _BAR)).ljust(_BAR, empty)

@@ -1,0 +1,336 @@
+"""Probe a base classifier: how often is it right on noisy inputs, for a few strengths of Gaussian noise?
+
+A smoothed classifier is only as good as its base classifier under noise. A probe takes seconds and tells whether a
+sigma is too large for a model, before anybody certifies with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothcert import _check
+from smoothcert._check import NO_CLASS
+from smoothcert.certification import check_shape, load
+from smoothcert.classifiers import Classifier
+from smoothcert.datasets import load_dataset, select_ids
+from smoothcert.datasets.wrap import as_dataset
+from smoothcert.device.prepare import prepare
+from smoothcert.device.runtime import Device, Dtype, Runtime, blank, settle_dtype
+from smoothcert.errors import InvalidInput
+from smoothcert.executors import Job
+from smoothcert.executors.worker import read_input
+from smoothcert.noises import Gaussian
+from smoothcert.plans import Fixed
+from smoothcert.report.chart import Axis, Chart, Column, Line, Points
+from smoothcert.report.charts import evenly
+from smoothcert.sampler.engine import Input, assemble
+from smoothcert.sampler.number_format import COMPARED_INPUTS, without_doubt
+from smoothcert.sampler.streams import check_seed
+
+SIGMAS = (0.12, 0.25, 0.5, 1.0)
+"""The standard deviations that papers use most."""
+
+_BATCH = 64
+"""Rows per forward pass by default. Measuring the fastest batch would take longer than most probes."""
+_KEPT = 0.75
+"""Noise is too large for a model that keeps less than this share of its accuracy."""
+_ABOVE_CHANCE = 0.1
+"""A model that closes less than this share of the gap from guessing to perfection has not learnt this data."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """How a classifier does under one strength of noise.
+
+    Args:
+        sigma: The standard deviation of the noise; 0 is without noise.
+        accuracy: The share of noisy copies whose label is right.
+        majority: The share of inputs for which most noisy copies have the right label: about the accuracy of the
+            smoothed classifier, which certified accuracy cannot exceed.
+    """
+
+    sigma: float
+    accuracy: float
+    majority: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a probe found.
+
+    Args:
+        model: The name of the classifier.
+        data: The name of the data set.
+        classes: The number of classes.
+        inputs: How many inputs were probed.
+        copies: Noisy copies of each input.
+        levels: The results by sigma, in increasing order. The first one is without noise.
+        device: The device.
+        dtype: The number format of the classifier.
+        seconds: How long the probe took, without loading.
+    """
+
+    model: str
+    data: str
+    classes: int
+    inputs: int
+    copies: int
+    levels: tuple[Level, ...]
+    device: str
+    dtype: str
+    seconds: float
+
+    @property
+    def too_large(self) -> tuple[float, ...]:
+        """The sigmas at which the model keeps less than three quarters of its accuracy without noise."""
+        clean = self.levels[0].accuracy
+        return tuple(level.sigma for level in self.levels[1:] if level.accuracy < _KEPT * clean)
+
+    @property
+    def reading(self) -> str:
+        """What the numbers mean, in one sentence."""
+        clean, *noisy = self.levels
+        without = f"{clean.accuracy:.0%} without noise"
+        chance = 1 / self.classes
+        if clean.accuracy < chance + _ABOVE_CHANCE * (1 - chance):
+            return (
+                f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs: check its weights, its "
+                "preprocessing (it gets values in [0, 1]) and the order of its classes."
+            )
+        if not self.too_large:
+            largest = noisy[-1]
+            return (
+                f"At sigma {largest.sigma:g} the model is right on {largest.accuracy:.0%} of noisy inputs ({without}): "
+                "this noise is not too large for it."
+            )
+        first = next(level for level in noisy if level.sigma in self.too_large)
+        smaller = [level for level in noisy if level.sigma < first.sigma]
+        ways = ["put a denoiser in front of it", "train it with noise"]
+        if smaller:
+            ways.append(f"stay at sigma {smaller[-1].sigma:g} ({smaller[-1].accuracy:.0%})")
+        return (
+            f"At sigma {first.sigma:g} the model is right on {first.accuracy:.0%} of noisy inputs ({without}): "
+            f"{', '.join(ways[:-1])} or {ways[-1]}."
+        )
+
+    def chart(self) -> Chart:
+        """Accuracy against sigma, which `report.figures.plot` draws."""
+        sigma = np.array([level.sigma for level in self.levels])
+        layers: list[Line | Points] = []
+        for name, values in (
+            ("noisy copies", np.array([level.accuracy for level in self.levels])),
+            ("majority of copies", np.array([level.majority for level in self.levels])),
+        ):
+            columns = (Column("sigma", sigma, "g"), Column("right", values, ".1%"))
+            layers += [Line(name, sigma, values, columns=columns), Points(name, sigma, values, columns=columns)]
+        return Chart(
+            "probe",
+            f"{self.model} under noise",
+            ("noisy copies", "majority of copies"),
+            Axis("sigma of the noise"),
+            Axis("right", "percent"),
+            tuple(layers),
+            self.reading,
+            f"Accuracy of {self.model} against sigma: "
+            + "; ".join(f"{level.accuracy:.0%} at {level.sigma:g}" for level in self.levels)
+            + ".",
+            series_title="measure",
+        )
+
+    def save_figure(self, out: str | Path) -> Path:
+        """Draw the chart.
+
+        Args:
+            out: The file; its ending is .pdf, .svg or .png.
+
+        Returns:
+            The file.
+        """
+        from smoothcert.report.figures import paper_style, plot, save
+
+        path = check_figure(out)
+        with paper_style():
+            [written] = save(plot(self.chart())[0], path.with_suffix(""), (path.suffix[1:],))
+        return written
+
+    def plain(self) -> dict[str, Any]:
+        """The result as a dictionary for JSON."""
+        levels = [asdict(level) for level in self.levels]
+        return asdict(self) | {"levels": levels, "too_large": list(self.too_large), "reading": self.reading}
+
+
+def probe(
+    model: str | Classifier | Callable[[Tensor], Any] | None,
+    data: Any,
+    *,
+    sigmas: Sequence[float] = SIGMAS,
+    copies: int = 16,
+    ids: str | Sequence[int] | None = None,
+    skip: int | None = None,
+    limit: int = 100,
+    weights: str | Path | None = None,
+    classes: int | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    batch: int | str = "auto",
+    on_level: Callable[[Level], None] = lambda level: None,
+) -> Probe:
+    """Measure how often a base classifier is right on noisy inputs, for a few sigmas.
+
+    The noise is the one that `certify` would draw first: sample i of input j depends on (seed, j, i) alone.
+
+    Args:
+        model: The model, as for `certify`.
+        data: The data, as for `certify`. Inputs without a label are left out.
+        sigmas: The standard deviations of the noise.
+        copies: Noisy copies of each input.
+        ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
+        skip: Take every `skip`-th input.
+        limit: Take at most so many inputs.
+        weights: A checkpoint for a model that is given by its name.
+        classes: The number of classes, where the model does not tell.
+        seed: The key of the noise.
+        device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
+        dtype: The number format of the classifier, as for `certify`.
+        batch: Rows per forward pass. Default: 64.
+        on_level: Told the result for each sigma as soon as it is known.
+
+    >>> import smoothcert as sc
+    >>> found = sc.probe("fashion-cnn-clean", "fashion-mnist", sigmas=[0.5], limit=50, device="cpu")
+    >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
+    ([0.0, 0.5], True, (0.5,))
+    """
+    if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
+        raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
+    copies = _check.whole("copies", copies, least=1)
+    seed = check_seed(_check.whole("seed", seed))
+    dataset = load_dataset(str(data)) if isinstance(data, (str, Path)) else as_dataset(data)
+    chosen = _chosen(len(dataset), ids=ids, skip=skip, limit=limit)
+    start = time.perf_counter()
+
+    def job_for(noise: Gaussian) -> Job:
+        """The job of `certify`, whose classifier may depend on the noise, as the bundled weights do."""
+        classifier, _ = load(model, dataset, weights=weights, classes=classes, noise=noise)
+        own = settle_dtype(dtype, classifier.module)
+        runtime = Runtime.resolve(device, own, "none", _BATCH if batch == "auto" else batch)
+        runtime.check_noise(noise.sigma)
+        if own == "auto":
+            few = [dataset[id][0] for id in chosen[:COMPARED_INPUTS]]
+            runtime = without_doubt(runtime, classifier.module, few, classes=classifier.classes, noise=noise)
+        return Job(classifier, dataset, noise, Fixed(pilot=copies), runtime, seed)  # the pilot alone is drawn
+
+    noises = [Gaussian(sigma) for sigma in wanted]
+    job = job_for(noises[0])
+    check_shape(job.classifier, dataset, job.noise)
+    inputs = [read for id in chosen if (read := read_input(job, id))[2] is not None]
+    if not inputs:
+        raise InvalidInput(f"no chosen input of {dataset.name} has a label, so nobody knows what is right")
+    prepared = _Prepared(job, inputs)
+    levels = [prepared.without_noise()]
+    on_level(levels[0])
+    for noise in noises:
+        if noise is not noises[0] and not prepared.runs(job := job_for(noise)):
+            prepared = _Prepared(job, inputs)
+        levels.append(prepared.under(noise))
+        on_level(levels[-1])
+    return Probe(
+        model=job.classifier.name,
+        data=dataset.name,
+        classes=job.classifier.classes,
+        inputs=len(inputs),
+        copies=copies,
+        levels=tuple(levels),
+        device=job.runtime.device,
+        dtype=job.runtime.dtype,
+        seconds=time.perf_counter() - start,
+    )
+
+
+class _Prepared:
+    """A classifier that is prepared for sampling.
+
+    Args:
+        job: The classifier, how it is run, and how many samples an input gets.
+        inputs: The inputs. All of them have labels.
+    """
+
+    def __init__(self, job: Job, inputs: Sequence[Input]) -> None:
+        self.job = job
+        self.inputs = inputs
+        self.shape = tuple(inputs[0][1].shape)
+        self.classify, self.runtime = prepare(job.classifier.module, job.classifier.classes, self.shape, job.runtime)
+
+    def runs(self, job: Job) -> bool:
+        """Whether this is the classifier of another job, too."""
+        own, other = self.job.classifier, job.classifier
+        same_weights = own.weights_hash is not None and own.weights_hash == other.weights_hash
+        return own.module is other.module or same_weights
+
+    @torch.inference_mode()
+    def without_noise(self) -> Level:
+        """The accuracy without noise."""
+        right = 0
+        batch = blank(self.shape, self.runtime)
+        for first in range(0, len(self.inputs), len(batch)):
+            part = self.inputs[first : first + len(batch)]
+            batch[: len(part)].copy_(torch.stack([x for _, x, _ in part]))
+            answers = self.classify(batch)[: len(part)].tolist()
+            right += sum(answer == label for answer, (_, _, label) in zip(answers, part, strict=True))
+        return Level(0.0, right / len(self.inputs), right / len(self.inputs))
+
+    def under(self, noise: Gaussian) -> Level:
+        """The accuracy on noisy copies, which are the first samples that `certify` would draw."""
+        job, copies = self.job, self.job.plan.pilot
+        sampler = assemble(
+            self.classify,
+            classes=job.classifier.classes,
+            shape=self.shape,
+            noise=noise,
+            plan=job.plan,
+            runtime=self.runtime,
+            seed=job.seed,
+            flexible=self.runtime.torch_device.type != "cuda",
+        ).sampler
+        labels: dict[int, int] = {}
+        right = majority = 0
+        waiting = list(reversed(self.inputs))
+        while waiting or labels:
+            while waiting and sampler.free:
+                id, x, label = waiting.pop()
+                slot = sampler.open(id, x)
+                labels[slot] = NO_CLASS if label is None else label
+                sampler.request(slot, copies)
+            for slot, look in sampler.advance():
+                right += look.votes.get(labels[slot], 0)
+                majority += look.top == labels.pop(slot)
+                sampler.close(slot)
+        return Level(noise.sigma, right / (copies * len(self.inputs)), majority / len(self.inputs))
+
+
+def check_figure(out: str | Path) -> Path:
+    """The file of a figure, after a check of its ending.
+
+    Args:
+        out: The file.
+    """
+    path = Path(out)
+    if path.suffix not in (".pdf", ".svg", ".png"):
+        raise InvalidInput(f"out={out} must end in .svg, .png or .pdf")
+    return path
+
+
+def _chosen(count: int, *, ids: str | Sequence[int] | None, skip: int | None, limit: int) -> list[int]:
+    """The ids of the inputs. By default they come from all parts of the data, which may be sorted by class."""
+    limit = _check.whole("limit", limit, least=1)
+    if ids is not None or skip is not None:
+        return select_ids(count, ids=ids, skip=skip, limit=limit)
+    return evenly(count, limit).tolist() if count else select_ids(count)
