@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torch import nn
+
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.certification import example, load
@@ -66,6 +68,7 @@ def audit(
     weights: str | Path | None = None,
     data: Any = None,
     stochastic: bool = False,
+    denoiser: str | Path | nn.Module | None = None,
     seed: int | None = None,
 ) -> Audit:
     """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
@@ -80,6 +83,7 @@ def audit(
         data: The data, if it is not where the manifest says. If `redraw` is 0, the audit also works without the data,
             but then it does not compare labels.
         stochastic: The value that `certify` had.
+        denoiser: The denoiser in front of the model, if it is not where the manifest says.
         seed: Chooses the inputs to draw again. Default: other inputs each time.
     """
     readable: list[Certificate] = []
@@ -105,7 +109,9 @@ def audit(
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     dataset: Dataset | None
     if chosen:
-        classifier, dataset = _load(manifest, model=model, weights=weights, data=data, stochastic=stochastic)
+        classifier, dataset = _load(
+            manifest, model=model, weights=weights, data=data, stochastic=stochastic, denoiser=denoiser
+        )
         findings += _draw_again(chosen, manifest, classifier, dataset)
     else:
         dataset = _find_data(manifest, data)
@@ -224,9 +230,13 @@ def _load(
     weights: str | Path | None,
     data: Any,
     stochastic: bool,
+    denoiser: str | Path | nn.Module | None,
 ) -> tuple[Classifier, Dataset]:
     """Load the model and the data of a run, and check that they have not changed."""
     m = manifest
+    has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
+    if denoiser is None and m.denoiser is not None and not has_denoiser:
+        denoiser = m.denoiser["name"]
     try:
         classifier, dataset = load(
             model or m.model,
@@ -235,19 +245,26 @@ def _load(
             classes=m.classes,
             noise=m.noise,
             stochastic=stochastic,
+            denoiser=denoiser,
         )
     except InvalidInput as error:
+        places = "model=, weights= and data=" if m.denoiser is None else "model=, weights=, denoiser= and data="
         raise InvalidInput(
-            f"cannot draw again: {error}; give the model and the data with model=, weights= and data=, or check only "
-            "the votes with redraw=0"
+            f"cannot draw again: {error}; give the model and the data with {places}, or check only the votes with "
+            "redraw=0"
         ) from None
     for what, recorded, found in (
+        ("denoiser's weights", _denoiser_hash(m), _denoiser_hash(classifier)),
         ("weights", m.weights_hash, classifier.weights_hash),
         ("data", m.data_hash, dataset.fingerprint),
     ):
         if recorded != found:
             raise InvalidInput(f"cannot draw again: the {what} are not those that the run was made with")
     return classifier, dataset
+
+
+def _denoiser_hash(source: Manifest | Classifier) -> str | None:
+    return None if source.denoiser is None else source.denoiser["hash"]
 
 
 def _draw_again(

@@ -14,16 +14,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.classifiers.outputs import find_logits
 from smoothcert.datasets.base import Dataset
+from smoothcert.denoisers import denoised, load_denoiser
+from smoothcert.denoisers.check import check_input
 from smoothcert.device.prepare import LabelClassifier, place, prepare
 from smoothcert.device.runtime import Runtime, blank, synchronize
 from smoothcert.device.setup_clock import SetupClock
@@ -96,6 +99,7 @@ def bench(
     noise: Noise,
     runtime: Runtime,
     dataset: Dataset | None = None,
+    denoiser: str | Path | nn.Module | None = None,
     seconds: float = 10.0,
     say: Callable[[str], None] = lambda message: None,
 ) -> Bench:
@@ -106,11 +110,16 @@ def bench(
         noise: The smoothing noise.
         runtime: How the classifier is run.
         dataset: The inputs. Default: random ones of the shape that the classifier needs.
+        denoiser: Removes the noise before the classifier sees an input; see `load_denoiser`.
         seconds: How long each measurement takes, about.
         say: Shows messages to the user.
     """
     _check.between("seconds", seconds, 0)
+    front = None if denoiser is None else load_denoiser(denoiser)
+    classifier = classifier if front is None else denoised(classifier, front, noise)
     inputs = _inputs(classifier, dataset)
+    if front is not None:
+        check_input(front, inputs[0], "the first input")
     plain = tuple(inputs.shape[1:])
     noise = noise.for_shape(plain)
     shape = noise.draw.output_shape(plain)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._files import exclusive
@@ -24,6 +24,8 @@ from smoothcert.datasets import Dataset, load_dataset, select_ids
 from smoothcert.datasets.base import first_readable
 from smoothcert.datasets.selection import parse_shard
 from smoothcert.datasets.wrap import as_dataset
+from smoothcert.denoisers import denoised, load_denoiser
+from smoothcert.denoisers.check import check_input
 from smoothcert.device.runtime import Compile, Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
@@ -52,6 +54,7 @@ def certify(
     classes: int | None = None,
     seed: int = 0,
     stochastic: bool = False,
+    denoiser: str | Path | nn.Module | None = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     batch: int | str = "auto",
@@ -79,6 +82,8 @@ def certify(
         seed: The key of the noise: the same seed draws the same noise.
         stochastic: Whether the model is random by design. Its random numbers then depend on the noisy input alone, and
             inputs are classified one at a time; see `SeededRows`.
+        denoiser: Removes the noise before the model sees an input; see `load_denoiser`. The certificates are about the
+            denoiser and the model together.
         device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
         dtype: The number format of the classifier. Default: bfloat16 where the device has it, unless it gives other
             labels than float32 on noisy copies of the first inputs; else float32. A model in float64 stays in it.
@@ -96,7 +101,9 @@ def certify(
     seed = check_seed(_check.whole("seed", seed))
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights={weights} is for a model given by its name: load them into the module before")
-    classifier, dataset = load(model, data, weights=weights, classes=classes, noise=noise, stochastic=stochastic)
+    classifier, dataset = load(
+        model, data, weights=weights, classes=classes, noise=noise, stochastic=stochastic, denoiser=denoiser
+    )
     noise = noise.for_shape(tuple(first_readable(dataset).shape))
     plan = plan.for_noise(noise)
     dtype = settle_dtype(dtype, classifier.module)
@@ -137,7 +144,8 @@ def certify(
             else:
                 wanted.check_continues(recorded, folder)
                 more = len(set(recorded.ids).union(chosen)) > len(chosen)
-                manifest = replace(recorded, data=wanted.data, weights=wanted.weights, shard=wanted.shard)
+                moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
+                manifest = replace(recorded, **moved)
                 manifest = manifest if more else manifest.with_ids(chosen)
             todo = [id for id in chosen if id not in done]
             progress.begin(open_run(folder), total=len(done.union(chosen)))
@@ -159,6 +167,7 @@ def load(
     classes: int | None,
     noise: Noise,
     stochastic: bool = False,
+    denoiser: str | Path | nn.Module | None = None,
 ) -> tuple[Classifier, Dataset]:
     """Model and data as `certify` takes them, loaded or wrapped.
 
@@ -169,11 +178,18 @@ def load(
         classes: As for `certify`.
         noise: The smoothing noise; bundled weights are chosen by its deviation.
         stochastic: As for `certify`.
+        denoiser: As for `certify`.
     """
     dataset = load_dataset(str(data)) if isinstance(data, (str, Path)) else as_dataset(data)
     if model is None or isinstance(model, str):
-        model = load_classifier(model, weights=weights, classes=classes, sigma=noise.deviation)
+        # Behind a denoiser, the weights with the least noise in training fit best.
+        sigma = noise.deviation if denoiser is None else None
+        model = load_classifier(model, weights=weights, classes=classes, sigma=sigma)
     example = first_readable(dataset)
+    if denoiser is not None:
+        front = load_denoiser(denoiser)
+        check_input(front, example, f"the first input of {dataset.name}")
+        model = denoised(as_classifier(model, classes=classes, example=example), front, noise)
     return as_classifier(model, classes=classes, example=example, stochastic=stochastic), dataset
 
 
@@ -242,6 +258,7 @@ def _manifest(job: Job, ids: list[int]) -> Manifest:
         dtype=runtime.dtype,
         compile=runtime.compile,
         weights_hash=classifier.weights_hash,
+        denoiser=classifier.denoiser,
         answers=answers(
             classifier.module,
             example(job.dataset, job.noise),

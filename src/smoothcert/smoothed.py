@@ -6,17 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import ceil, log2
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
 from scipy.special import betainc
-from torch import Tensor
+from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.classifiers.check import check_weights
 from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.datasets.inputs import as_input, outside
 from smoothcert.datasets.wrap import as_dataset
+from smoothcert.denoisers import compose, load_denoiser
+from smoothcert.denoisers.check import check_input
 from smoothcert.device.prepare import prepare
 from smoothcert.device.runtime import Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
@@ -53,6 +56,8 @@ class Smoothed:
         seed: The key of the noise.
         stochastic: Whether the model is random by design. Its random numbers then depend on the noisy input alone, and
             inputs are classified one at a time; see `SeededRows`.
+        denoiser: Removes the noise before the model sees an input; see `load_denoiser`. The certificates are about the
+            denoiser and the model together.
         device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
         dtype: The number format of the classifier. Default: bfloat16 where the device has it, else float32.
         batch: Rows per forward pass. Default: chosen by measuring.
@@ -75,6 +80,7 @@ class Smoothed:
         classes: int,
         seed: int = 0,
         stochastic: bool = False,
+        denoiser: str | Path | nn.Module | None = None,
         device: Device = "auto",
         dtype: Dtype = "auto",
         batch: int | str = "auto",
@@ -89,7 +95,9 @@ class Smoothed:
         self.noise = noise
         self.classes = _check.whole("classes", classes, least=2)
         self.seed = check_seed(_check.whole("seed", seed))
-        self._module = SeededRows(model) if stochastic else model
+        self._denoiser = None if denoiser is None else load_denoiser(denoiser)
+        composed = model if self._denoiser is None else compose(model, self._denoiser, noise)
+        self._module = SeededRows(composed) if stochastic else composed
         dtype = settle_dtype(dtype, self._module)
         self._chooses_dtype = dtype == "auto"
         self.runtime = Runtime.resolve(device, dtype, compile, batch)
@@ -220,6 +228,8 @@ class Smoothed:
             raise InvalidInput(f"{which} has NaN or infinite values")
         if label is not None and not 0 <= label < self.classes:
             raise InvalidInput(f"{which} has label {label}: labels are numbers from 0 to {self.classes - 1}")
+        if self._denoiser is not None:
+            check_input(self._denoiser, x, which)
         if shape not in self._warned and outside(x, name=which, stacklevel=4):
             self._warned.add(shape)
 

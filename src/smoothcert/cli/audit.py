@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli.options import Json, Weights, print_json
+from smoothcert.cli.options import Denoiser, Json, Weights, print_json
 
 
 def command(
@@ -15,6 +15,7 @@ def command(
     redraw: Annotated[int, typer.Option(help="How many randomly chosen inputs to draw again.")] = 5,
     model: Annotated[str | None, typer.Option(help="Where the model is now. Default: as in the manifest.")] = None,
     weights: Weights = None,
+    denoiser: Denoiser = None,
     data: Annotated[str | None, typer.Option(help="Where the data is now. Default: as in the manifest.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Chooses the inputs to draw again. Default: others each time.")
@@ -26,7 +27,7 @@ def command(
 
     from smoothcert.audit import audit
 
-    found = audit(run, redraw=redraw, model=model, weights=weights, data=data, seed=seed)
+    found = audit(run, redraw=redraw, model=model, weights=weights, denoiser=denoiser, data=data, seed=seed)
     if json:
         print_json(asdict(found) | {"holds": not found.findings})
     else:

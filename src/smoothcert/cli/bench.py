@@ -12,6 +12,7 @@ from smoothcert.cli.options import (
     Batch,
     Classes,
     Compile,
+    Denoiser,
     Device,
     Dtype,
     Json,
@@ -28,6 +29,7 @@ def command(
     model: Model = None,
     weights: Weights = None,
     classes: Classes = None,
+    denoiser: Denoiser = None,
     data: Annotated[str | None, typer.Option("--data", help="Inputs to use. Default: random ones.")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -69,6 +71,7 @@ def command(
         noise=smoothing,
         runtime=Runtime.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
         dataset=dataset,
+        denoiser=denoiser,
         seconds=seconds,
         say=_say,
     )

@@ -32,6 +32,14 @@ Weights = Annotated[str | None, typer.Option("--weights", help="A checkpoint (.s
 Classes = Annotated[
     int | None, typer.Option("--classes", help="The number of classes, if the model does not contain it.")
 ]
+Denoiser = Annotated[
+    str | None,
+    typer.Option(
+        "--denoiser",
+        help="Removes the noise before the model sees an input: weights of train --method denoiser, or hf:FOLDER for "
+        "a diffusers UNet2DModel.",
+    ),
+]
 Data = Annotated[
     str,
     typer.Option(

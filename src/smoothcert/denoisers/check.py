@@ -30,15 +30,19 @@ def check_noise(denoiser: Denoiser, noise: Noise) -> None:
         )
 
 
-def check_shape(denoiser: Denoiser, shape: tuple[int, ...]) -> None:
-    """Refuse inputs of another shape than a denoiser is made for.
+def check_input(denoiser: Denoiser, x: Tensor, which: str) -> None:
+    """Refuse an input of another shape, or with other values, than a denoiser is made for.
 
     Args:
         denoiser: The denoiser.
-        shape: The shape of an input.
+        x: The input, without noise.
+        which: What the input is called in the message.
     """
-    if denoiser.shape not in (None, shape):
-        raise InvalidInput(f"{denoiser.name} denoises inputs of shape {denoiser.shape}, not of shape {shape}")
+    if denoiser.shape not in (None, tuple(x.shape)):
+        raise InvalidInput(
+            f"{denoiser.name} denoises inputs of shape {denoiser.shape}, and {which} has shape {tuple(x.shape)}"
+        )
+    check_values(denoiser.values, x, which)
 
 
 def check_values(values: tuple[float, float] | None, x: Tensor, which: str) -> None:

@@ -15,6 +15,7 @@ from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.identity import state_hash
 from smoothcert.denoisers.base import Denoiser
 from smoothcert.denoisers.check import check_noise
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 
 
@@ -78,8 +79,10 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
         noise: The smoothing noise. The denoiser removes noise of its deviation.
 
     Raises:
-        InvalidInput: The denoiser is for other noise.
+        InvalidInput: The denoiser is for other noise, or the classifier has one already.
     """
+    if classifier.denoiser is not None:
+        raise InvalidInput(f"{classifier.name} is behind a denoiser already: leave out denoiser=")
     identity = state_hash(denoiser)
     own = classifier.weights_hash
     return replace(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from smoothcert.datasets.base import first_readable
+from smoothcert.denoisers.check import check_values
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.executors.base import Job, Say, Status
@@ -170,6 +171,7 @@ def read_input(job: Job, id: int) -> Input:
     x, label = job.dataset[id]
     if not bool(x.isfinite().all()):
         raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values: leave it out with ids=")
+    check_values(job.classifier.values, x, f"input {id} of {job.dataset.name}")
     if label >= job.classifier.classes:
         raise InvalidInput(
             f"input {id} of {job.dataset.name} has label {label}, but the model knows only the classes 0 to "

@@ -35,7 +35,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
     if not radii or min(radii) <= 0:
         raise InvalidInput("a row of the leaderboard needs a radius above 0: give radii, as in radii=0.25,0.5")
     data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
-    model = results.name if results.manifest is None else results.manifest.model
+    model = results.name if results.manifest is None else results.manifest.classifier
     norm = _NORMS.get(results.noise.norm, results.noise.norm)
     about = (
         f"{results.noise}, {results.plan}, alpha {results.plan.alpha:g}, {len(results)} inputs, "

@@ -54,6 +54,7 @@ class Manifest:
         finished: When it was complete; None until then.
         circumstances: Versions and machine.
         shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
+        denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
     """
 
     model: str
@@ -77,6 +78,12 @@ class Manifest:
     finished: str | None = None
     circumstances: Mapping[str, Any] = field(default_factory=dict)
     shard: str | None = None
+    denoiser: Mapping[str, str] | None = None
+
+    @property
+    def classifier(self) -> str:
+        """The name of the model, and of the denoiser in front of it."""
+        return self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
 
     @property
     def compiled(self) -> str:
@@ -88,6 +95,8 @@ class Manifest:
     def plain(self) -> dict[str, Any]:
         """The manifest as a dictionary for JSON; `parse` is the inverse."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.denoiser is None:
+            del values["denoiser"]
         return values | {
             "ids": compact_ids(self.ids),
             "noise": describe(self.noise),
@@ -127,6 +136,8 @@ class Manifest:
             }
             if not isinstance(kept["noise"], Noise) or not isinstance(kept["plan"], Plan):
                 raise TypeError("noise and plan have other types")
+            if kept.get("denoiser") is not None:
+                kept["denoiser"] = {key: str(kept["denoiser"][key]) for key in ("name", "hash", "description")}
             return cls(**(unknown | kept))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{where}: its manifest cannot be read: {error}") from None
@@ -156,6 +167,11 @@ class Manifest:
         for name, content in (("model", "weights_hash"), ("data", "data_hash")):
             if now[content] and now[content] == there[content]:
                 ignored.add(name)
+        if self.denoiser is None or recorded.denoiser is None:
+            for values in (now, there):
+                values["denoiser"] = values["denoiser"]["name"] if "denoiser" in values else None
+        elif self.denoiser["hash"] == recorded.denoiser["hash"]:
+            ignored.add("denoiser")
         before, wanted = set(recorded.ids), set(self.ids)
         if before <= wanted or wanted <= before:
             ignored.add("ids")
@@ -167,7 +183,7 @@ class Manifest:
     def draws(self) -> tuple[Any, ...]:
         """What determines the votes of a run. Runs with equal values have the same votes for the same samples."""
         same = (self.model, self.weights_hash, self.data_hash, self.seed, self.device, self.dtype)
-        return (*same, describe(self.noise))
+        return (*same, describe(self.noise), self.denoiser and self.denoiser["hash"])
 
     def with_ids(self, ids: Sequence[int]) -> Self:
         """The same manifest for other inputs.

@@ -295,7 +295,7 @@ class Tracker(Progress):
         self._pace = Pace(run, total)
         m = run.manifest
         self.open(
-            {"model": m.model, "data": m.data, "noise": str(m.noise), "plan": str(m.plan), "alpha": m.plan.alpha}
+            {"model": m.classifier, "data": m.data, "noise": str(m.noise), "plan": str(m.plan), "alpha": m.plan.alpha}
             | {"seed": m.seed, "dtype": m.dtype, "device": m.device, "inputs": total, "run": str(run.path)}
         )
 

@@ -1,0 +1,165 @@
+"""Runs with a denoiser: certify, resume, audit, bench, and classifiers in memory."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import smoothcert as sc
+from smoothcert.audit import audit
+from smoothcert.bench import bench
+from smoothcert.classifiers import load_classifier
+from smoothcert.classifiers.wrap import as_classifier
+from smoothcert.denoisers import compose, denoised
+from smoothcert.device.runtime import Runtime
+from smoothcert.errors import InvalidInput
+from smoothcert.runs.journal import Journal
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (6, 1, 8, 8)) / 255
+DATA = (IMAGES, [0, 1, 0, 1, 0, 1])
+NOISE = sc.Gaussian(0.25)
+RUNTIME = {"device": "cpu", "dtype": "float32", "batch": 100, "compile": "none"}
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).requires_grad_(False).eval()
+
+
+def certify(out, model, **settings):
+    defaults = {"noise": NOISE, "plan": sc.Fixed(300, pilot=50), "progress": sc.Progress()} | RUNTIME
+    return sc.certify(model, settings.pop("data", DATA), out=out, **(defaults | settings))
+
+
+def votes(run):
+    return [certificate.looks for certificate in run]
+
+
+def test_a_run_with_a_denoiser_is_a_run_of_the_composition(tmp_path, unet, network):
+    run = certify(tmp_path / "a", network, denoiser=unet)
+    assert votes(run) == votes(certify(tmp_path / "b", compose(network, unet, NOISE)))
+    assert votes(run) != votes(certify(tmp_path / "c", network))
+    assert votes(run) == votes(certify(tmp_path / "d", lambda x: network(x), denoiser=unet))
+
+
+def test_the_manifest_names_the_denoiser(tmp_path, checkpoint, network):
+    manifest = certify(tmp_path / "run", network, denoiser=checkpoint).manifest
+    assert manifest.denoiser["name"] == str(checkpoint)
+    assert len(manifest.denoiser["hash"]) == 64
+    assert manifest.denoiser["description"] == "for sigma from 0.1 to 0.5"
+    assert manifest.classifier == f"{manifest.model} behind {checkpoint}"
+
+
+def test_the_manifest_of_a_run_without_a_denoiser_does_not_mention_it(tmp_path, network):
+    run = certify(tmp_path, network, limit=2)
+    assert "denoiser" not in run.manifest.plain()
+    assert run.manifest.classifier == run.manifest.model
+
+
+def test_a_run_resumes_with_its_denoiser_also_from_another_place(tmp_path, checkpoint, network):
+    certify(tmp_path / "run", network, denoiser=checkpoint, limit=3)
+    moved = shutil.move(checkpoint, tmp_path / "moved.safetensors")
+    run = certify(tmp_path / "run", network, denoiser=moved)
+    assert run.complete
+    assert len(run) == 6
+    assert run.manifest.denoiser["name"] == str(moved)
+
+
+def test_a_run_does_not_continue_with_another_denoiser(tmp_path, unet, checkpoint, network):
+    for model in (network, lambda x: network(x)):
+        folder = tmp_path / type(model).__name__
+        certify(folder, model, denoiser=checkpoint, limit=2)
+        with pytest.raises(InvalidInput, match=r"denoiser \(there .*denoiser.safetensors, now None\)"):
+            certify(folder, model)
+        unet.leave.bias += 1
+        with pytest.raises(InvalidInput, match=r"denoiser.hash \(there .*, now .*\)"):
+            certify(folder, model, denoiser=unet)
+
+
+def test_an_audit_rebuilds_the_denoiser(tmp_path, checkpoint, unet, network):
+    certify(tmp_path / "run", network, denoiser=checkpoint)
+    assert not audit(tmp_path / "run", model=network, data=DATA).findings
+    composed = denoised(as_classifier(network, classes=2, example=torch.rand(1, 8, 8)), unet, NOISE)
+    assert not audit(tmp_path / "run", model=composed, data=DATA).findings
+    moved = shutil.move(checkpoint, tmp_path / "moved.safetensors")
+    with pytest.raises(InvalidInput, match=r"no weights file at .*denoiser="):
+        audit(tmp_path / "run", model=network, data=DATA)
+    assert not audit(tmp_path / "run", model=network, data=DATA, denoiser=moved).findings
+    unet.leave.bias += 1
+    with pytest.raises(InvalidInput, match="the denoiser's weights are not those"):
+        audit(tmp_path / "run", model=network, data=DATA, denoiser=unet)
+
+
+def test_a_damaged_record_of_the_denoiser_is_one_sentence(tmp_path, checkpoint, network):
+    certify(tmp_path / "run", network, denoiser=checkpoint, limit=1)
+    with Journal(tmp_path / "run", write=True) as journal, journal.transaction():
+        journal.write_manifest({"denoiser": {"name": "x"}})
+    with pytest.raises(InvalidInput, match="manifest cannot be read"):
+        sc.open_run(tmp_path / "run")
+
+
+def test_a_random_classifier_can_stand_behind_a_denoiser(tmp_path, unet, network):
+    def drops_pixels(x):
+        return network(nn.functional.dropout(x, 0.1))
+
+    run = certify(tmp_path, drops_pixels, denoiser=unet, stochastic=True, classes=2, limit=2)
+    settings = {"model": drops_pixels, "data": DATA, "denoiser": unet}
+    assert not audit(tmp_path, **settings, stochastic=True).findings
+    assert len(run) == 2
+
+
+def test_grid_noise_and_other_number_formats_run(tmp_path, unet, network):
+    assert len(certify(tmp_path / "grid", network, denoiser=unet, noise=sc.GridGaussian(0.25))) == 6
+    run = certify(tmp_path / "reduced", network, denoiser=unet, dtype="bfloat16", compile="fast")
+    assert run.manifest.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"noise": sc.Gaussian(1.0)}, "sigma from 0.1 to 0.5, not 1"),
+        ({"noise": sc.Laplace(0.25)}, "removes Gaussian noise"),
+        ({"data": (np.zeros((2, 1, 16, 16)), [0, 1])}, "has shape"),
+        ({"denoiser": "nowhere.safetensors"}, "no weights file"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(tmp_path, unet, network, settings, message):
+    with pytest.raises(InvalidInput, match=message):
+        certify(tmp_path, network, **({"denoiser": unet} | settings))
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+def test_an_input_outside_the_range_of_the_denoiser_is_refused_by_its_number(tmp_path, unet, network):
+    images = IMAGES.copy()
+    images[3] *= 2
+    with pytest.raises(InvalidInput, match=r"input 3 of .* has values from"):
+        certify(tmp_path, network, denoiser=unet, data=(images, DATA[1]))
+    assert len(certify(tmp_path / "module", network, denoiser=nn.Identity(), data=(images, DATA[1]))) == 6
+
+
+def test_a_second_denoiser_is_refused(tmp_path, unet, network):
+    composed = denoised(as_classifier(network, classes=2, example=torch.rand(1, 8, 8)), unet, NOISE)
+    assert certify(tmp_path / "a", composed).manifest.denoiser is not None
+    with pytest.raises(InvalidInput, match="behind a denoiser already"):
+        certify(tmp_path / "b", composed, denoiser=unet)
+
+
+def test_a_smoothed_classifier_in_memory_takes_a_denoiser(unet, network, tmp_path):
+    smoothed = sc.Smoothed(network, noise=NOISE, classes=2, denoiser=unet, **RUNTIME)
+    found = smoothed.certify_all(*DATA, plan=sc.Fixed(300, pilot=50))
+    assert [c.looks for c in found] == votes(certify(tmp_path, network, denoiser=unet))
+    assert smoothed.predict(IMAGES[0], samples=100).look.samples == 100
+    with pytest.raises(InvalidInput, match="the input has values from"):
+        smoothed.predict(2 * IMAGES[0] - 1)
+
+
+def test_bench_times_the_composition(unet):
+    classifier = load_classifier("fashion-cnn-clean")
+    runtime = Runtime.resolve("cpu", "float32", "none", 16)
+    with pytest.raises(InvalidInput, match=r"denoises inputs of shape \(1, 8, 8\)"):
+        bench(classifier, noise=NOISE, runtime=runtime, denoiser=unet)
+    assert bench(classifier, noise=NOISE, runtime=runtime, denoiser=nn.Identity(), seconds=0.01).sampler > 0
