@@ -1,4 +1,4 @@
-"""Runs the stage kernels on the CPU: g++ compiles the kernel's own source together with an emulator of a GPU."""
+"""Runs the kernels on the CPU: g++ compiles the kernel's own source together with an emulator of a GPU."""
 
 import ctypes
 import hashlib
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
+from smoothcert.device.layers import kernels
 from smoothcert.device.resnet import classifier
-from smoothcert.device.resnet.classifier import Arguments, StageClassifier, pack_network
+from smoothcert.device.resnet.classifier import StageClassifier, pack_network
 
 AVAILABLE = shutil.which("g++") is not None
 _HERE = Path(__file__).parent / "emulator"
@@ -36,17 +37,20 @@ class EmulatedClassifier(StageClassifier):
         options = packed[number].options(
             is_first=number == 0, input_channels=self.shape[0], dtype=self.dtype, draws_noise=draws_noise
         )
-        return _Kernel((*options, *self.layouts[number].options()))
+        return _Kernel((*options, *self.layouts[number].options(), "-DKERNEL=stage"))
 
 
 class _Kernel:
-    def __init__(self, options):
-        sources = [_HERE / "device.h", _FOLDER / "noise.cu", _FOLDER / "stage.cu", _HERE / "run.h"]
-        self._run = ctypes.CDLL(str(_build(sources, "", options))).run
+    def __init__(self, options, sources=(_FOLDER / "noise.cu", _FOLDER / "stage.cu")):
+        self._run = ctypes.CDLL(str(_build([_HERE / "device.h", *sources, _HERE / "run.h"], "", options))).run
 
     def launch(self, blocks, threads, arguments):
-        assert isinstance(arguments, Arguments)
         assert self._run(ctypes.byref(arguments), blocks) == threads
+
+
+def layer_kernel(name, options, device):
+    """Takes the place of `layers.kernels._kernel`."""
+    return _Kernel((*options, f"-DKERNEL={name}"), [Path(kernels.__file__).parent / "layers.cu"])
 
 
 def _build(sources, extra, options):

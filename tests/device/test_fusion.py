@@ -7,7 +7,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from smoothcert.device.fusion import FuseConvolutions
-from smoothcert.device.operations import _fused, _unfused
+from smoothcert.device.layers.convolution import _fused, _unfused
 
 CHANNELS = 16
 

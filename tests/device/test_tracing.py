@@ -4,7 +4,8 @@ import torch.nn.functional as F
 from resnets import calibrated, relative_error
 from torch import nn
 
-from smoothcert.device.resnet.match import NotAResNet, match
+from smoothcert.device.probing import Unexpected
+from smoothcert.device.resnet.match import match
 from smoothcert.device.tracing import Untraceable, trace
 
 SHAPE = (3, 32, 32)
@@ -137,7 +138,7 @@ def set_(name, value):
 )
 def test_another_network_is_not_taken_for_a_resnet(module, message):
     module.eval()
-    with pytest.raises(NotAResNet, match=message):
+    with pytest.raises(Unexpected, match=message):
         match(trace(module, SHAPE), SHAPE)
 
 

@@ -1,7 +1,7 @@
 """The fast path: a classifier as fused operations, without torch's compiler.
 
 Tracing a network and folding its batch normalisation takes a second, where the compiler takes half a minute. A CIFAR
-ResNet then runs with one kernel per stage (`resnet`), and everything else with cuDNN's fused convolutions.
+ResNet then runs with one kernel per stage (`resnet`), and everything else with fused operations (`layers`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import permutations
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, fx, nn
 
+from smoothcert.device.layers.convolution import FUSED_DTYPES
+from smoothcert.device.layers.graph import Fusion, input_affine
 from smoothcert.device.nvrtc import CudaError
-from smoothcert.device.operations import CHANNEL_MULTIPLE, FUSED_DTYPES
+from smoothcert.device.probing import Unexpected
 from smoothcert.device.resnet.classifier import StageClassifier
-from smoothcert.device.resnet.match import NotAResNet, match
+from smoothcert.device.resnet.match import match
 from smoothcert.device.runtime import Compile, Runtime, blank
 from smoothcert.device.setup_clock import SetupClock
-from smoothcert.device.tracing import Untraceable, constant, trace
+from smoothcert.device.tracing import Untraceable, trace
 from smoothcert.errors import first_line
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def build_fast(
         with clock.step("check"):
             compare.check(stages.logits)
         return FastClassifier("stages", stages.logits, stages)
-    except (NotAResNet, CudaError, NotFast, AttributeError, OSError) as error:
+    except (Unexpected, CudaError, NotFast, AttributeError, OSError) as error:
         log.info("no stage kernels for this classifier: %s", first_line(error))
     with clock.step("compile"):
         fused = fuse(traced, shape, runtime)
@@ -105,72 +105,25 @@ def build_fast(
 
 @torch.no_grad()
 def fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn.Module:
-    """A traced module on its device, with convolution, addition and ReLU as one operation where cuDNN has it.
+    """A traced module on its device, with fused operations where the device has them.
 
     Args:
-        traced: A graph from `trace`. It is changed.
+        traced: A graph from `trace`, on the CPU. It is changed.
         shape: The shape of one input.
         runtime: Device and number format.
     """
-    module = traced.to(runtime.torch_device, runtime.torch_dtype)
-    module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
-    if runtime.torch_device.type == "cuda" and runtime.torch_dtype in FUSED_DTYPES and not torch.version.hip:
-        shapes = _Shapes(module)
-        shapes.run(blank(shape, runtime, 2))
-        for relu in module.graph.find_nodes(op="call_function", target=torch.relu):
-            _fuse_relu(module, relu, shapes.found)
-        module.graph.eliminate_dead_code()
-        module.recompile()
-    return module  # type: ignore[no-any-return]
-
-
-class _Shapes(fx.Interpreter):
-    """Runs a graph and notes the shape and the layout of every result."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.found: dict[fx.Node, tuple[Any, ...]] = {}
-
-    def run_node(self, node: fx.Node) -> Any:
-        result = super().run_node(node)
-        if isinstance(result, Tensor):
-            self.found[node] = (result.shape, result.stride(), result.dtype, result.device)
-        return result
-
-
-def _fuse_relu(module: fx.GraphModule, relu: fx.Node, shapes: dict[fx.Node, tuple[Any, ...]]) -> None:
-    """Replace a ReLU, and the convolution and the addition before it, by one operation."""
-    (argument,) = relu.all_input_nodes
-    if _is_fusible(module, argument):
-        _replace(relu, argument, None)
-    elif argument.target is torch.add and len(argument.users) == 1:
-        for convolution, added in permutations(argument.all_input_nodes, 2):
-            if _is_fusible(module, convolution) and shapes.get(convolution) == shapes.get(added):
-                _replace(relu, convolution, added)
-                return
-
-
-def _is_fusible(module: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether a node is a convolution that cuDNN can fuse and whose result has no other use."""
-    if node.target is not torch.conv2d or len(node.users) > 1:
-        return False
-    weight = constant(module, node.args[1])
-    if weight is None or node.args[6] != 1:
-        return False
-    return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
-
-
-def _replace(relu: fx.Node, convolution: fx.Node, added: fx.Node | None) -> None:
-    x, weight, bias, *geometry = convolution.args
-    with relu.graph.inserting_before(relu):
-        arguments = (x, weight, bias, added, *geometry)
-        fused = relu.graph.call_function(torch.ops.smoothcert.convolution_relu.default, arguments)
-    relu.replace_all_uses_with(fused)
-    relu.graph.erase_node(relu)
+    device = runtime.torch_device
+    if device.type == "cuda" and runtime.torch_dtype in FUSED_DTYPES and not torch.version.hip:
+        affine = input_affine(traced, shape)
+        example = blank(shape, replace(runtime, dtype="float32"), 2)
+        layout = runtime.memory_format(shape)
+        Fusion(traced.to(device).to(memory_format=layout), example, affine).run()  # type: ignore[call-overload]
+    module = traced.to(device, runtime.torch_dtype)
+    return module.to(memory_format=runtime.memory_format(shape))  # type: ignore[no-any-return, call-overload]
 
 
 class _Comparison:
-    """Compares the outputs of a fast classifier with those of the plain one, both measured against float32."""
+    """Compares the outputs of a fast classifier with those of the plain one, both measured against a finer format."""
 
     def __init__(
         self, module: nn.Module, plain: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime
@@ -179,9 +132,11 @@ class _Comparison:
         generator = torch.Generator().manual_seed(1)
         noise = _DEVIATION * torch.randn(self.x.shape, generator=generator)
         self.x += (torch.rand(self.x.shape, generator=generator) + noise).to(self.x)
-        exact = copy.deepcopy(module).to(runtime.torch_device, torch.float32)
+        coarse = runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
+        finer = torch.float32 if coarse else torch.float64
+        exact = copy.deepcopy(module).to(runtime.torch_device, finer)
         exact = exact.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
-        self.exact = exact(self.x.float())
+        self.exact = exact(self.x.to(finer))
         self.plain = plain(self.x)
 
     def check(self, outputs: Callable[[Tensor], Tensor]) -> None:

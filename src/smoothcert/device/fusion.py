@@ -13,8 +13,8 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
-from smoothcert.device import operations
-from smoothcert.device.operations import CHANNEL_MULTIPLE, FUSED_DTYPES
+from smoothcert.device.layers import convolution
+from smoothcert.device.layers.convolution import CHANNEL_MULTIPLE, FUSED_DTYPES
 
 aten = torch.ops.aten
 
@@ -41,7 +41,7 @@ class FuseConvolutions(CustomGraphPass):
 
     def uuid(self) -> bytes:
         """The key of this pass in the compiler's cache."""
-        return get_hash_for_files((__file__, operations.__file__))
+        return get_hash_for_files((__file__, convolution.__file__))
 
 
 def _is_fusible(node: fx.Node) -> bool:

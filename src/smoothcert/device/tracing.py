@@ -1,8 +1,8 @@
 """Trace a module into a graph of operations, write each operation in one form, and fold batch normalisation.
 
 The same layer can be written in many ways: `nn.ReLU()`, `F.relu(x)`, `x.relu_()`. After `trace`, a graph has one form
-of every operation that other modules look for: `torch.conv2d`, `torch.batch_norm`, `torch.relu`, `torch.add`,
-`torch.nn.functional.linear`.
+of every operation that other modules look for: `torch.conv2d`, `torch.conv_transpose2d`, `torch.batch_norm`,
+`torch.relu`, `torch.add`, `torch.max_pool2d`, `torch.nn.functional.linear`, `torch.nn.functional.layer_norm`.
 """
 
 from __future__ import annotations
@@ -110,6 +110,15 @@ def _replace_module(node: fx.Node, module: nn.Module) -> None:
             new = graph.call_function(torch.batch_norm, (x, *tensors, False, 0.0, module.eps, True))
         elif isinstance(module, nn.Linear) and kind is nn.Linear:
             new = graph.call_function(F.linear, (x, weight("weight"), weight("bias")))
+        elif isinstance(module, nn.ConvTranspose2d) and kind is nn.ConvTranspose2d:
+            shape = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
+            new = graph.call_function(torch.conv_transpose2d, (x, weight("weight"), weight("bias"), *shape))
+        elif isinstance(module, nn.LayerNorm):
+            tensors = [weight(name) for name in ("weight", "bias")]
+            new = graph.call_function(F.layer_norm, (x, module.normalized_shape, *tensors, module.eps))
+        elif isinstance(module, nn.MaxPool2d) and not module.return_indices:
+            pairs = (_pair(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation))
+            new = graph.call_function(torch.max_pool2d, (x, *pairs, module.ceil_mode))
         elif isinstance(module, nn.ReLU):
             new = graph.call_function(torch.relu, (x,))
             if module.inplace:
@@ -194,6 +203,20 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> _Call:
     return F.linear, (x, weight, bias)
 
 
+def _max_pool(
+    x: Any, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, **kwargs: Any
+) -> _Call | None:
+    if kwargs.get("return_indices"):
+        return None
+    return torch.max_pool2d, (x, *map(_pair, (size, stride or size, padding, dilation)), ceil_mode)
+
+
+def _layer_norm(
+    x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: bool = True
+) -> _Call:
+    return F.layer_norm, (x, tuple(shape), weight, bias, eps)
+
+
 def _pair(value: Any) -> tuple[int, int]:
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * 2 if len(values) == 1 else values
@@ -211,6 +234,8 @@ _FORMS: dict[Any, tuple[Callable[..., _Call | None], bool]] = {
     F.batch_norm: (_functional_batch_norm, False),
     **dict.fromkeys((torch.batch_norm, _aten.batch_norm.default), (_batch_norm, False)),
     **dict.fromkeys((F.linear, _aten.linear.default), (_linear, False)),
+    **dict.fromkeys((F.max_pool2d, torch.max_pool2d, _aten.max_pool2d.default), (_max_pool, False)),
+    **dict.fromkeys((F.layer_norm, torch.layer_norm, _aten.layer_norm.default), (_layer_norm, False)),
 }
 
 
@@ -230,14 +255,20 @@ def _fold_batch_norms(traced: fx.GraphModule) -> None:
         offset = offset if shift is None else offset + shift.double()
         folded = (weight.double() * factor.view(-1, 1, 1, 1)).to(weight.dtype)
         with traced.graph.inserting_before(convolution):
-            names = [_add_buffer(traced, tensor.detach()) for tensor in (folded, offset.to(weight.dtype))]
+            names = [add_buffer(traced, tensor.detach()) for tensor in (folded, offset.to(weight.dtype))]
             x, geometry = convolution.args[0], convolution.args[3:]
             convolution.args = (x, *(traced.graph.get_attr(name) for name in names), *geometry)
         node.replace_all_uses_with(convolution)
         traced.graph.erase_node(node)
 
 
-def _add_buffer(traced: fx.GraphModule, tensor: Tensor) -> str:
+def add_buffer(traced: fx.GraphModule, tensor: Tensor) -> str:
+    """Keep a tensor in a graph; returns the name of its attribute.
+
+    Args:
+        traced: The graph.
+        tensor: The tensor.
+    """
     name = f"_folded_{sum(1 for name, _ in traced.named_buffers(recurse=False) if name.startswith('_folded_'))}"
     traced.register_buffer(name, tensor)
     return name

@@ -1,11 +1,11 @@
-// Follows the source of a kernel: runs its blocks one after the other.
+// Follows the source of the kernel KERNEL: runs its blocks one after the other.
 
 alignas(128) char memory[1 << 20];
 
 static const Arguments* arguments_of_run;
 
 static void run_fiber() {
-  stage(*arguments_of_run);
+  KERNEL(*arguments_of_run);
   emulator::fibers[emulator::current].done = true;
   emulator::yield();
 }

@@ -324,7 +324,8 @@ def best_layout(channels: int, size: int, per_block: int, per_multiprocessor: in
 def source() -> str:
     """The CUDA C++ of the kernel."""
     folder = Path(__file__).parent
-    return "\n".join((folder / name).read_text() for name in ("instructions.cu", "noise.cu", "stage.cu"))
+    files = (folder.parent / "instructions.cu", folder / "noise.cu", folder / "stage.cu")
+    return "\n".join(file.read_text() for file in files)
 
 
 def _shared_memory(properties: Any) -> tuple[int, int]:

@@ -7,20 +7,17 @@ certain form, and its coefficients are read off its values. So every way to norm
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from smoothcert.device.probing import PROBES, Probe, Unexpected, channelwise, require_equal
 from smoothcert.device.resnet.network import Block, Convolution, Network
 from smoothcert.device.tracing import constant
 
-_TOLERANCE = 1e-5  # relative; weights may be float32 numbers that were rounded once
-_PROBES = 4
 
-
-class NotAResNet(Exception):
+class NotAResNet(Unexpected):
     """A graph does not have the structure of a CIFAR ResNet."""
 
 
@@ -33,18 +30,18 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
         shape: The shape of one input.
 
     Raises:
-        NotAResNet: The graph computes something else; the message says where it differs.
+        Unexpected: The graph computes something else; the message says where it differs.
     """
     if len(shape) != 3 or shape[1] != shape[2]:
         raise NotAResNet("the inputs are not square images")
-    probe = _Probe(traced, shape)
+    probe = Probe(traced, shape)
     (x,) = traced.graph.find_nodes(op="placeholder")
     (output,) = traced.graph.find_nodes(op="output")
     first_node = next(iter(traced.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
     if first_node is None:
         raise NotAResNet("there is no convolution")
     first = _convolution(traced, first_node, side=3)
-    factor, offset = _channelwise(probe, x, first_node.args[0], channels=shape[0])
+    factor, offset = channelwise(probe, x, first_node.args[0], channels=shape[0])
     hidden = _only_user(first_node, torch.relu)
     size, channels = shape[1] // first.stride, first.channels
     blocks: list[Block] = []
@@ -58,7 +55,7 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
     return Network((shape[0], shape[1], shape[2]), factor, offset, first, tuple(blocks), linear, bias)
 
 
-def _block(traced: fx.GraphModule, probe: _Probe, x: fx.Node, channels: int, size: int) -> tuple[Block, fx.Node] | None:
+def _block(traced: fx.GraphModule, probe: Probe, x: fx.Node, channels: int, size: int) -> tuple[Block, fx.Node] | None:
     """The residual block after `x`, and its result; None if there is no block."""
     for node in x.users:
         if node.target is not torch.conv2d or node.args[0] is not x or _weight(traced, node).shape[-1] != 3:
@@ -112,74 +109,8 @@ def _only_user(node: fx.Node, target: object) -> fx.Node:
     return user
 
 
-class _Probe:
-    """Computes parts of a graph in float64."""
-
-    def __init__(self, traced: fx.GraphModule, shape: tuple[int, ...]) -> None:
-        self._traced = traced
-        self.shape = shape
-        self._generator = torch.Generator().manual_seed(0)
-
-    def random(self, *shape: int) -> Tensor:
-        """Numbers of a size that would also show what clamps its inputs."""
-        return 4 * torch.randn(shape, generator=self._generator, dtype=torch.float64)
-
-    def __call__(self, start: fx.Node, end: object, value: Tensor) -> Tensor:
-        """The value of the node `end` if the node `start` has this value."""
-        if not isinstance(end, fx.Node):
-            raise NotAResNet("the network returns something else than a tensor")
-        interpreter = _Float64(self._traced)
-        interpreter.env = {start: value}
-        needed, waiting = set[fx.Node](), [end]
-        while waiting:
-            node = waiting.pop()
-            if node in interpreter.env or node in needed:
-                continue
-            if node.op == "placeholder":  # only its batch size can matter, or the values of the result differ
-                interpreter.env[node] = torch.zeros((len(value), *self.shape), dtype=torch.float64)
-                continue
-            needed.add(node)
-            waiting += node.all_input_nodes
-        try:
-            for node in self._traced.graph.nodes:
-                if node in needed:
-                    interpreter.env[node] = interpreter.run_node(node)
-        except Exception as error:  # operations of any kind
-            raise NotAResNet(f"a part of the network cannot be computed alone: {error}") from None
-        result = interpreter.env[end]
-        if not isinstance(result, Tensor):
-            raise NotAResNet("a part of the network does not compute a tensor")
-        return result
-
-
-class _Float64(fx.Interpreter):
-    """Runs a graph with its tensors in float64."""
-
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        value = super().get_attr(target, args, kwargs)
-        return value.detach().double() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return copy.deepcopy(self.fetch_attr(target)).double()(*args, **kwargs)
-
-
-def _channelwise(probe: _Probe, x: fx.Node, result: object, channels: int) -> tuple[Tensor, Tensor]:
-    """Factor and offset per channel of what happens to the inputs before the first convolution."""
-    batch = probe.random(_PROBES, *probe.shape)
-    if result is x:
-        return torch.ones(channels), torch.zeros(channels)
-    offset = probe(x, result, torch.zeros_like(batch[:1]))
-    if offset.shape[1:] != batch.shape[1:]:
-        raise NotAResNet("the inputs are changed in shape before the first convolution")
-    factor = probe(x, result, torch.ones_like(batch[:1])) - offset
-    factor, offset = factor[0, :, 0, 0], offset[0, :, 0, 0]
-    expected = batch * factor.view(-1, 1, 1) + offset.view(-1, 1, 1)
-    _require_equal(probe(x, result, batch.clone()), expected, "the inputs are not normalised channel by channel")
-    return factor.float(), offset.float()
-
-
 def _subsampling(
-    probe: _Probe, x: fx.Node, result: fx.Node, channels: int, size: int, first: Convolution
+    probe: Probe, x: fx.Node, result: fx.Node, channels: int, size: int, first: Convolution
 ) -> Convolution:
     """A shortcut that takes every second pixel and adds channels of zeros, as a 1x1 convolution."""
     basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
@@ -187,29 +118,22 @@ def _subsampling(
     if columns.shape != (channels, first.channels, size // first.stride, size // first.stride):
         raise NotAResNet("a shortcut has another shape than its block")
     weight = columns[:, :, 0, 0].T.contiguous()
-    batch = probe.random(_PROBES, channels, size, size)
+    batch = probe.random(PROBES, channels, size, size)
     expected = torch.conv2d(batch, weight[:, :, None, None], stride=first.stride)
-    _require_equal(probe(x, result, batch.clone()), expected, "a shortcut is not a subsampling")
+    require_equal(probe(x, result, batch.clone()), expected, "a shortcut is not a subsampling")
     return Convolution(weight[:, :, None, None].float(), torch.zeros(first.channels), first.stride)
 
 
-def _linear_of_means(probe: _Probe, x: fx.Node, result: object, channels: int, size: int) -> tuple[Tensor, Tensor]:
+def _linear_of_means(probe: Probe, x: fx.Node, result: object, channels: int, size: int) -> tuple[Tensor, Tensor]:
     """Weight and bias of what happens after the last block: pooling and a linear layer."""
     basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
     bias = probe(x, result, torch.zeros_like(basis[:1]))
     if bias.ndim != 2:
         raise NotAResNet("the network does not return logits")
     weight = (probe(x, result, basis.contiguous()) - bias).T.contiguous()
-    batch = probe.random(_PROBES, channels, size, size)
+    batch = probe.random(PROBES, channels, size, size)
     expected = batch.mean((2, 3)) @ weight.T + bias
-    _require_equal(
+    require_equal(
         probe(x, result, batch.clone()), expected, "the logits are not a linear function of the channels' means"
     )
     return weight.float(), bias[0].float()
-
-
-def _require_equal(computed: Tensor, expected: Tensor, message: str) -> None:
-    if computed.shape != expected.shape or not torch.allclose(
-        computed, expected, rtol=0, atol=_TOLERANCE * float(expected.abs().max())
-    ):
-        raise NotAResNet(message)
