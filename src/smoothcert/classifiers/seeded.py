@@ -43,7 +43,6 @@ class SeededRows(nn.Module):
         super().__init__()
         self.model = model
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor) -> Tensor:
         """The logits or labels for a batch.
 

@@ -87,6 +87,9 @@ def prepare(
     clock = clock or SetupClock()
     keep_freed_memory(runtime.torch_device)
     let_threads_rest(runtime.torch_device)
+    if isinstance(module, nn.Module) and any(isinstance(part, SeededRows) for part in module.modules()):
+        log.info("the classifier is random by design, so it runs with compile=none")
+        runtime = replace(runtime, compile="none")
     with torch.inference_mode():
         with clock.step("check"):
             classifier = LabelClassifier(place(module, runtime, shape), classes)
@@ -149,8 +152,6 @@ def _try_fast_path(
     try:
         if not isinstance(module, nn.Module):
             raise NotFast("it is a function")
-        if isinstance(module, SeededRows):
-            raise NotFast("it is random by design")
         if not isinstance(classifier.module(blank(shape, runtime, _CHECKED_ROWS)), Tensor):
             raise NotFast("it returns something else than a tensor")
         fast = build_fast(module, classifier.module, shape, runtime, say, clock)
