@@ -31,7 +31,12 @@ def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
         raise InvalidInput(
             f"denoiser must be a weights file, hf:FOLDER or a module, got {str(spec) or type(spec).__name__!r}"
         )
-    denoiser = _from_checkpoint(read_checkpoint(spec))
+    if str(spec).startswith("hf:"):
+        from smoothcert.denoisers import diffusion
+
+        denoiser: Denoiser = diffusion.load(str(spec).removeprefix("hf:"))
+    else:
+        denoiser = _from_checkpoint(read_checkpoint(spec))
     denoiser.name = str(spec)
     return denoiser.eval()
 
