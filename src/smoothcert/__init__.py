@@ -12,6 +12,8 @@ from smoothcert._version import __version__
 if TYPE_CHECKING:
     from smoothcert.audit import audit as audit
     from smoothcert.certification import certify as certify
+    from smoothcert.denoisers import Denoiser as Denoiser
+    from smoothcert.denoisers import load_denoiser as load_denoiser
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
     from smoothcert.errors import SmoothcertError as SmoothcertError
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
 _HOME = {
     "audit": "audit",
     "certify": "certification",
+    "Denoiser": "denoisers",
+    "load_denoiser": "denoisers",
     "InvalidInput": "errors",
     "MissingExtra": "errors",
     "SmoothcertError": "errors",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from smoothcert.classifiers import bundled, load_classifier, state_hash
@@ -144,3 +145,9 @@ def test_the_error_for_a_missing_extra_gives_the_pip_command(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=rf"pip install 'smoothcert\[{extra}\]'"):
         load_classifier(spec.format(tmp=tmp_path))
+
+
+def test_weights_of_a_denoiser_are_no_classifier(tmp_path: Path) -> None:
+    save_file({"weight": torch.zeros(2)}, tmp_path / "d.safetensors", {"method": "denoiser", "architecture": "unet"})
+    with pytest.raises(InvalidInput, match="holds a denoiser, not a classifier"):
+        load_classifier(None, weights=tmp_path / "d.safetensors")

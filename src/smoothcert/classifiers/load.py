@@ -52,6 +52,8 @@ def load_classifier(
         chosen = "default"
     else:
         chosen = read_checkpoint(weights)
+        if chosen.method == "denoiser":
+            raise InvalidInput(f"{weights} holds a denoiser, not a classifier: give it as denoiser=")
         classes = chosen.classes if classes is None else classes
         spec = _spec_of(chosen.architecture) if spec is None else spec
     if spec is None:
