@@ -132,6 +132,9 @@ def certify(
             recorded = journal.manifest() if done else None  # a run without certificates binds nobody
             first = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)  # of all shards, so that they agree
             job = replace(job, runtime=_settle(job, recorded, first, dtype=dtype, compile=compile))
+            if compile == "auto" and recorded is None and shard is None:  # shards must all run the same way
+                work = round(len(chosen) * plan.usual_samples)
+                job = replace(job, runtime=replace(job.runtime, work=work))
             wanted = replace(
                 _manifest(job, chosen),
                 data=str(data) if isinstance(data, (str, Path)) else dataset.name,
@@ -197,7 +200,7 @@ def _settle(job: Job, recorded: Manifest | None, ids: list[int], *, dtype: Dtype
     """The runtime after "auto" has been replaced: by what the run was begun with, or after a check of the format."""
     runtime = job.runtime
     if recorded is not None:
-        begun = Runtime(runtime.device, recorded.dtype, cast(Compile, recorded.compile), runtime.batch)
+        begun = Runtime(runtime.device, recorded.dtype, cast(Compile, recorded.compiled), runtime.batch)
         return replace(
             runtime,
             dtype=begun.dtype if dtype == "auto" and begun.dtype else runtime.dtype,

@@ -1,7 +1,9 @@
 """The fast path. Graphs are built and compared on the CPU; the last tests need a GPU."""
 
 import logging
+import warnings
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 
 from smoothcert import Fixed, Gaussian, InputSpecific
 from smoothcert.classifiers.architectures import build
+from smoothcert.device import prepare as prepare_module
 from smoothcert.device.fast_path import NotFast, build_fast
 from smoothcert.device.prepare import prepare
 from smoothcert.device.resnet.classifier import StageClassifier
@@ -124,8 +127,31 @@ def inputs():
     return [(id, torch.rand(SHAPE, generator=generator), None) for id in range(24)]
 
 
+@pytest.mark.parametrize(("compiled", "mode"), [(1.0, "default"), (3.0, "fast")])
+def test_a_long_run_takes_what_is_faster(compiled, mode, monkeypatch):
+    """Compilation and CUDA graphs are replaced by names, and times are made up."""
+    seconds = {"fast": 2.0, "default": compiled}
+    monkeypatch.setattr(prepare_module, "_compile_and_capture", lambda _, __, runtime, ___: (runtime.compile, runtime))
+    monkeypatch.setattr(prepare_module, "batch_seconds", lambda classify, batch: seconds[classify])
+    runtime = replace(CPU, work=8 * 299)
+    fast = prepare_module._faster(("fast", runtime), None, (4,), print)
+    assert fast[1].compile == "fast"  # 598 s are not worth it
+    fast = prepare_module._faster(("fast", replace(CPU, work=8 * 301)), None, (4,), print)
+    assert fast[1].compile == fast[0] == mode
+
+
 class TestOnAGpu:
     pytestmark = gpu
+
+    def test_a_long_run_may_be_compiled(self):
+        """Stage kernels run as they are; what takes the general path is compiled for comparison."""
+        runtime = Runtime.resolve("cuda", batch=256)
+        _, chosen = prepare(calibrated("cifar-resnet20"), 10, SHAPE, replace(runtime, work=10**12))
+        assert chosen.compile == "stages"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler's own
+            _, chosen = prepare(NotAStage(), 2, SHAPE, replace(runtime, work=10**12))
+        assert chosen.compile in ("fast", "default")
 
     @pytest.mark.parametrize(("model", "mode"), [(Undecided, "stages"), (NotAStage, "fast")])
     def test_votes_are_identical_whatever_shares_the_batch(self, inputs, model, mode):

@@ -38,15 +38,15 @@ def fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], 
             batch *= 2
         largest = 2 * batch
     try:
-        if 2 * _seconds(classify, blank(shape, runtime, batch), repeats=1) > _LONGEST_BATCH_SECONDS:
+        if 2 * batch_seconds(classify, blank(shape, runtime, batch), repeats=1) > _LONGEST_BATCH_SECONDS:
             return batch
         while 2 * batch <= largest:
             small, large = blank(shape, runtime, batch), blank(shape, runtime, 2 * batch)
             small_seconds = large_seconds = math.inf
             deadline = time.perf_counter() + _TIMING_SECONDS
             for _ in range(_TIMING_ROUNDS):
-                small_seconds = min(small_seconds, _seconds(classify, small))
-                large_seconds = min(large_seconds, _seconds(classify, large))
+                small_seconds = min(small_seconds, batch_seconds(classify, small))
+                large_seconds = min(large_seconds, batch_seconds(classify, large))
                 if time.perf_counter() > deadline:
                     break
             if large_seconds > min((1 - _SMALLEST_GAIN) * 2 * small_seconds, _LONGEST_BATCH_SECONDS):
@@ -58,8 +58,14 @@ def fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], 
     return batch
 
 
-def _seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 2) -> float:
-    """The fastest of several passes, after one pass that loads kernels and allocates memory."""
+def batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 2) -> float:
+    """The fastest of several passes, after one pass that loads kernels and allocates memory.
+
+    Args:
+        classify: The classifier.
+        x: A batch.
+        repeats: How many passes.
+    """
     classify(x)
     synchronize(x.device)
     seconds = []

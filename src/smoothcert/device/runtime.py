@@ -40,12 +40,15 @@ class Runtime:
             which runs a CIFAR ResNet with one kernel per stage, and anything else as "fast"; "default", which compiles
             the classifier; or "max", which also tunes its kernels.
         batch: Rows per batch; 0 means that the batch size is measured when the classifier is prepared.
+        work: About how many samples the run will take. If they take long on the fast path, the classifier is also
+            compiled, and what is faster runs. 0 means that nothing but `compile` is tried.
     """
 
     device: str
     dtype: str
     compile: Compile
     batch: int = 0
+    work: int = 0
 
     @classmethod
     def resolve(

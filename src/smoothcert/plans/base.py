@@ -181,6 +181,11 @@ class Plan(Recorded, ABC):
         return self.pilot or self.samples
 
     @property
+    def usual_samples(self) -> float:
+        """About how many samples an input takes, to judge in advance how long a run will be."""
+        return self.samples
+
+    @property
     def pilot_counts(self) -> bool:
         """Whether the votes of the pilot count for the bound."""
         return False

@@ -73,6 +73,10 @@ class Combined(Plan):
         return min(plan.smallest_request for plan in self.plans)
 
     @property
+    def usual_samples(self) -> float:
+        return max(plan.usual_samples for plan in self.plans)
+
+    @property
     def caveat(self) -> str | None:
         return self.primary.caveat
 

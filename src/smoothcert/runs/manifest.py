@@ -172,6 +172,8 @@ class Manifest:
                 values["denoiser"] = values["denoiser"]["name"] if "denoiser" in values else None
         elif self.denoiser["hash"] == recorded.denoiser["hash"]:
             ignored.add("denoiser")
+        if self.compile == recorded.compiled:
+            ignored.add("compile")
         before, wanted = set(recorded.ids), set(self.ids)
         if before <= wanted or wanted <= before:
             ignored.add("ids")
