@@ -12,6 +12,8 @@ from smoothcert.audit import audit
 from smoothcert.bench import bench
 from smoothcert.classifiers import load_classifier
 from smoothcert.classifiers.wrap import as_classifier
+from smoothcert.compat.art import PyTorchRandomizedSmoothing
+from smoothcert.compat.cohen import Smooth
 from smoothcert.denoisers import compose, denoised
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
@@ -163,3 +165,12 @@ def test_bench_times_the_composition(unet):
     with pytest.raises(InvalidInput, match=r"denoises inputs of shape \(1, 8, 8\)"):
         bench(classifier, noise=NOISE, runtime=runtime, denoiser=unet)
     assert bench(classifier, noise=NOISE, runtime=runtime, denoiser=nn.Identity(), seconds=0.01).sampler > 0
+
+
+def test_the_drop_in_classes_take_a_denoiser(unet, network):
+    plan, x = {"n0": 50, "n": 300, "alpha": 0.001, "batch_size": 100}, torch.from_numpy(IMAGES[0]).float()
+    found = Smooth(network, 2, 0.25, denoiser=unet).certify(x, **plan)
+    assert found == Smooth(compose(network, unet, NOISE), 2, 0.25).certify(x, **plan)
+    settings = {"device_type": "cpu", "sample_size": 50, "scale": 0.25}
+    behind = PyTorchRandomizedSmoothing(network, None, (1, 8, 8), 2, denoiser=unet, **settings)
+    assert behind.certify(IMAGES[:1], 300)[1].tolist() == [found[1]]

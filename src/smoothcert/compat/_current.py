@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from smoothcert.denoisers import load_denoiser
 from smoothcert.noises import Noise
 from smoothcert.plans import Fixed, InputSpecific, Plan
 from smoothcert.smoothed import Smoothed
@@ -27,12 +29,21 @@ class Current:
         classes: The number of classes.
         seed: The key of the noise.
         device: Where to run; None for where the model is.
+        denoiser: Removes the noise before the model sees an input; see `load_denoiser`.
     """
 
     def __init__(
-        self, model: Callable[[Tensor], Tensor], *, noise: Noise, classes: int, seed: int, device: str | None = None
+        self,
+        model: Callable[[Tensor], Tensor],
+        *,
+        noise: Noise,
+        classes: int,
+        seed: int,
+        device: str | None = None,
+        denoiser: str | Path | nn.Module | None = None,
     ) -> None:
-        self._settings: dict[str, Any] = {"noise": noise, "classes": classes, "seed": seed}
+        self._denoiser = None if denoiser is None else load_denoiser(denoiser)
+        self._settings: dict[str, Any] = {"noise": noise, "classes": classes, "seed": seed, "denoiser": self._denoiser}
         self._model, self._device = model, device
         self._state: object = None
         self._smoothed: dict[int, Smoothed] = {}
@@ -50,7 +61,8 @@ class Current:
             example: An input; its device is taken where the model has no parameters.
         """
         tensors = _tensors(self._model)
-        state = [(id(t), t.device, t.dtype, t._version) for t in tensors]  # the version counts changes in place
+        watched = [*tensors, *_tensors(self._denoiser)]
+        state = [(id(t), t.device, t.dtype, t._version) for t in watched]  # the version counts changes in place
         if state != self._state:
             self._state = state
             self._smoothed.clear()
@@ -80,5 +92,5 @@ def plan_for(samples: int, *, pilot: int, alpha: float, decline: float | None) -
     return InputSpecific(samples, pilot=pilot, alpha=alpha, decline=decline)
 
 
-def _tensors(model: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def _tensors(model: Callable[[Tensor], Tensor] | None) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []

@@ -5,6 +5,7 @@ ART itself is not needed. Training stays with ART, or with `smoothcert train`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class PyTorchRandomizedSmoothing:
         decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an input only what it
             needs, and at most n samples. None spends n on every input, as ART does.
         seed: The key of the noise.
+        denoiser: Removes the noise before `preprocessing`; see `smoothcert.load_denoiser`.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class PyTorchRandomizedSmoothing:
         *,
         decline: float | None = None,
         seed: int = 0,
+        denoiser: str | Path | nn.Module | None = None,
     ) -> None:
         for name, value in (
             ("preprocessing_defences", preprocessing_defences),
@@ -79,7 +82,9 @@ class PyTorchRandomizedSmoothing:
         self.sample_size, self.scale, self.alpha, self.decline = sample_size, scale, alpha, decline
         device = "cuda" if device_type == "gpu" and torch.cuda.is_available() else "cpu"
         network = _Preprocessed(model, preprocessing, self.input_shape, channels_first=channels_first)
-        self._current = Current(network, noise=Gaussian(scale), classes=nb_classes, seed=seed, device=device)
+        self._current = Current(
+            network, noise=Gaussian(scale), classes=nb_classes, seed=seed, device=device, denoiser=denoiser
+        )
 
     def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The class of each input and a radius within which it does not change.

@@ -6,9 +6,10 @@ Write `from smoothcert.compat.cohen import Smooth` in place of `from core import
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from smoothcert.compat._current import Current, plan_for
 from smoothcert.noises import Gaussian
@@ -27,6 +28,7 @@ class Smooth:
         decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an input only what it
             needs, and at most n samples. None spends n on every input, as theirs does.
         seed: The key of the noise.
+        denoiser: Removes the noise before the classifier sees an input; see `smoothcert.load_denoiser`.
 
     >>> import torch
     >>> from smoothcert.compat.cohen import Smooth
@@ -47,12 +49,15 @@ class Smooth:
         *,
         decline: float | None = None,
         seed: int = 0,
+        denoiser: str | Path | nn.Module | None = None,
     ) -> None:
         self.base_classifier = base_classifier
         self.num_classes = num_classes
         self.sigma = sigma
         self.decline = decline
-        self._current = Current(base_classifier, noise=Gaussian(sigma), classes=num_classes, seed=seed)
+        self._current = Current(
+            base_classifier, noise=Gaussian(sigma), classes=num_classes, seed=seed, denoiser=denoiser
+        )
 
     def certify(self, x: Tensor, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
         """The class of the smoothed classifier and a radius within which it does not change.

@@ -1,0 +1,62 @@
+"""Denoisers on the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from smoothcert.denoisers import build_unet
+
+SETTINGS = "--model fashion-cnn-clean --data fashion-mnist --samples 100 --limit 2 --device cpu --batch 64 --quiet"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a denoiser for Fashion-MNIST."""
+    torch.manual_seed(0)
+    network = build_unet("unet-small", shape=(1, 28, 28), sigmas=(0.1, 0.5))
+    metadata = {"method": "denoiser", "architecture": "unet-small", "shape": "[1, 28, 28]"}
+    metadata |= {"sigma_low": "0.1", "sigma_high": "0.5"}
+    save_file(dict(network.state_dict()), tmp_path / "d.safetensors", metadata)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_certify_and_audit_with_a_denoiser(smoothcert, folder):
+    assert smoothcert(f"certify {SETTINGS} --sigma 0.25 --denoiser d.safetensors --out run") == (0, "", "")
+    code, out, _ = smoothcert("audit run --redraw 1")
+    assert (code, out) == (0, "run: 2 certificates checked, 1 drawn again: all hold\n")
+    Path("d.safetensors").rename("moved.safetensors")
+    code, _, error = smoothcert("audit run --redraw 1")
+    assert code == 2
+    assert "--denoiser" in error
+    assert smoothcert("audit run --redraw 1 --denoiser moved.safetensors")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--sigma 0.75 --denoiser d.safetensors", "sigma from 0.1 to 0.5, not 0.75"),
+        ("--noise laplace:0.25 --denoiser d.safetensors", "removes Gaussian noise"),
+        ("--sigma 0.25 --denoiser d.safetensors --data small.npz", "has shape (1, 8, 8)"),
+        ("--sigma 0.25 --denoiser none.safetensors", "no weights file at none.safetensors"),
+        ("--sigma 0.25 --weights d.safetensors", "give it as --denoiser"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, folder, options, message):
+    np.savez("small.npz", images=np.zeros((2, 8, 8), np.uint8), labels=np.zeros(2, int))
+    code, out, error = smoothcert(f"certify {SETTINGS} {options} --out run")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert message in error
+
+
+def test_bench_with_a_denoiser(smoothcert, folder):
+    line = (
+        "bench --model fashion-cnn-clean --denoiser d.safetensors --sigma 0.25 --device cpu --batch 16 --seconds 0.01"
+    )
+    code, out, _ = smoothcert(f"{line} --json")
+    assert code == 0
+    assert json.loads(out)["sampler"] > 0
