@@ -20,7 +20,8 @@ from smoothcert.classifiers.architectures import ARCHITECTURES, build
 from smoothcert.device.runtime import synchronize
 from smoothcert.training import method_named
 from smoothcert.training.data import DeviceData
-from smoothcert.training.step import Step, compile_blocks, sgd
+from smoothcert.training.optimizers import sgd
+from smoothcert.training.step import Step, compile_blocks
 
 VARIANTS = {"plain": (False, False), "compiled": (True, False), "graph": (False, True), "both": (True, True)}
 IMAGES = 50_000

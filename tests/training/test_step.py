@@ -6,7 +6,8 @@ import torch
 from smoothcert.classifiers.architectures import build
 from smoothcert.training import Consistency, Gaussian, Macer, SmoothAdv
 from smoothcert.training.data import DeviceData
-from smoothcert.training.step import Step, compile_blocks, momentum_buffers, sgd
+from smoothcert.training.optimizers import sgd, state_tensors
+from smoothcert.training.step import Step, compile_blocks
 
 METHODS = [
     Gaussian(0.5),
@@ -28,7 +29,7 @@ def make_step(method, device="cpu", *, dtype=torch.float32):
 
 
 def state(step):
-    return [*step.module.state_dict().values(), *momentum_buffers(step.optimizer)]
+    return [*step.module.state_dict().values(), *state_tensors(step.optimizer, step.module).values()]
 
 
 def run(step, steps=8):

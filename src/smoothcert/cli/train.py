@@ -1,19 +1,29 @@
-"""`smoothcert train`: train a base classifier on noisy inputs."""
+"""`smoothcert train`: train a base classifier on noisy inputs, or a denoiser."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
 
 from smoothcert.cli.groups import NoiseOptions, expand
-from smoothcert.cli.options import Device, Json, folder, print_json
+from smoothcert.cli.options import Device, Json, folder, numbers, print_json
+from smoothcert.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from smoothcert.training import Epoch, Recipe, Trained
 
 
 @expand
 def command(
-    arch: Annotated[str, typer.Option(help="fashion-cnn, cifar-resnet20 or cifar-resnet110.")],
+    arch: Annotated[
+        str,
+        typer.Option(
+            help="fashion-cnn, cifar-resnet20 or cifar-resnet110; unet-small, unet, unet-large or unet-imagenet for "
+            "--method denoiser."
+        ),
+    ],
     data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
     noise: NoiseOptions,
     epochs: Annotated[int, typer.Option(help="The number of passes over the data.")],
@@ -26,8 +36,13 @@ def command(
         ),
     ],
     method: Annotated[
-        Literal["gaussian", "consistency", "macer", "smoothadv"], typer.Option(help="The training method.")
+        Literal["gaussian", "consistency", "macer", "smoothadv", "denoiser"],
+        typer.Option(help="The training method. denoiser: train a denoiser instead of a classifier."),
     ] = "gaussian",
+    sigmas: Annotated[
+        str | None,
+        typer.Option(help="denoiser: the smallest and the largest sigma, as in 0.1,1.0. Default: just --sigma."),
+    ] = None,
     copies: Annotated[int | None, typer.Option(help="Noisy copies of each input. Default: as in the paper.")] = None,
     weight: Annotated[
         float | None,
@@ -39,11 +54,13 @@ def command(
     steps: Annotated[int | None, typer.Option(help="smoothadv: steps of the attack. Default: 10.")] = None,
     batch: Annotated[int, typer.Option(help="Inputs per step.")] = 256,
     lr: Annotated[
-        float | None, typer.Option(help="The highest learning rate. Default: 0.01 with macer, else 0.1.")
+        float | None,
+        typer.Option(help="The highest learning rate. Default: 0.01 with macer, 0.001 with denoiser, else 0.1."),
     ] = None,
     schedule: Annotated[
-        Literal["cosine", "step", "onecycle"], typer.Option(help="How the learning rate changes.")
-    ] = "cosine",
+        Literal["cosine", "step", "onecycle"] | None,
+        typer.Option(help="How the learning rate changes. Default: onecycle with denoiser, else cosine."),
+    ] = None,
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 1e-4,
     seed: Annotated[int, typer.Option(help="The seed of initial weights, order, augmentation and noise.")] = 0,
     device: Device = "auto",
@@ -51,16 +68,14 @@ def command(
     compile: Annotated[Literal["auto", "none", "default"], typer.Option(help="auto: default on CUDA.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Train a base classifier for smoothing. Run it again to resume. With --sigma 0, it trains without noise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
+    """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise."""
     from smoothcert.datasets import load_dataset
-    from smoothcert.training import Epoch, Recipe, method_named, train
+    from smoothcert.training import Recipe, method_named, train
 
+    constants = _noise(noise, sigmas, method)
     recipe = Recipe(
         arch,
-        method_named(method, **_noise(noise), copies=copies, weight=weight, epsilon=epsilon, steps=steps),
+        method_named(method, **constants, copies=copies, weight=weight, epsilon=epsilon, steps=steps),
         epochs=epochs,
         batch=batch,
         learning_rate=lr,
@@ -69,25 +84,8 @@ def command(
         seed=seed,
     )
     training, validation = load_dataset(data, train=True), load_dataset(data)
-    noisy = "noisy " if recipe.method.sigma else ""
     held_out = validation.fingerprint != training.fingerprint
-
-    console = Console(stderr=True, highlight=False)
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    per_epoch = len(training) // batch * batch
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("training", total=epochs * per_epoch)
-
-        def show(epoch: Epoch) -> None:
-            progress.update(task, completed=epoch.number * per_epoch)
-            left = (epochs - epoch.number) * len(training) / epoch.images_per_second
-            console.print(
-                f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  {noisy}accuracy: training "
-                f"{epoch.train_accuracy:.1%}, {'validation' if held_out else 'afterwards'} {epoch.accuracy:.1%}  "
-                f"{epoch.images_per_second:,.0f} images/s  {left:,.0f} s left",
-                soft_wrap=True,
-            )
-
+    with _Progress(recipe, len(training), held_out) as progress:
         trained = train(
             recipe,
             training,
@@ -96,21 +94,84 @@ def command(
             device=device,
             dtype=dtype,
             compile=compile,
-            on_step=lambda images: progress.advance(task, images),
-            on_epoch=show,
+            on_step=progress.on_step,
+            on_epoch=progress.on_epoch,
         )
     if json:
-        print_json(
-            {"weights": str(trained.weights), "accuracy": trained.accuracy, "epochs": epochs}
-            | {"epochs_now": trained.epochs_now}
-        )
+        measure: str = recipe.method.measure
+        score = {measure: getattr(trained, measure)}
+        print_json({"weights": str(trained.weights), **score, "epochs": epochs, "epochs_now": trained.epochs_now})
         return
     state = "complete already" if not trained.epochs_now else f"trained {trained.epochs_now} of {epochs} epochs"
+    print(f"{state}: {_result(recipe, trained, held_out)}, weights in {trained.weights}")
+
+
+class _Progress:
+    """The progress bar, and a line after each epoch."""
+
+    def __init__(self, recipe: Recipe, images: int, held_out: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        self._recipe, self._images, self._held_out = recipe, images, held_out
+        self._per_epoch = images // recipe.batch * recipe.batch
+        self._console = console = Console(stderr=True, highlight=False)
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        self._bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+        self._task = self._bar.add_task("training", total=recipe.epochs * self._per_epoch)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def on_step(self, images: int) -> None:
+        self._bar.advance(self._task, images)
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        self._bar.update(self._task, completed=epoch.number * self._per_epoch)
+        method, epochs = self._recipe.method, self._recipe.epochs
+        judged = "validation" if self._held_out else "afterwards"
+        if method.measure == "psnr":
+            scores = f"PSNR: training {epoch.train_psnr:.2f} dB, {judged} {epoch.psnr:.2f} dB"
+        else:
+            noisy = "noisy " if method.sigma else ""
+            scores = f"{noisy}accuracy: training {epoch.train_accuracy:.1%}, {judged} {epoch.accuracy:.1%}"
+        left = (epochs - epoch.number) * self._images / epoch.images_per_second
+        self._console.print(
+            f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  {scores}  {epoch.images_per_second:,.0f} images/s  "
+            f"{left:,.0f} s left",
+            soft_wrap=True,
+        )
+
+
+def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:
+    """What the training achieved, in words."""
+    from smoothcert.training import Denoising
+
     judged = "validation" if held_out else "training"
-    print(f"{state}: {trained.accuracy:.1%} of {noisy}{judged} inputs right, weights in {trained.weights}")
+    if isinstance(recipe.method, Denoising):
+        return f"PSNR of {judged} inputs {recipe.method.noisy_psnr:.2f} dB noisy, {trained.psnr:.2f} dB denoised"
+    noisy = "noisy " if recipe.method.sigma else ""
+    return f"{trained.accuracy:.1%} of {noisy}{judged} inputs right"
 
 
-def _noise(options: NoiseOptions) -> dict[str, Any]:
+def _noise(options: NoiseOptions, sigmas: str | None, method: str) -> dict[str, Any]:
     """The noise as `method_named` takes it. There is no smoothing noise of sigma 0, but training without noise."""
+    if sigmas is not None:
+        return _sigma_range(options, sigmas, method)
     without = options.sigma == 0 and options.noise is None
     return {"sigma": 0.0} if without else {"noise": options.build()}
+
+
+def _sigma_range(options: NoiseOptions, sigmas: str, method: str) -> dict[str, Any]:
+    if method != "denoiser":
+        raise InvalidInput(f"--sigmas is for --method denoiser: give --sigma with --method {method}")
+    if options.given() is not None:
+        raise InvalidInput("--sigmas is the noise already: leave out --sigma and --noise")
+    found = numbers("--sigmas", sigmas)
+    if len(found) != 2:
+        raise InvalidInput(f"--sigmas must be the smallest and the largest sigma, as in 0.1,1.0, got {sigmas}")
+    return {"sigma": found[1], "sigma_low": found[0]}

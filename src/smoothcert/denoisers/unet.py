@@ -78,8 +78,17 @@ class UNet(Denoiser):
         variance = sigma**2 + _DEVIATION**2
         centred = x - _CENTRE
         residual = self.network(centred * variance.rsqrt(), 0.25 * sigma.clamp(min=1e-3).log())
-        mixed: Tensor = centred * (_DEVIATION**2 / variance) + residual * (sigma * _DEVIATION * variance.rsqrt())
+        mixed: Tensor = centred * (_DEVIATION**2 / variance) + residual * self.output_scale(sigma)
         return mixed + _CENTRE
+
+    @staticmethod
+    def output_scale(sigma: Tensor) -> Tensor:
+        """The factor c_out on the output of the network: the deviation of what the network has to estimate.
+
+        Args:
+            sigma: The standard deviation of the noise.
+        """
+        return sigma * _DEVIATION * (sigma**2 + _DEVIATION**2).rsqrt()
 
     def network(self, x: Tensor, level: Tensor) -> Tensor:
         """The network itself, from inputs of variance 1 to outputs of variance 1.

@@ -1,4 +1,4 @@
-"""Train base classifiers for smoothing.
+"""Train base classifiers and denoisers for smoothing.
 
 >>> from smoothcert.datasets import load_dataset
 >>> from smoothcert.training import Gaussian, Recipe, train
@@ -9,11 +9,12 @@
 """
 
 from smoothcert.training.loop import Epoch, Trained, train
-from smoothcert.training.methods import Consistency, Gaussian, Macer, Method, SmoothAdv, method_named
+from smoothcert.training.methods import Consistency, Denoising, Gaussian, Macer, Method, SmoothAdv, method_named
 from smoothcert.training.recipe import Recipe
 
 __all__ = [
     "Consistency",
+    "Denoising",
     "Epoch",
     "Gaussian",
     "Macer",

@@ -27,26 +27,27 @@ class DeviceData:
     labels: Tensor
 
     @classmethod
-    def from_dataset(cls, dataset: Dataset, device: torch.device) -> DeviceData:
-        """Read a labelled data set once and copy it to a device.
+    def from_dataset(cls, dataset: Dataset, device: torch.device, *, labelled: bool = True) -> DeviceData:
+        """Read a data set once and copy it to a device.
 
         Args:
-            dataset: Inputs of one shape, each with a label.
+            dataset: Inputs of one shape.
             device: Where the data goes.
+            labelled: Whether every input needs a label.
         """
-        pairs = [dataset[index] for index in range(len(dataset))]
+        pairs = [(_as_bytes(x), label) for x, label in map(dataset.__getitem__, range(len(dataset)))]
         shapes = {tuple(x.shape) for x, _ in pairs}
         if len(shapes) != 1:
             raise InvalidInput(f"{dataset.name} has inputs of {len(shapes)} shapes: training needs inputs of one shape")
         labels = torch.tensor([label for _, label in pairs])
-        if (labels < 0).any():
+        if labelled and (labels < 0).any():
             raise InvalidInput(f"{dataset.name} has inputs without a label: training needs a label for each input")
-        inputs = torch.stack([x for x, _ in pairs])
-        if bad := (~inputs.flatten(1).isfinite().all(1)).nonzero().flatten().tolist():
+        if bad := [index for index, (x, _) in enumerate(pairs) if not x.isfinite().all()]:
             raise InvalidInput(f"input {bad[0]} of {dataset.name} has NaN or infinite values")
-        scaled = inputs.mul(255).round_()
-        if torch.equal(scaled / 255, inputs):
-            inputs = scaled.to(torch.uint8)
+        if all(x.dtype == torch.uint8 for x, _ in pairs):
+            inputs = torch.stack([x for x, _ in pairs])
+        else:
+            inputs = torch.stack([_as_floats(x) for x, _ in pairs])
         return cls(inputs.to(device), labels.to(device))
 
     def __len__(self) -> int:
@@ -63,8 +64,17 @@ class DeviceData:
         Args:
             index: The numbers of the inputs, on the same device as the data.
         """
-        inputs = self.inputs[index]
-        return inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
+        return _as_floats(self.inputs[index])
+
+
+def _as_bytes(x: Tensor) -> Tensor:
+    """An input as bytes if that is exact, which takes a quarter of the memory; otherwise the input itself."""
+    scaled = x.mul(255).round_()
+    return scaled.to(torch.uint8) if torch.equal(scaled / 255, x) else x
+
+
+def _as_floats(x: Tensor) -> Tensor:
+    return x.float() / 255 if x.dtype == torch.uint8 else x
 
 
 def augment(x: Tensor) -> Tensor:

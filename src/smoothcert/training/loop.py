@@ -17,40 +17,47 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._files import exclusive
-from smoothcert.classifiers.architectures import ARCHITECTURES, build
+from smoothcert.classifiers.architectures import Normalized
+from smoothcert.classifiers.base import Classifier
+from smoothcert.classifiers.identity import state_hash
 from smoothcert.datasets.base import Dataset
+from smoothcert.denoisers import Denoiser
 from smoothcert.device.cuda_graph import cudnn_benchmark
 from smoothcert.device.memory import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Noise
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
-from smoothcert.training.methods.base import noisy_copies
+from smoothcert.training.optimizers import RunningMean, state_tensors
 from smoothcert.training.recipe import Recipe
-from smoothcert.training.step import Step, compile_blocks, momentum_buffers, sgd
+from smoothcert.training.step import Step, compile_blocks
+from smoothcert.training.trainee import Start, Trainee
 
-_CUDA_VALIDATION_BATCH = 4_096
+_CUDA_VALIDATION_NUMBERS = 4_096 * 3 * 32 * 32  # in the inputs of one batch
 _MAX_COMPILED_BLOCKS = 64  # residual blocks of different shapes, counted separately for training and evaluation
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The result of one epoch.
+    """The result of one epoch. A classifier has an accuracy, a denoiser has a peak signal-to-noise ratio (PSNR).
 
     Args:
         number: The number of the epoch, from 1 on.
         loss: The mean training loss.
+        images_per_second: The speed of the training.
         train_accuracy: The accuracy on the noisy training inputs, each measured when the epoch reached it.
         accuracy: The accuracy on the validation inputs at the end of the epoch, with one noise sample per input.
-        images_per_second: The speed of the training.
+        train_psnr: The mean PSNR of the denoised training inputs in dB, each measured when the epoch reached it.
+        psnr: The mean PSNR of the denoised validation inputs in dB at the end of the epoch.
     """
 
     number: int
     loss: float
-    train_accuracy: float
-    accuracy: float
     images_per_second: float
+    train_accuracy: float | None = None
+    accuracy: float | None = None
+    train_psnr: float | None = None
+    psnr: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,13 +66,15 @@ class Trained:
 
     Args:
         weights: The file with the weights.
-        accuracy: The accuracy on noisy validation inputs.
         epochs_now: How many epochs this call has trained; 0 if the run was already complete.
+        accuracy: The accuracy on noisy validation inputs, of a classifier.
+        psnr: The mean PSNR of denoised validation inputs in dB, of a denoiser.
     """
 
     weights: Path
-    accuracy: float
     epochs_now: int
+    accuracy: float | None = None
+    psnr: float | None = None
 
 
 def train(
@@ -74,13 +83,15 @@ def train(
     validation: Dataset,
     *,
     out: str | Path,
+    classifier: Classifier | None = None,
+    denoiser: Denoiser | None = None,
     device: str = "auto",
     dtype: str = "auto",
     compile: str = "auto",
     on_step: Callable[[int], None] = lambda images: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Trained:
-    """Train a bundled architecture for smoothing and save its weights in `out/weights.safetensors`.
+    """Train a network for smoothing and save its weights in `out/weights.safetensors`.
 
     After an interruption, the same call continues after the last complete epoch. On a CPU, it ends with the same
     weights as an uninterrupted run, because all randomness depends only on the seed and the number of the epoch. On
@@ -88,9 +99,11 @@ def train(
 
     Args:
         recipe: How to train.
-        training: The data to train on. Every input needs a label.
+        training: The data to train on. Every input needs a label, unless a denoiser is trained.
         validation: The data to measure the accuracy on after each epoch.
         out: The folder for checkpoints and weights.
+        classifier: The classifier to start from. By default, a bundled architecture with random weights.
+        denoiser: A denoiser in front of the classifier. It stays fixed.
         device: "cpu", "cuda", "cuda:N" or "mps". "auto" takes the fastest device.
         dtype: "float32" or "bfloat16". "auto" takes bfloat16 on CUDA.
         compile: "none" or "default". "auto" compiles on CUDA.
@@ -109,64 +122,88 @@ def train(
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
     _check.one_of("compile", runtime.compile, ("none", "default"))
     settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}
-    _check_classes(training, validation)
+    settings |= {} if classifier is None else {"classifier": classifier.weights_hash}
+    settings |= {} if denoiser is None else {"denoiser": state_hash(denoiser)}
+    labelled, measure = recipe.method.needs_labels, recipe.method.measure
+    if labelled:
+        _check_classes(training, validation)
     with exclusive(out) as path:
         folder = Folder(path)
         epochs_done = folder.open(settings)
         if epochs_done == recipe.epochs and (metadata := folder.weights_metadata()):
-            return Trained(folder.weights, float(metadata["accuracy"]), 0)
+            return Trained(folder.weights, 0, **{measure: float(metadata[measure])})
         folder.check_writable()
 
         keep_freed_memory(runtime.torch_device)
-        training_data = DeviceData.from_dataset(training, runtime.torch_device)
-        validation_data = DeviceData.from_dataset(validation, runtime.torch_device)
+        training_data = DeviceData.from_dataset(training, runtime.torch_device, labelled=labelled)
+        validation_data = DeviceData.from_dataset(validation, runtime.torch_device, labelled=labelled)
         _check_data(recipe, training_data, validation_data)
         classes = max(len(training.class_names or ()), int(training_data.labels.max()) + 1, 2)
+        start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
         with _training_context(runtime):
             _seed(recipe, 0)
-            run = _Run(recipe, runtime, training_data, validation_data, classes)
+            run = _Run(recipe, runtime, training_data, validation_data, recipe.method.trainee(start))
             if epochs_done:
                 folder.load_checkpoint(run.tensors)
             run.prepare(runtime)
-            accuracy = run.accuracy() if epochs_done == recipe.epochs else math.nan
+            score = run.score() if epochs_done == recipe.epochs else math.nan
             for number in range(epochs_done, recipe.epochs):
                 _seed(recipe, number + 1)
                 epoch = run.epoch(number, on_step)
-                accuracy = epoch.accuracy
+                score = getattr(epoch, measure)
                 folder.save_checkpoint(run.tensors, settings, number + 1)
                 on_epoch(epoch)
-        metadata = settings | {"classes": classes, "accuracy": f"{accuracy:.4f}"}
-        folder.save_weights(run.module.network.state_dict(), metadata)
-        return Trained(folder.weights, accuracy, recipe.epochs - epochs_done)
+        folder.save_weights(run.result, settings | run.validator.facts | {measure: f"{score:.4f}"})
+        return Trained(folder.weights, recipe.epochs - epochs_done, **{measure: score})
 
 
 class _Run:
     """The network, the optimizer and the data while they train."""
 
     def __init__(
-        self, recipe: Recipe, runtime: Runtime, training: DeviceData, validation: DeviceData, classes: int
+        self, recipe: Recipe, runtime: Runtime, training: DeviceData, validation: DeviceData, trainee: Trainee
     ) -> None:
         self.recipe = recipe
         self.training = training
         self.validation = validation
-        self.module = build(recipe.architecture, classes=classes, channels=_channels(recipe))
+        self.module, self.trained, _ = trainee
         self.module.to(runtime.torch_device, memory_format=runtime.memory_format(training.shape))  # type: ignore[call-overload]
-        # Validation uses other batch sizes and the evaluation mode, so it has an uncompiled copy of the network.
-        self.validator = copy.deepcopy(self.module).eval()
-        self.optimizer = sgd(self.module, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+        # Validation uses other batch sizes, the evaluation mode and, with some methods, the mean of the weights. So it
+        # has an uncompiled copy of the network. After each epoch, this copy is what the training has achieved.
+        self.validator = copy.deepcopy(trainee)
+        self.validator.module.eval()
+        self.mean = RunningMean(self.validator.module, self.module) if recipe.method.keeps_mean else None
+        self.optimizer = recipe.method.optimizer(
+            self.module, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        )
         self.autocast: Callable[[], AbstractContextManager[object]] = partial(
             torch.autocast, runtime.torch_device.type, dtype=torch.bfloat16, enabled=runtime.dtype == "bfloat16"
         )
         self.step = Step(
-            self.module, self.optimizer, recipe.method, training, batch=recipe.batch, autocast=self.autocast
+            self.module,
+            self.optimizer,
+            recipe.method,
+            training,
+            batch=recipe.batch,
+            autocast=self.autocast,
+            mean=self.mean,
         )
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, by name. The schedule and the randomness depend only on the epoch."""
-        names = [name for name, _ in self.module.named_parameters()]
-        momentum = zip(names, momentum_buffers(self.optimizer), strict=True)
-        return self.module.state_dict() | {f"momentum.{name}": buffer for name, buffer in momentum}
+        mean = {} if self.mean is None else self.validator.trained.state_dict()
+        return (
+            self.trained.state_dict()
+            | state_tensors(self.optimizer, self.trained)
+            | {f"mean.{name}": tensor for name, tensor in mean.items()}
+        )
+
+    @property
+    def result(self) -> dict[str, Tensor]:
+        """The weights that were validated last."""
+        trained = self.validator.trained
+        return (trained.network if isinstance(trained, Normalized) else trained).state_dict()
 
     def prepare(self, runtime: Runtime) -> None:
         """Compile the network and capture the step where the runtime asks for it."""
@@ -191,33 +228,38 @@ class _Run:
         self.step.totals.zero_()
         for index in range(batches):
             rate = recipe.rate((number + index / batches) / recipe.epochs)
+            if self.mean is not None:
+                self.mean.set_step(number * batches + index + 1)
             self.step(order[index * batch : (index + 1) * batch], rate)
             on_step(batch)
-        loss, train_accuracy = (self.step.totals / batches).tolist()
+        loss, train_score = (self.step.totals / batches).tolist()
         seconds = time.perf_counter() - start
         if not math.isfinite(loss):
             raise InvalidInput(
                 f"the loss is not a finite number in epoch {number + 1}: the learning rate {recipe.learning_rate:g} is "
                 "too high; give a lower learning_rate= and another out=DIR"
             )
-        return Epoch(number + 1, loss, train_accuracy, self.accuracy(), batches * batch / seconds)
+        measure = recipe.method.measure
+        scores = {f"train_{measure}": train_score, measure: self.score()}
+        return Epoch(number + 1, loss, batches * batch / seconds, **scores)
 
     @torch.no_grad()
-    def accuracy(self) -> float:
-        """The accuracy on the validation inputs, with one noise sample per input that is the same in every epoch."""
+    def score(self) -> float:
+        """The mean score of the validation inputs, with one noise sample per input that is the same in every epoch."""
         _seed(self.recipe, self.recipe.epochs + 1)
-        self.validator.load_state_dict(self.module.state_dict())
-        device = self.validation.labels.device
-        correct = torch.zeros((), dtype=torch.long, device=device)
+        if self.mean is None:
+            self.validator.trained.load_state_dict(self.trained.state_dict())
+        method, device = self.recipe.method, self.validation.labels.device
+        total = torch.zeros((), dtype=torch.double, device=device)
         # On CUDA, large batches are faster because launching a kernel takes longer than computing a row.
-        batch = _CUDA_VALIDATION_BATCH if device.type == "cuda" else self.recipe.batch
+        fitting = max(_CUDA_VALIDATION_NUMBERS // math.prod(self.validation.shape), 1)
+        batch = fitting if device.type == "cuda" else self.recipe.batch
         for index in torch.split(torch.arange(len(self.validation), device=device), batch):
             x = self.validation.batch(index)
-            noisy = noisy_copies(x, 1, sigma=self.recipe.method.sigma, noise=_noise(self.recipe))[0]
             with self.autocast():
-                logits = self.validator(noisy)
-            correct += (logits.argmax(1) == self.validation.labels[index]).sum()
-        return correct.item() / len(self.validation)
+                outputs = method.outputs(self.validator.module, x)
+            total += method.score(outputs, x, self.validation.labels[index]).double().sum()
+        return total.item() / len(self.validation)
 
 
 def _check_classes(training: Dataset, validation: Dataset) -> None:
@@ -229,26 +271,12 @@ def _check_classes(training: Dataset, validation: Dataset) -> None:
 
 
 def _check_data(recipe: Recipe, training: DeviceData, validation: DeviceData) -> None:
-    expected = ARCHITECTURES[recipe.architecture].input_shape
-    for shape in (training.shape, validation.shape):
-        if shape != expected:
-            raise InvalidInput(f"{recipe.architecture} takes inputs of shape {expected}, the data has {shape}")
+    if validation.shape != training.shape:
+        raise InvalidInput(f"the training inputs have the shape {training.shape}, the others have {validation.shape}")
     if len(training) < recipe.batch:
         raise InvalidInput(
             f"a batch of {recipe.batch} needs as many inputs, the data has {len(training)}: give a smaller batch="
         )
-
-
-def _noise(recipe: Recipe) -> Noise | None:
-    """The noise of the method; None for Gaussian noise."""
-    return getattr(recipe.method, "noise", None)
-
-
-def _channels(recipe: Recipe) -> int:
-    """The channels that the network gets: a noise may mark absent pixels in further ones."""
-    shape: tuple[int, ...] = ARCHITECTURES[recipe.architecture].input_shape
-    noise = _noise(recipe)
-    return (shape if noise is None else noise.draw.output_shape(shape))[0]
 
 
 def _seed(recipe: Recipe, stream: int) -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from smoothcert import _check
 from smoothcert._registry import describe
-from smoothcert.classifiers.architectures import canonical_name
 from smoothcert.training.methods import Method
 from smoothcert.training.schedule import SCHEDULES
 
@@ -18,14 +17,15 @@ class Recipe:
     """How to train a network, apart from the data and the machine.
 
     Args:
-        architecture: A bundled architecture, such as "cifar-resnet110".
+        architecture: A bundled architecture, such as "cifar-resnet110", or "unet-small" for a denoiser. Training that
+            starts from a given classifier takes any model name, as in "torchvision:resnet50".
         method: The training method, with its constants and the noise.
         epochs: How often training goes through the data.
         batch: Inputs per step.
         learning_rate: The highest learning rate. By default, the one of the method's paper.
-        schedule: How the learning rate changes: "cosine", "step" or "onecycle".
-        momentum: The momentum of SGD.
-        weight_decay: The factor of the L2 penalty.
+        schedule: How the learning rate changes: "cosine", "step" or "onecycle". By default, the one of the method.
+        momentum: The momentum of SGD, or of the first moment of AdamW.
+        weight_decay: The factor of the L2 penalty of SGD, or of the weight decay of AdamW.
         seed: Determines the first weights, the order of the inputs, the augmentation and the noise.
 
     >>> from smoothcert.training import Consistency, Recipe
@@ -38,18 +38,20 @@ class Recipe:
     epochs: int
     batch: int = 256
     learning_rate: float | None = None
-    schedule: str = "cosine"
+    schedule: str | None = None
     momentum: float = 0.9
     weight_decay: float = 1e-4
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "architecture", canonical_name(self.architecture))
+        object.__setattr__(self, "architecture", self.method.canonical_name(self.architecture))
         _check.whole("epochs", self.epochs, least=1)
         _check.whole("batch", self.batch, least=1)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", self.method.learning_rate)
         _check.between("learning_rate", self.learning_rate, 0)
+        if self.schedule is None:
+            object.__setattr__(self, "schedule", self.method.schedule)
         _check.one_of("schedule", self.schedule, tuple(SCHEDULES))
         _check.between("momentum", self.momentum, 0, 1)
         _check.at_least("weight_decay", self.weight_decay, 0)
@@ -68,4 +70,4 @@ class Recipe:
         Args:
             done: The share of all steps that are done, from 0 to 1.
         """
-        return cast(float, self.learning_rate) * SCHEDULES[self.schedule](done)
+        return cast(float, self.learning_rate) * SCHEDULES[cast(str, self.schedule)](done)

@@ -8,44 +8,16 @@ from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD
+from torch.optim import Optimizer
 
 from smoothcert.classifiers.architectures import BasicBlock
+from smoothcert.denoisers.unet import ResidualBlock
 from smoothcert.device.cuda_graph import capture
 from smoothcert.training.data import DeviceData, augment
 from smoothcert.training.methods import Method
+from smoothcert.training.optimizers import RunningMean
 
 log = logging.getLogger(__name__)
-
-
-def sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> SGD:
-    """SGD with Nesterov momentum, in a form that a CUDA graph can use.
-
-    A CUDA graph reads tensors at fixed addresses. So the learning rate is a tensor on the device, and the momentum
-    buffers exist before the first step.
-
-    Args:
-        module: The network to train.
-        momentum: The momentum.
-        weight_decay: The factor of the L2 penalty.
-    """
-    parameters = list(module.parameters())
-    device = parameters[0].device
-    rate = torch.zeros((), device=device)
-    fused = device.type in ("cpu", "cuda")
-    optimizer = SGD(parameters, lr=rate, momentum=momentum, nesterov=True, weight_decay=weight_decay, fused=fused)
-    for parameter in parameters:
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer
-
-
-def momentum_buffers(optimizer: SGD) -> list[Tensor]:
-    """The momentum buffers in the order of the parameters.
-
-    Args:
-        optimizer: What `sgd` returned.
-    """
-    return [optimizer.state[parameter]["momentum_buffer"] for parameter in optimizer.param_groups[0]["params"]]
 
 
 def compile_blocks(module: nn.Module) -> None:
@@ -56,7 +28,7 @@ def compile_blocks(module: nn.Module) -> None:
     Args:
         module: The network.
     """
-    blocks: list[nn.Module] = [block for block in module.modules() if isinstance(block, BasicBlock)]
+    blocks: list[nn.Module] = [block for block in module.modules() if isinstance(block, BasicBlock | ResidualBlock)]
     for block in blocks or [module]:
         block.compile(dynamic=False)
 
@@ -66,32 +38,35 @@ class Step:
 
     Args:
         module: The network.
-        optimizer: What `sgd` returned for this network.
+        optimizer: The optimizer of the method for this network.
         method: The training method.
         data: The training data.
         batch: Inputs per step.
         autocast: Makes the context in which the network computes.
+        mean: The running mean of the weights, if the method keeps one.
 
     Attributes:
         epoch: The number of the current epoch from 0 on, a scalar tensor on the device.
-        totals: The sums of loss and accuracy over the steps so far, on the device.
+        totals: The sums of the loss and of the score of the method over the steps so far, on the device.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        optimizer: SGD,
+        optimizer: Optimizer,
         method: Method,
         data: DeviceData,
         *,
         batch: int,
         autocast: Callable[[], AbstractContextManager[object]],
+        mean: RunningMean | None = None,
     ) -> None:
         self.module = module
         self.optimizer = optimizer
         self.method = method
         self.data = data
         self.autocast = autocast
+        self.mean = mean
         device = data.labels.device
         self.epoch = torch.zeros((), device=device)
         self.totals = torch.zeros(2, device=device)
@@ -117,18 +92,22 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(objective.loss)
         self.optimizer.step()
-        correct = (objective.logits.argmax(-1) == labels).float().mean()
-        self.totals += torch.stack((objective.loss.detach(), correct))
+        if self.mean is not None:
+            self.mean.update()
+        score = self.method.score(objective.outputs.detach(), x, labels).mean()
+        self.totals += torch.stack((objective.loss.detach(), score))
 
     def capture(self) -> bool:
         """Capture the step as a CUDA graph. If that fails, log a warning and keep the normal step.
 
-        The capture runs some steps to warm up. Afterwards, it restores weights, batch statistics, momentum and totals.
+        The capture runs some steps to warm up. Afterwards, it restores everything that these steps have changed.
 
         Returns:
             Whether the step is now a CUDA graph.
         """
-        tensors = [*self.module.state_dict().values(), *momentum_buffers(self.optimizer), self.totals]
+        remembered = [tensor for state in self.optimizer.state.values() for tensor in state.values()]
+        means = [] if self.mean is None else self.mean.tensors
+        tensors = [*self.module.state_dict().values(), *remembered, *means, self.totals]
         saved = [tensor.clone() for tensor in tensors]
         try:
             self._run = capture(self._compute).replay

@@ -11,13 +11,24 @@ from smoothcert.noises import Gaussian as GaussianNoise
 from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective
 from smoothcert.training.methods.consistency import Consistency
+from smoothcert.training.methods.denoiser import Denoising
 from smoothcert.training.methods.gaussian import Gaussian
 from smoothcert.training.methods.macer import Macer
 from smoothcert.training.methods.smoothadv import SmoothAdv
 
-__all__ = ["METHODS", "Consistency", "Gaussian", "Macer", "Method", "Objective", "SmoothAdv", "method_named"]
+__all__ = [
+    "METHODS",
+    "Consistency",
+    "Denoising",
+    "Gaussian",
+    "Macer",
+    "Method",
+    "Objective",
+    "SmoothAdv",
+    "method_named",
+]
 
-METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Gaussian, Consistency, Macer, SmoothAdv)}
+METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Gaussian, Consistency, Macer, SmoothAdv, Denoising)}
 """The training methods by name."""
 
 
@@ -25,7 +36,7 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
     """A training method by its name.
 
     Args:
-        name: "gaussian", "consistency", "macer" or "smoothadv".
+        name: "gaussian", "consistency", "macer", "smoothadv" or "denoiser".
         sigma: The standard deviation of Gaussian noise. With 0, "gaussian" trains without noise.
         noise: The noise, instead of `sigma`. Only "gaussian" takes another one than Gaussian noise.
         constants: Constants of the method. Those that are missing or None have the values of the method's paper.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from smoothcert.noises import Noise
 from smoothcert.sampler.drawing import drawer_for
+from smoothcert.training.optimizers import sgd
+from smoothcert.training.trainee import Start, Trainee, classifier_name, classifier_trainee
 
 
 class Objective(NamedTuple):
@@ -17,28 +21,40 @@ class Objective(NamedTuple):
 
     loss: Tensor
     """The loss, a scalar."""
-    logits: Tensor
-    """The logits for the noisy inputs, of shape (copies, batch, classes)."""
+    outputs: Tensor
+    """The logits for the noisy inputs, of shape (copies, batch, classes), or the denoised inputs."""
 
 
-class Method(Protocol):
+class Method(ABC):
     """A training method: a frozen dataclass with the constants of the method.
 
     The record of a training run contains all of its fields. A CUDA graph may replay `objective`. So `objective` must
     not read values back from the device, and all shapes in it must depend on the shape of the batch alone.
+
+    A method that trains a classifier with SGD only writes `published` and `objective`. The other members are for
+    methods that train something else.
     """
 
     name: ClassVar[str]
     """The name on the command line and in records."""
     learning_rate: ClassVar[float]
     """The highest learning rate in the method's paper."""
+    schedule: ClassVar[str] = "cosine"
+    """How the learning rate changes, by default."""
+    measure: ClassVar[Literal["accuracy", "psnr"]] = "accuracy"
+    """What `score` computes."""
+    needs_labels: ClassVar[bool] = True
+    """Whether the loss depends on the labels."""
+    keeps_mean: ClassVar[bool] = False
+    """Whether the result is the running mean of the weights instead of the last weights."""
+    sigma: float
+    """The standard deviation of the noise."""
+    noise: Noise | None = None
+    """Another noise than Gaussian noise."""
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    @property
-    def sigma(self) -> float:
-        """The standard deviation of the noise."""
-
     @classmethod
+    @abstractmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
         """The method with the constants of its paper.
 
@@ -47,6 +63,7 @@ class Method(Protocol):
             constants: Constants that replace those of the paper.
         """
 
+    @abstractmethod
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch.
 
@@ -56,6 +73,52 @@ class Method(Protocol):
             labels: The class of each input.
             epoch: The number of the epoch from 0 on, as a scalar tensor.
         """
+
+    def canonical_name(self, architecture: str) -> str:
+        """The name of an architecture as it is recorded.
+
+        Args:
+            architecture: The name as the user gave it.
+        """
+        return classifier_name(architecture)
+
+    def trainee(self, start: Start) -> Trainee:
+        """What is trained, before the first step.
+
+        Args:
+            start: What it is made from.
+        """
+        return classifier_trainee(start, self.sigma, self.noise)
+
+    def optimizer(self, module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
+        """The optimizer.
+
+        Args:
+            module: The network.
+            momentum: The momentum.
+            weight_decay: The factor of the penalty on large weights.
+        """
+        return sgd(module, momentum=momentum, weight_decay=weight_decay)
+
+    def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
+        """The outputs of a network in evaluation mode for one noisy copy of each input, to validate it.
+
+        Args:
+            module: The network.
+            x: Inputs in [0, 1] without noise.
+        """
+        outputs: Tensor = module(noisy_copies(x, 1, sigma=self.sigma, noise=self.noise)[0])
+        return outputs
+
+    def score(self, outputs: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+        """How good each output is; the mean over all inputs is reported.
+
+        Args:
+            outputs: What the network computed.
+            x: Inputs in [0, 1] without noise.
+            labels: The class of each input.
+        """
+        return (outputs.argmax(-1) == labels).float()
 
 
 def draw_noise(x: Tensor, copies: int, sigma: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Objective, draw_noise, log_mean_probability, logits_of
+from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
 from smoothcert.training.methods.gaussian import natural_loss
 
 
@@ -35,7 +35,7 @@ def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) ->
 
 
 @dataclass(frozen=True)
-class Consistency:
+class Consistency(Method):
     """Gaussian augmentation with m noisy copies of each input, plus the consistency loss.
 
     Args:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from smoothcert import _check
 from smoothcert.noises import Noise
-from smoothcert.training.methods.base import Objective, logits_of, noisy_copies
+from smoothcert.training.methods.base import Method, Objective, logits_of, noisy_copies
 
 
 def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Method):
     """Minimise the cross-entropy at x + delta with delta ~ N(0, sigma^2 I), or at inputs under another noise.
 
     Args:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Objective, draw_noise, log_mean_probability, logits_of
+from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
 
 # Probabilities are clamped to this distance from 0 and 1, so that their quantiles are finite. This changes no gradient:
 # with such probabilities, the radius exceeds every hinge in use.
@@ -46,7 +46,7 @@ def _clamped(probability: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Macer:
+class Macer(Method):
     """The cross-entropy of the smoothed soft classifier, plus lambda times the radius loss.
 
     Args:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Objective, draw_noise, log_mean_probability, logits_of
+from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
 from smoothcert.training.methods.gaussian import natural_loss
 
 
@@ -47,7 +47,7 @@ def _norm(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SmoothAdv:
+class SmoothAdv(Method):
     """Gaussian augmentation with m noisy copies of the adversarial input, with the noise that the attack used.
 
     Args:

@@ -1,0 +1,115 @@
+"""Denoisers for denoised smoothing (Salman et al. 2020), for a range of noise."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from smoothcert import _check
+from smoothcert.denoisers import UNETS, UNet, build_unet
+from smoothcert.errors import InvalidInput
+from smoothcert.training.methods.base import Method, Objective
+from smoothcert.training.optimizers import adamw
+from smoothcert.training.trainee import Start, Trainee
+
+
+def squared_errors(denoised: Tensor, x: Tensor) -> Tensor:
+    """The mean squared error of each input.
+
+    Args:
+        denoised: The denoised inputs.
+        x: The inputs without noise.
+    """
+    return (denoised.float() - x).square().flatten(1).mean(1)
+
+
+@dataclass(frozen=True)
+class Denoising(Method):
+    """Train a denoiser D on images alone: minimise the squared error of D(x + delta) with delta ~ N(0, sigma^2 I).
+
+    The standard deviation is drawn for each input, with a uniform logarithm. Errors are divided by c_out(sigma)^2, so
+    that all standard deviations count alike (Karras et al. 2022, equation 8).
+
+    Args:
+        sigma: The largest standard deviation of the noise.
+        sigma_low: The smallest one. By default, there is just one.
+    """
+
+    name: ClassVar[str] = "denoiser"
+    learning_rate: ClassVar[float] = 1e-3
+    schedule: ClassVar[str] = "onecycle"
+    measure: ClassVar[Literal["accuracy", "psnr"]] = "psnr"
+    needs_labels: ClassVar[bool] = False
+    keeps_mean: ClassVar[bool] = True
+    sigma: float
+    sigma_low: float | None = None
+
+    def __post_init__(self) -> None:
+        _check.between("sigma", self.sigma, 0)
+        if self.sigma_low is None:
+            object.__setattr__(self, "sigma_low", self.sigma)
+        if _check.between("sigma_low", self.sigma_low, 0) > self.sigma:
+            raise InvalidInput(f"sigma_low must be at most sigma, got {self.sigma_low:g} and {self.sigma:g}")
+
+    @classmethod
+    def published(cls, sigma: float, **constants: Any) -> Self:
+        """The method; see the class for its constants.
+
+        Args:
+            sigma: The largest standard deviation of the noise.
+            constants: The other constants.
+        """
+        return cls(sigma, **constants)
+
+    @property
+    def noisy_psnr(self) -> float:
+        """The mean PSNR of the noisy inputs in dB."""
+        return -10 * math.log10(self._low * self.sigma)
+
+    @property
+    def _low(self) -> float:
+        return self.sigma if self.sigma_low is None else self.sigma_low
+
+    def canonical_name(self, architecture: str) -> str:
+        """The name of a bundled U-Net; see `Method.canonical_name`."""
+        dashed = architecture.replace("_", "-").lower()
+        if dashed not in UNETS:
+            raise InvalidInput(f"unknown denoiser {architecture!r}: bundled are {', '.join(UNETS)}")
+        return dashed
+
+    def trainee(self, start: Start) -> Trainee:
+        """A U-Net; see `Method.trainee`."""
+        network = build_unet(start.architecture, shape=start.shape, sigmas=(self._low, self.sigma))
+        return Trainee(network, network, {"shape": json.dumps(start.shape), "sigma_high": self.sigma})
+
+    def optimizer(self, module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
+        """AdamW; see `Method.optimizer`."""
+        return adamw(module, momentum=momentum, weight_decay=weight_decay)
+
+    def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
+        """The loss for a batch; see `Method.objective`."""
+        sigma = self._sigmas(x)
+        denoised = self._denoised(module, x, sigma)
+        return Objective((squared_errors(denoised, x) / UNet.output_scale(sigma).square()).mean(), denoised)
+
+    def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
+        """The denoised inputs; see `Method.outputs`."""
+        return self._denoised(module, x, self._sigmas(x))
+
+    def score(self, outputs: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+        """The peak signal-to-noise ratio (PSNR) in dB; see `Method.score`."""
+        return -10 * squared_errors(outputs, x).clamp(min=1e-10).log10()
+
+    def _sigmas(self, x: Tensor) -> Tensor:
+        """A standard deviation for each input."""
+        return self._low * (self.sigma / self._low) ** torch.rand(len(x), device=x.device)
+
+    def _denoised(self, module: nn.Module, x: Tensor, sigma: Tensor) -> Tensor:
+        denoised: Tensor = module(x + sigma.view(-1, 1, 1, 1) * torch.randn_like(x), sigma)
+        return denoised

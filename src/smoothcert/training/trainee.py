@@ -1,0 +1,130 @@
+"""What a training run trains, and the fixed networks around it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from torch import Tensor, nn
+
+from smoothcert.classifiers.architectures import ARCHITECTURES, build, canonical_name
+from smoothcert.classifiers.base import Classifier
+from smoothcert.denoisers import Denoised, Denoiser, FixedSigma
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a training run starts from.
+
+    Args:
+        architecture: The name of the architecture.
+        shape: The shape of one input.
+        classes: The number of classes of the data.
+        classifier: A classifier to start from, or to train for.
+        denoiser: A denoiser to start from, or to train for.
+    """
+
+    architecture: str
+    shape: tuple[int, ...]
+    classes: int
+    classifier: Classifier | None = None
+    denoiser: Denoiser | None = None
+
+
+class Trainee(NamedTuple):
+    """A network that is trained, with the fixed networks around it."""
+
+    module: nn.Module
+    """What the training method calls."""
+    trained: nn.Module
+    """The part of it whose weights change. They are the result."""
+    facts: dict[str, Any]
+    """What the file of the weights says about the network."""
+
+
+class Frozen(nn.Module):
+    """A network that training leaves as it is: in evaluation mode and without gradients for its weights.
+
+    Args:
+        module: The network. It stays unchanged, because this class makes a copy.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(module).requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode.
+
+        Args:
+            mode: Has no effect.
+        """
+        return super().train(False)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """What the network computes.
+
+        Args:
+            inputs: Its inputs.
+        """
+        output: Tensor = self.module(*inputs)
+        return output
+
+
+def classifier_name(architecture: str) -> str:
+    """The name of the architecture of a classifier as it is recorded.
+
+    Args:
+        architecture: A bundled architecture, or a model as in `torchvision:resnet50`.
+    """
+    return architecture if ":" in architecture else canonical_name(architecture)
+
+
+def classifier_trainee(start: Start, sigma: float, noise: Noise | None) -> Trainee:
+    """A classifier to train, behind a fixed denoiser if one is given.
+
+    Args:
+        start: What it is made from.
+        sigma: The standard deviation of the noise.
+        noise: Another noise than Gaussian noise.
+    """
+    network = _build(start, noise) if start.classifier is None else _continued(start, start.classifier)
+    classes = start.classes if start.classifier is None else start.classifier.classes
+    if start.denoiser is None:
+        return Trainee(network, network, {"classes": classes})
+    low, high = start.denoiser.sigmas
+    if noise is not None or not low <= sigma <= high:
+        raise InvalidInput(
+            f"the denoiser removes Gaussian noise of a standard deviation from {low:g} to {high:g}, not "
+            f"{noise or f'{sigma:g}'}"
+        )
+    return Trainee(Denoised(Frozen(FixedSigma(start.denoiser, sigma)), network), network, {"classes": classes})
+
+
+def _build(start: Start, noise: Noise | None) -> nn.Module:
+    if start.architecture not in ARCHITECTURES:
+        raise InvalidInput(f"{start.architecture} is not bundled: give the classifier to start from")
+    expected: tuple[int, ...] = ARCHITECTURES[start.architecture].input_shape
+    _check_shape(start, expected)
+    # A noise may mark absent pixels in further channels.
+    channels = (expected if noise is None else noise.draw.output_shape(expected))[0]
+    return build(start.architecture, classes=start.classes, channels=channels)
+
+
+def _continued(start: Start, classifier: Classifier) -> nn.Module:
+    if not isinstance(classifier.module, nn.Module):
+        raise InvalidInput(f"{classifier.name} is a function: only a torch module can be trained")
+    if start.classes > classifier.classes:
+        raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, the data has {start.classes}")
+    if classifier.input_shape is not None:
+        _check_shape(start, classifier.input_shape)
+    return copy.deepcopy(classifier.module).train().requires_grad_()
+
+
+def _check_shape(start: Start, expected: tuple[int, ...]) -> None:
+    if start.shape != expected:
+        raise InvalidInput(f"{start.architecture} takes inputs of shape {expected}, the data has {start.shape}")

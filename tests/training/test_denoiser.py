@@ -1,0 +1,167 @@
+"""Training of denoisers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from smoothcert.datasets import ArrayDataset
+from smoothcert.denoisers import load_denoiser
+from smoothcert.denoisers.unet import UNet
+from smoothcert.errors import InvalidInput
+from smoothcert.training import Denoising, Recipe, method_named, train
+from smoothcert.training.optimizers import RunningMean, adamw
+
+
+def stripes(count, seed, shape=(1, 8, 8)):
+    """Images of one grey value per row, without labels."""
+    rows = np.random.default_rng(seed).integers(0, 256, (count, 1, shape[1], 1), np.uint8)
+    return ArrayDataset(np.broadcast_to(rows, (count, *shape)).copy(), name="stripes")
+
+
+@pytest.fixture(scope="module")
+def images():
+    return stripes(256, 0), stripes(64, 1)
+
+
+def recipe(epochs=3, **other):
+    return Recipe("unet-small", Denoising(0.5, 0.1), epochs=epochs, batch=16, learning_rate=3e-3, **other)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_denoiser_learns_from_images_without_labels(images, tmp_path):
+    epochs = []
+    trained = train(recipe(), *images, out=tmp_path, device="cpu", on_epoch=epochs.append)
+    noisy = Denoising(0.5, 0.1).noisy_psnr
+    assert noisy == pytest.approx(-20 * math.log10(math.sqrt(0.5 * 0.1)))
+    assert trained.psnr == epochs[-1].psnr > noisy + 4
+    assert epochs[-1].train_psnr > epochs[0].train_psnr
+    assert trained.accuracy is None
+
+
+def test_the_file_is_the_denoiser_that_was_validated(images, tmp_path):
+    trained = train(recipe(), *images, out=tmp_path, device="cpu")
+    with safe_open(trained.weights, framework="pt") as file:
+        metadata = file.metadata()
+    assert {key: metadata[key] for key in ("method", "architecture", "sigma_low", "sigma_high", "shape")} == {
+        "method": "denoiser",
+        "architecture": "unet-small",
+        "sigma_low": "0.1",
+        "sigma_high": "0.5",
+        "shape": "[1, 8, 8]",
+    }
+    denoiser = load_denoiser(trained.weights)
+    assert denoiser.sigmas == (0.1, 0.5)
+    x = torch.stack([images[1][index][0] for index in range(64)]).repeat(20, 1, 1, 1)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        method = Denoising(0.5, 0.1)
+        scores = method.score(method.outputs(denoiser, x), x, torch.zeros(len(x)))
+    assert trained.psnr == pytest.approx(scores.mean().item(), abs=4 * scores.std().item() / math.sqrt(64))
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(images, tmp_path):
+    def stop(epoch):
+        if epoch.number == 2:
+            raise Interrupted
+
+    whole = train(recipe(), *images, out=tmp_path / "whole", device="cpu")
+    with pytest.raises(Interrupted):
+        train(recipe(), *images, out=tmp_path / "broken", device="cpu", on_epoch=stop)
+    resumed = train(recipe(), *images, out=tmp_path / "broken", device="cpu")
+    assert resumed.epochs_now == 1
+    assert resumed.weights.read_bytes() == whole.weights.read_bytes()
+    assert train(recipe(), *images, out=tmp_path / "broken", device="cpu").psnr == pytest.approx(whole.psnr, abs=1e-4)
+
+
+def test_the_loss_is_the_error_in_units_of_the_output_scale():
+    class Blurred(UNet):
+        def denoise(self, x, sigma):
+            return x  # the error is the noise itself
+
+    torch.manual_seed(0)
+    x = torch.rand(512, 1, 8, 8)
+    loss = Denoising(0.5).objective(Blurred(1, (4, 4), 1), x, None, None).loss.item()
+    assert loss == pytest.approx((0.5**2 + 0.25**2) / 0.25**2, rel=0.02)  # sigma^2 / c_out^2
+
+
+def test_sigmas_are_drawn_for_each_image_with_a_uniform_logarithm():
+    seen = []
+
+    class Spy(UNet):
+        def denoise(self, x, sigma):
+            seen.append(sigma)
+            return x
+
+    Denoising(1.0, 0.01).outputs(Spy(1, (4, 4), 1), torch.rand(10_000, 1, 4, 4))
+    logarithms = seen[0].log10()
+    assert -2 <= logarithms.min() < -1.99
+    assert -0.01 < logarithms.max() <= 0
+    assert logarithms.mean() == pytest.approx(-1, abs=0.03)
+    assert logarithms.std() == pytest.approx(2 / math.sqrt(12), abs=0.03)
+
+
+def test_adamw_takes_the_steps_of_torchs_own():
+    torch.manual_seed(0)
+    ours, theirs = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+    theirs.load_state_dict(ours.state_dict())
+    first = adamw(ours, momentum=0.9, weight_decay=0.1)
+    first.param_groups[0]["lr"].fill_(0.01)
+    second = torch.optim.AdamW(theirs.parameters(), lr=0.01, betas=(0.9, 0.99), weight_decay=0.1)
+    for _ in range(5):
+        x = torch.randn(8, 5)
+        for module, optimizer in ((ours, first), (theirs, second)):
+            optimizer.zero_grad()
+            module(x).square().mean().backward()
+            optimizer.step()
+    assert torch.allclose(ours.weight, theirs.weight, atol=1e-6)
+
+
+def test_the_running_mean_weighs_steps_by_a_power():
+    mean, module = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    running = RunningMean(mean, module)
+    steps = 200
+    for number in range(1, steps + 1):
+        torch.nn.init.constant_(module.weight, float(number))
+        running.set_step(number)
+        running.update()
+    # With the density t^gamma on (0, steps), the mean of t is steps * (gamma + 1) / (gamma + 2).
+    assert mean.weight.item() == pytest.approx(steps * 18 / 19, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Recipe("fashion-cnn", Denoising(0.5), epochs=1), "unknown denoiser 'fashion-cnn': bundled are unet"),
+        (lambda: Recipe("unet", method_named("gaussian", sigma=0.5), epochs=1), "unknown architecture 'unet'"),
+        (lambda: Denoising(0.1, 0.5), "sigma_low must be at most sigma, got 0.5 and 0.1"),
+        (lambda: Denoising(0.0), "sigma must be a number above 0"),
+        (lambda: method_named("gaussian", sigma=0.5, sigma_low=0.1), "method gaussian has no sigma_low"),
+    ],
+)
+def test_a_mistake_is_one_sentence(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()
+
+
+def test_images_that_do_not_fit_the_unet_are_refused(tmp_path):
+    images = stripes(32, 0, (1, 7, 7))
+    with pytest.raises(InvalidInput, match="height and width are multiples of"):
+        train(recipe(), images, images, out=tmp_path, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler
+def test_a_denoiser_trains_on_cuda_compiled_and_captured(images, tmp_path, caplog):
+    plain, fast = (
+        train(recipe(), *images, out=tmp_path / mode, device="cuda", compile=mode).psnr for mode in ("none", "default")
+    )
+    assert not caplog.records  # a failed capture is logged
+    assert fast == pytest.approx(plain, abs=1.0)
+    assert fast > Denoising(0.5, 0.1).noisy_psnr + 4
