@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
@@ -22,6 +22,7 @@ from smoothcert.certification import check_shape, load
 from smoothcert.classifiers import Classifier
 from smoothcert.datasets import load_dataset, select_ids
 from smoothcert.datasets.wrap import as_dataset
+from smoothcert.denoisers import Denoiser, load_denoiser
 from smoothcert.device.prepare import prepare
 from smoothcert.device.runtime import Device, Dtype, Runtime, blank, settle_dtype
 from smoothcert.errors import InvalidInput
@@ -76,6 +77,7 @@ class Probe:
         device: The device.
         dtype: The number format of the classifier.
         seconds: How long the probe took, without loading.
+        denoiser: The name of the denoiser in front of the classifier, if there is one.
     """
 
     model: str
@@ -87,6 +89,12 @@ class Probe:
     device: str
     dtype: str
     seconds: float
+    denoiser: str | None = None
+
+    @property
+    def classifier(self) -> str:
+        """The name of the model, and of the denoiser in front of it."""
+        return self.model if self.denoiser is None else f"{self.model} behind {self.denoiser}"
 
     @property
     def too_large(self) -> tuple[float, ...]:
@@ -114,6 +122,8 @@ class Probe:
         first = next(level for level in noisy if level.sigma in self.too_large)
         smaller = [level for level in noisy if level.sigma < first.sigma]
         ways = ["put a denoiser in front of it", "train it with noise"]
+        if self.denoiser is not None:
+            ways = ["use a better denoiser", "fine-tune the model behind it"]
         if smaller:
             ways.append(f"stay at sigma {smaller[-1].sigma:g} ({smaller[-1].accuracy:.0%})")
         return (
@@ -133,13 +143,13 @@ class Probe:
             layers += [Line(name, sigma, values, columns=columns), Points(name, sigma, values, columns=columns)]
         return Chart(
             "probe",
-            f"{self.model} under noise",
+            f"{self.classifier} under noise",
             ("noisy copies", "majority of copies"),
             Axis("sigma of the noise"),
             Axis("right", "percent"),
             tuple(layers),
             self.reading,
-            f"Accuracy of {self.model} against sigma: "
+            f"Accuracy of {self.classifier} against sigma: "
             + "; ".join(f"{level.accuracy:.0%} at {level.sigma:g}" for level in self.levels)
             + ".",
             series_title="measure",
@@ -178,6 +188,7 @@ def probe(
     limit: int = 100,
     weights: str | Path | None = None,
     classes: int | None = None,
+    denoiser: str | Path | nn.Module | None = None,
     seed: int = 0,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -198,6 +209,8 @@ def probe(
         limit: Take at most so many inputs.
         weights: A checkpoint for a model that is given by its name.
         classes: The number of classes, where the model does not tell.
+        denoiser: Removes the noise before the model sees an input, as for `certify`. Inputs without noise go to the
+            model directly.
         seed: The key of the noise.
         device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
         dtype: The number format of the classifier, as for `certify`.
@@ -217,9 +230,9 @@ def probe(
     chosen = _chosen(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
 
-    def job_for(noise: Gaussian) -> Job:
+    def job_for(noise: Gaussian, denoiser: Denoiser | None) -> Job:
         """The job of `certify`, whose classifier may depend on the noise, as the bundled weights do."""
-        classifier, _ = load(model, dataset, weights=weights, classes=classes, noise=noise)
+        classifier, _ = load(model, dataset, weights=weights, classes=classes, noise=noise, denoiser=denoiser)
         own = settle_dtype(dtype, classifier.module)
         runtime = Runtime.resolve(device, own, "none", _BATCH if batch == "auto" else batch)
         runtime.check_noise(noise.sigma)
@@ -229,7 +242,8 @@ def probe(
         return Job(classifier, dataset, noise, Fixed(pilot=copies), runtime, seed)  # the pilot alone is drawn
 
     noises = [Gaussian(sigma) for sigma in wanted]
-    job = job_for(noises[0])
+    front = None if denoiser is None else load_denoiser(denoiser)
+    job = job_for(noises[0], None)
     check_shape(job.classifier, dataset, job.noise)
     inputs = [read for id in chosen if (read := read_input(job, id))[2] is not None]
     if not inputs:
@@ -238,7 +252,7 @@ def probe(
     levels = [prepared.without_noise()]
     on_level(levels[0])
     for noise in noises:
-        if noise is not noises[0] and not prepared.runs(job := job_for(noise)):
+        if not prepared.runs(job := job_for(noise, front)):
             prepared = _Prepared(job, inputs)
         levels.append(prepared.under(noise))
         on_level(levels[-1])
@@ -252,6 +266,7 @@ def probe(
         device=job.runtime.device,
         dtype=job.runtime.dtype,
         seconds=time.perf_counter() - start,
+        denoiser=None if front is None else front.name,
     )
 
 

@@ -41,12 +41,14 @@ def test_a_function_behind_a_denoiser_is_no_module_but_can_be_pickled(unet):
     assert composed(X.double()).shape == (5,)
 
 
-def test_the_hash_covers_classifier_and_denoiser(unet, network):
+def test_the_hash_covers_classifier_denoiser_and_sigma(unet, network):
     classifier = as_classifier(network, classes=None, example=X[0])
     other = copy.deepcopy(unet)
     other.leave.bias += 1
     together = [denoised(classifier, denoiser, NOISE) for denoiser in (unet, other)]
-    assert len({classifier.weights_hash, *(c.weights_hash for c in together)}) == 3
+    stronger = denoised(classifier, unet, Gaussian(0.5))
+    assert len({c.weights_hash for c in (classifier, *together, stronger)}) == 4
+    assert stronger.denoiser["hash"] == together[0].denoiser["hash"]
     assert together[0].denoiser["hash"] != together[1].denoiser["hash"]
     assert denoised(classifier, copy.deepcopy(unet), NOISE).weights_hash == together[0].weights_hash
     assert denoised(as_classifier(brightest_half, classes=2, example=X[0]), unet, NOISE).weights_hash is None

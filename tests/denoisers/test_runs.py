@@ -174,3 +174,14 @@ def test_the_drop_in_classes_take_a_denoiser(unet, network):
     settings = {"device_type": "cpu", "sample_size": 50, "scale": 0.25}
     behind = PyTorchRandomizedSmoothing(network, None, (1, 8, 8), 2, denoiser=unet, **settings)
     assert behind.certify(IMAGES[:1], 300)[1].tolist() == [found[1]]
+
+
+def test_a_probe_takes_the_denoiser_for_each_sigma(unet, network):
+    settings = {"copies": 8, "device": "cpu", "dtype": "float32", "sigmas": [0.25, 0.5]}
+    found = sc.probe(network, DATA, denoiser=unet, **settings)
+    assert found.levels[0] == sc.probe(network, DATA, **settings).levels[0]
+    for level in found.levels[1:]:
+        composed = compose(network, unet, sc.Gaussian(level.sigma))
+        [_, alone] = sc.probe(composed, DATA, **(settings | {"sigmas": [level.sigma]})).levels
+        assert level == alone
+    assert found.classifier.endswith(f"behind {unet.name}")

@@ -11,6 +11,7 @@ import typer
 from smoothcert.cli.options import (
     Classes,
     Data,
+    Denoiser,
     Device,
     Dtype,
     Json,
@@ -30,6 +31,7 @@ def command(
     model: Model = None,
     weights: Weights = None,
     classes: Classes = None,
+    denoiser: Denoiser = None,
     sigmas: Annotated[
         str, typer.Option(help="Standard deviations of the noise, separated by commas.")
     ] = "0.12,0.25,0.5,1",
@@ -70,6 +72,7 @@ def command(
             limit=limit,
             weights=weights,
             classes=classes,
+            denoiser=denoiser,
             seed=seed,
             device=device,
             dtype=dtype,
@@ -80,7 +83,7 @@ def command(
         print_json(found.plain())
     else:
         print_table(
-            f"{found.model} on {found.inputs} inputs of {found.data}, {found.copies} noisy copies each",
+            f"{found.classifier} on {found.inputs} inputs of {found.data}, {found.copies} noisy copies each",
             ["sigma", "noisy copies right", "", "majority right"],
             [
                 [f"{x.sigma:g}" if x.sigma else "no noise", f"{x.accuracy:.1%}", _bar(x.accuracy), f"{x.majority:.1%}"]

@@ -83,17 +83,17 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
     """
     if classifier.denoiser is not None:
         raise InvalidInput(f"{classifier.name} is behind a denoiser already: leave out denoiser=")
-    identity = state_hash(denoiser)
-    own = classifier.weights_hash
+    own, identity, sigma = classifier.weights_hash, state_hash(denoiser), noise.deviation
+    together = f"{own} behind {identity} for sigma {sigma}"
     return replace(
         classifier,
         module=compose(classifier.module, denoiser, noise),
         input_shape=classifier.input_shape or denoiser.shape,
-        weights_hash=None if own is None else hashlib.sha256(f"{own} behind {identity}".encode()).hexdigest(),
+        weights_hash=None if own is None else hashlib.sha256(together.encode()).hexdigest(),
         trained_sigma=None,
         trained_noise=None,
         values=denoiser.values,
-        denoiser={"name": denoiser.name, "hash": identity, "description": denoiser.describe(noise.deviation)},
+        denoiser={"name": denoiser.name, "hash": identity, "description": denoiser.describe(sigma)},
     )
 
 
