@@ -40,3 +40,21 @@ def test_a_file_with_a_classifier_is_refused(tmp_path, metadata):
     save_file({"weight": torch.zeros(2)}, tmp_path / "w.safetensors", metadata)
     with pytest.raises(InvalidInput, match="is not a denoiser"):
         load_denoiser(tmp_path / "w.safetensors")
+
+
+def test_a_denoiser_may_come_from_code_of_the_user(tmp_path, monkeypatch):
+    (tmp_path / "own_denoiser.py").write_text(
+        "import torch\n"
+        "from smoothcert.denoisers import build_unet\n"
+        "def clamp(): return torch.nn.Hardtanh(0, 1)\n"
+        "def unet(): return build_unet('unet-small', shape=(1, 8, 8), sigmas=(0.1, 0.5)).train()\n"
+        "def number(): return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    clamp, unet = (load_denoiser(f"own_denoiser:{name}") for name in ("clamp", "unet"))
+    assert torch.equal(clamp.at(1.0)(5 * X), (5 * X).clamp(0, 1))
+    assert (unet.name, unet.sigmas, unet.training) == ("own_denoiser:unet", (0.1, 0.5), False)
+    with pytest.raises(InvalidInput, match=r"own_denoiser:number returned a int"):
+        load_denoiser("own_denoiser:number")
+    with pytest.raises(InvalidInput, match="has no function"):
+        load_denoiser("own_denoiser:missing")

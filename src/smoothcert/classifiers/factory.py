@@ -26,19 +26,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     `classes` or `num_classes` of the module, or the width of its last linear layer. The check before a run compares it
     with the output of the module.
     """
-    factory = _factory(name)
-    if required := _required_arguments(factory):
-        raise InvalidInput(f"{name} cannot be called without {', '.join(required)}: name a function without arguments")
-    try:
-        with fresh_weights():
-            made = factory if isinstance(factory, nn.Module) else factory()
-    except SmoothcertError:
-        raise
-    except SystemExit as error:
-        raise InvalidInput(f"{name} ended the program when called (sys.exit, exit code {error.code})") from error
-    except Exception as error:  # a factory may raise any error
-        where = place_of(error, near=getattr(sys.modules.get(factory.__module__), "__file__", None))
-        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}{where}") from error
+    made = make(name)
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")
@@ -60,6 +48,27 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         weights_hash=state_hash(made) if isinstance(made, nn.Module) else None,
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
     )
+
+
+def make(name: str) -> Any:
+    """What a function of the user returns, or a module of the user itself.
+
+    Args:
+        name: The module or function, as `package.module:factory`.
+    """
+    factory = _factory(name)
+    if required := _required_arguments(factory):
+        raise InvalidInput(f"{name} cannot be called without {', '.join(required)}: name a function without arguments")
+    try:
+        with fresh_weights():
+            return factory if isinstance(factory, nn.Module) else factory()
+    except SmoothcertError:
+        raise
+    except SystemExit as error:
+        raise InvalidInput(f"{name} ended the program when called (sys.exit, exit code {error.code})") from error
+    except Exception as error:  # a factory may raise any error
+        where = place_of(error, near=getattr(sys.modules.get(factory.__module__), "__file__", None))
+        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}{where}") from error
 
 
 def _factory(name: str) -> Any:

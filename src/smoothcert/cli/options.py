@@ -36,8 +36,8 @@ Denoiser = Annotated[
     str | None,
     typer.Option(
         "--denoiser",
-        help="Removes the noise before the model sees an input: weights of train --method denoiser, or hf:FOLDER for "
-        "a diffusers UNet2DModel.",
+        help="Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a "
+        "diffusers UNet2DModel, or package.module:factory.",
     ),
 ]
 Data = Annotated[

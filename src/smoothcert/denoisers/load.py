@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
+from smoothcert.classifiers.factory import make
 from smoothcert.denoisers.base import Denoiser, ModuleDenoiser
 from smoothcert.denoisers.unet import UNETS, build_unet
 from smoothcert.errors import InvalidInput
@@ -16,8 +17,9 @@ def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
     """Load a denoiser.
 
     Args:
-        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`, or a
-            module: a `Denoiser`, or any other module from noisy inputs to estimates of the clean ones.
+        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`,
+            `package.module:factory` for code of your own, or a module: a `Denoiser`, or any other module from noisy
+            inputs to estimates of the clean ones.
 
     Raises:
         InvalidInput: There is no such denoiser, or it cannot be used.
@@ -29,16 +31,25 @@ def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
         return ModuleDenoiser(spec)
     if not isinstance(spec, (str, Path)) or not str(spec):
         raise InvalidInput(
-            f"denoiser must be a weights file, hf:FOLDER or a module, got {str(spec) or type(spec).__name__!r}"
+            f"denoiser must be a weights file, hf:FOLDER, package.module:factory or a module, got {spec!r}"
         )
-    if str(spec).startswith("hf:"):
+    denoiser = _from_name(str(spec)).eval()
+    denoiser.name = str(spec)
+    return denoiser
+
+
+def _from_name(spec: str) -> Denoiser:
+    prefix, colon, name = spec.partition(":")
+    if prefix == "hf" and colon:
         from smoothcert.denoisers import diffusion
 
-        denoiser: Denoiser = diffusion.load(str(spec).removeprefix("hf:"))
-    else:
-        denoiser = _from_checkpoint(read_checkpoint(spec))
-    denoiser.name = str(spec)
-    return denoiser.eval()
+        return diffusion.load(name)
+    if not colon or Path(spec).exists():
+        return _from_checkpoint(read_checkpoint(spec))
+    made = make(spec)
+    if not isinstance(made, nn.Module):
+        raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
+    return load_denoiser(made)
 
 
 def _from_checkpoint(checkpoint: Checkpoint) -> Denoiser:
