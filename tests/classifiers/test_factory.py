@@ -88,15 +88,31 @@ def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
         ("users_models:nothing", "has no function 'nothing'"),
         ("users_models:constant", "has no function 'constant'"),
         ("users_models:number", "returned a int"),
-        ("users_models.py:network", "change to the file's folder and write users_models:network"),
-        ("./users_models.py:network", "names a file, not a module: .* write users_models:network"),
-        ("../users_models:network", "write users_models:network"),
+        ("users_nothing.py:network", "no file users_nothing.py for 'users_nothing.py:network'"),
+        ("../users_models:network", r"no file ../users_models.py"),
         ("sys:nothing", r"sys \(built in\) has no function 'nothing'"),
     ],
 )
 def test_mistakes_are_explained(spec: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         load_classifier(spec)
+
+
+@pytest.mark.parametrize("spec", ["users_models.py:network", "./users_models.py:network", "./users_models:network"])
+def test_a_file_is_imported_as_a_module(spec: str) -> None:
+    assert load_classifier(spec).name == "users_models:network"
+
+
+def test_a_file_in_another_folder_finds_its_neighbours(tmp_path: Path) -> None:
+    (folder := tmp_path / "deeper").mkdir()
+    (folder / "users_neighbour.py").write_text("from torch import nn\n")
+    (folder / "users_file.py").write_text(
+        "from users_neighbour import nn\n\n\ndef network():\n    return nn.Linear(3, 2)\n"
+    )
+    assert load_classifier("deeper/users_file.py:network").classes == 2
+    (folder / "users-file.py").write_text("")
+    with pytest.raises(InvalidInput, match="its name must be letters, digits and underscores"):
+        load_classifier("deeper/users-file.py:network")
 
 
 def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:

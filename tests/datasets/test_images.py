@@ -54,6 +54,18 @@ def test_training_and_test_folders_are_separate(tmp_path: Path) -> None:
     assert [len(load_dataset(tmp_path, train=train)) for train in (True, False)] == [2, 1]
 
 
+def test_test_images_of_some_classes_keep_the_numbers_of_the_training_classes(tmp_path: Path) -> None:
+    for name in ("train/a/1.png", "train/b/1.png", "train/c/1.png", "test/c/2.png", "test/a/2.png"):
+        write(tmp_path / name)
+    data = load_dataset(tmp_path)
+    assert data.class_names == ("a", "b", "c")
+    assert [data[i][1] for i in range(len(data))] == [0, 2]
+    assert data.fingerprint != load_dataset(tmp_path / "test").fingerprint
+    write(tmp_path / "test/d/1.png")
+    with pytest.raises(InvalidInput, match="has the class d, which the training part does not have"):
+        load_dataset(tmp_path)
+
+
 def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path: Path) -> None:
     grey = write(tmp_path / "grey" / "0.png", mode="L")
     assert torch.equal(load_dataset(tmp_path / "grey")[0][0], torch.from_numpy(grey)[None] / 255)

@@ -1,4 +1,4 @@
-"""A classifier from the user's own code: `package.module:factory`."""
+"""A classifier from the user's own code: `package.module:factory` or `file.py:factory`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     `classes` or `num_classes` of the module, or the width of its last linear layer. The check before a run compares it
     with the output of the module.
     """
+    name = _as_module(name)
     made = make(name)
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
@@ -54,8 +55,9 @@ def make(name: str) -> Any:
     """What a function of the user returns, or a module of the user itself.
 
     Args:
-        name: The module or function, as `package.module:factory`.
+        name: The module or function, as `package.module:factory` or `file.py:factory`.
     """
+    name = _as_module(name)
     factory = _factory(name)
     if required := _required_arguments(factory):
         raise InvalidInput(f"{name} cannot be called without {', '.join(required)}: name a function without arguments")
@@ -71,13 +73,27 @@ def make(name: str) -> Any:
         raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}{where}") from error
 
 
+def _as_module(name: str) -> str:
+    """The name with a module instead of a file. Python then also looks for modules in the folder of the file.
+
+    Runs record this form: a run of somebody else must not name a file that is executed.
+    """
+    file, _, attribute = name.rpartition(":")
+    path = Path(file)
+    if path.suffix != ".py" and path.name == file:
+        return name
+    path = path if path.suffix == ".py" else path.with_name(f"{path.name}.py")
+    if not path.is_file():
+        raise InvalidInput(f"no file {path} for {name!r}")
+    if not path.stem.isidentifier():
+        raise InvalidInput(f"{path} cannot be imported: its name must be letters, digits and underscores")
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.insert(0, folder)
+    return f"{path.stem}:{attribute}"
+
+
 def _factory(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
-    if module_name.startswith(".") or "/" in module_name or module_name.endswith(".py"):
-        raise InvalidInput(
-            f"{name!r} names a file, not a module: change to the file's folder and write "
-            f"{Path(module_name).name.removesuffix('.py')}:{attribute}"
-        )
     here = str(Path.cwd())
     if here not in sys.path:  # an installed command does not search the current folder by default
         sys.path.insert(0, here)

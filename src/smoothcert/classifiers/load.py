@@ -15,7 +15,7 @@ from smoothcert.errors import InvalidInput
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
 _CHOICES = (
     f"give one of {', '.join([*ARCHITECTURES, *NAMED_WEIGHTS])}, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, "
-    "onnx:FILE or package.module:factory"
+    "onnx:FILE, file.py:function or package.module:function"
 )
 
 
@@ -30,7 +30,8 @@ def load_classifier(
 
     Args:
         spec: A bundled architecture, `fashion-cnn-clean`, `torchvision:NAME`, `timm:NAME`, `hf:NAME_OR_FOLDER`,
-            `onnx:FILE` or `package.module:factory`. None is allowed if the weights file states its architecture.
+            `onnx:FILE`, `file.py:function` or `package.module:function`. None is allowed if the weights file states its
+            architecture.
         weights: A weights file, or "none" for an untrained network, which certifies nothing but takes the same time. By
             default, the weights that come with the model: bundled, or published by its source.
         classes: The number of classes, if the model does not determine it.

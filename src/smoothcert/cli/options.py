@@ -25,7 +25,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         help="fashion-cnn, fashion-cnn-clean, cifar-resnet20, cifar-resnet110, torchvision:NAME, timm:NAME, "
-        "hf:NAME_OR_FOLDER, onnx:FILE or package.module:factory. Not needed if the --weights contain it.",
+        "hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the "
+        "--weights contain it.",
     ),
 ]
 Weights = Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")]
@@ -37,7 +38,7 @@ Denoiser = Annotated[
     typer.Option(
         "--denoiser",
         help="Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a "
-        "diffusers UNet2DModel, or package.module:factory.",
+        "diffusers UNet2DModel, file.py:function or package.module:function.",
     ),
 ]
 Data = Annotated[

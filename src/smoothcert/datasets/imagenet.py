@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from smoothcert.datasets.images import ImageFolder, part
+from smoothcert.datasets.images import ImageFolder, part, training_classes
 from smoothcert.errors import InvalidInput
 
 CLASSES = 1000
@@ -31,7 +31,8 @@ def load(place: str | None, *, train: bool) -> ImageFolder:
     folder = part(Path(place), train=train)
     if not folder.is_dir():
         raise InvalidInput(f"no ImageNet at {folder}: {DOWNLOAD}")
-    dataset = ImageFolder(folder, name="imagenet", prepare=resize_and_crop)
+    classes = training_classes(Path(place), train=train)
+    dataset = ImageFolder(folder, name="imagenet", prepare=resize_and_crop, class_names=classes)
     if dataset.class_names is None:
         raise InvalidInput(f"{folder} holds images but no class folders: {DOWNLOAD}")
     if len(dataset.class_names) != CLASSES:

@@ -29,12 +29,26 @@ class ImageFolder:
         folder: The folder.
         name: The name of the data set, for records and messages.
         prepare: Applied to each image, for example to resize it. Without it, all images must have the same size.
+        class_names: All classes, if there may be some without images here. Default: those that have a folder.
     """
 
-    def __init__(self, folder: Path, *, name: str, prepare: Callable[[Image.Image], Image.Image] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        prepare: Callable[[Image.Image], Image.Image] | None = None,
+        class_names: tuple[str, ...] | None = None,
+    ) -> None:
         self.name = name
-        self.class_names, self._files, labels = _list(folder)
+        found, self._files, labels = _list(folder)
         self.labels = np.array(labels, np.int64)
+        self.class_names, self._fewer_classes = found, False
+        if found is not None and class_names is not None and found != class_names:
+            if unknown := set(found) - set(class_names):
+                raise InvalidInput(f"{folder} has the class {min(unknown)}, which the training part does not have")
+            self.labels = np.array([class_names.index(name) for name in found], np.int64)[self.labels]
+            self.class_names, self._fewer_classes = class_names, True
         self._folder = folder
         self._prepare = prepare
         self._shape = self._first_shape()
@@ -53,6 +67,8 @@ class ImageFolder:
         In a large folder, reading all files would take too long, so only some are read.
         """
         digest = hashlib.sha256(b"" if self._prepare is None else self._prepare.__qualname__.encode())
+        if self._fewer_classes:
+            digest.update("\n".join(self.class_names or ()).encode())
         sizes = [file.stat().st_size for file in self._files]
         for file, size in zip(self._files, sizes, strict=True):
             digest.update(f"{file.relative_to(self._folder).as_posix()}\t{size}\n".encode())
@@ -121,7 +137,22 @@ def load(folder: Path, *, train: bool) -> ImageFolder:
         folder: The folder.
         train: Whether to load the training part instead of the test part.
     """
-    return ImageFolder(part(folder, train=train), name=folder.resolve().name)
+    return ImageFolder(
+        part(folder, train=train), name=folder.resolve().name, class_names=training_classes(folder, train=train)
+    )
+
+
+def training_classes(folder: Path, *, train: bool) -> tuple[str, ...] | None:
+    """The classes of the training part, which number those of the test part; None if there is no such part.
+
+    Args:
+        folder: The folder of the data set.
+        train: Whether the training part itself is loaded.
+    """
+    training = folder / "train"
+    if train or not training.is_dir() or part(folder, train=False) == folder:
+        return None
+    return tuple(sorted(path.name for path in _visible(training) if path.is_dir())) or None
 
 
 def part(folder: Path, *, train: bool) -> Path:
