@@ -17,6 +17,7 @@ from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.certification import example, load
 from smoothcert.classifiers import Classifier
+from smoothcert.classifiers.factory import names_file
 from smoothcert.classifiers.identity import answers
 from smoothcert.datasets import Dataset, load_dataset
 from smoothcert.datasets.wrap import as_dataset
@@ -235,11 +236,11 @@ def _load(
     """Load the model and the data of a run, and check that they have not changed."""
     m = manifest
     has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
-    if denoiser is None and m.denoiser is not None and not has_denoiser:
-        denoiser = m.denoiser["name"]
     try:
+        if denoiser is None and m.denoiser is not None and not has_denoiser:
+            denoiser = _recorded(m.denoiser["name"])
         classifier, dataset = load(
-            model or m.model,
+            model or _recorded(m.model),
             m.data if data is None else data,
             weights=weights or m.weights,
             classes=m.classes,
@@ -261,6 +262,13 @@ def _load(
         if recorded != found:
             raise InvalidInput(f"cannot draw again: the {what} are not those that the run was made with")
     return classifier, dataset
+
+
+def _recorded(name: str) -> str:
+    """A name from a manifest. `certify` never records a file with code, so nobody can make us execute one."""
+    if names_file(name):
+        raise InvalidInput(f"the manifest names the file {name}, and its code would be executed")
+    return name
 
 
 def _denoiser_hash(source: Manifest | Classifier) -> str | None:

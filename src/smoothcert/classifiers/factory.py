@@ -26,7 +26,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     `classes` or `num_classes` of the module, or the width of its last linear layer. The check before a run compares it
     with the output of the module.
     """
-    name = _as_module(name)
+    name = as_module(name)
     made = make(name)
     kind = type(made).__name__
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
@@ -57,7 +57,7 @@ def make(name: str) -> Any:
     Args:
         name: The module or function, as `package.module:factory` or `file.py:factory`.
     """
-    name = _as_module(name)
+    name = as_module(name)
     factory = _factory(name)
     if required := _required_arguments(factory):
         raise InvalidInput(f"{name} cannot be called without {', '.join(required)}: name a function without arguments")
@@ -73,15 +73,18 @@ def make(name: str) -> Any:
         raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}{where}") from error
 
 
-def _as_module(name: str) -> str:
+def as_module(name: str) -> str:
     """The name with a module instead of a file. Python then also looks for modules in the folder of the file.
 
     Runs record this form: a run of somebody else must not name a file that is executed.
+
+    Args:
+        name: The module or file, and the function in it.
     """
+    if not names_file(name):
+        return name
     file, _, attribute = name.rpartition(":")
     path = Path(file)
-    if path.suffix != ".py" and path.name == file:
-        return name
     path = path if path.suffix == ".py" else path.with_name(f"{path.name}.py")
     if not path.is_file():
         raise InvalidInput(f"no file {path} for {name!r}")
@@ -90,6 +93,16 @@ def _as_module(name: str) -> str:
     if (folder := str(path.parent.resolve())) not in sys.path:
         sys.path.insert(0, folder)
     return f"{path.stem}:{attribute}"
+
+
+def names_file(name: str) -> bool:
+    """Whether a name is that of a file and a function in it, as in "models/own.py:network".
+
+    Args:
+        name: What the user gave as the model.
+    """
+    path = Path(file := name.rpartition(":")[0])
+    return path.suffix == ".py" or path.name != file
 
 
 def _factory(name: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.classifiers.factory import make
+from smoothcert.classifiers.factory import as_module, make
 from smoothcert.denoisers.base import Denoiser, ModuleDenoiser
 from smoothcert.denoisers.unet import UNETS, build_unet
 from smoothcert.errors import InvalidInput
@@ -18,8 +18,8 @@ def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
 
     Args:
         spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`,
-            `package.module:factory` for code of your own, or a module: a `Denoiser`, or any other module from noisy
-            inputs to estimates of the clean ones.
+            `package.module:factory` or `file.py:function` for code of your own, or a module: a `Denoiser`, or any other
+            module from noisy inputs to estimates of the clean ones.
 
     Raises:
         InvalidInput: There is no such denoiser, or it cannot be used.
@@ -33,23 +33,25 @@ def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
         raise InvalidInput(
             f"denoiser must be a weights file, hf:FOLDER, package.module:factory or a module, got {spec!r}"
         )
-    denoiser = _from_name(str(spec)).eval()
-    denoiser.name = str(spec)
-    return denoiser
-
-
-def _from_name(spec: str) -> Denoiser:
-    prefix, colon, name = spec.partition(":")
+    prefix, colon, name = (spec := str(spec)).partition(":")
     if prefix == "hf" and colon:
         from smoothcert.denoisers import diffusion
 
-        return diffusion.load(name)
-    if not colon or Path(spec).exists():
-        return _from_checkpoint(read_checkpoint(spec))
-    made = make(spec)
+        denoiser: Denoiser = diffusion.load(name)
+    elif not colon or Path(spec).exists():
+        denoiser = _from_checkpoint(read_checkpoint(spec))
+    else:
+        denoiser = _from_factory(spec := as_module(spec))
+    denoiser.name = spec
+    return denoiser.eval()
+
+
+def _from_factory(name: str) -> Denoiser:
+    """A denoiser from the user's own code."""
+    made = make(name)
     if not isinstance(made, nn.Module):
-        raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
-    return load_denoiser(made)
+        raise InvalidInput(f"{name} returned a {type(made).__name__}: expected a torch module")
+    return made if isinstance(made, Denoiser) else ModuleDenoiser(made)
 
 
 def _from_checkpoint(checkpoint: Checkpoint) -> Denoiser:
