@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 import smoothcert as sc
+from smoothcert.denoisers import Denoiser
 from smoothcert.probing import Level
 
 
@@ -128,3 +130,28 @@ def test_a_mistake_is_one_sentence(options, message):
         sc.probe(halves, ([[0.5, 0.0]], [1]), classes=2, device="cpu", **options)
     with pytest.raises(sc.InvalidInput, match="no chosen input of array has a label"):
         sc.probe(halves, np.zeros((2, 2), np.float32), classes=2, device="cpu")
+
+
+class Recorder(Denoiser):
+    """Returns zeros, and keeps the sigmas that it was told."""
+
+    told: ClassVar[set[float]] = set()
+
+    def __init__(self):
+        super().__init__(sigmas=(0.1, 1.0))
+
+    def denoise(self, x, sigma):
+        self.told.add(round(float(sigma[0]), 3))
+        return torch.zeros_like(x)
+
+
+def test_a_denoiser_is_told_each_sigma_and_is_not_used_without_noise():
+    options = {"sigmas": [0.25, 0.5], "limit": 30, "device": "cpu", "dtype": "float32"}
+    found = sc.probe("fashion-cnn-clean", "fashion-mnist", denoiser=Recorder(), **options)
+    assert Recorder.told == {0.25, 0.5}
+    assert found.levels[0].accuracy > 0.8
+    assert {level.accuracy for level in found.levels[1:]} == {found.levels[1].majority}  # one answer for all
+    assert found.levels[1].accuracy < 0.4
+    assert "use a better denoiser" in found.reading
+    with pytest.raises(sc.InvalidInput, match=r"0\.05"):
+        sc.probe("fashion-cnn-clean", "fashion-mnist", denoiser=Recorder(), sigmas=[0.05], device="cpu")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
     from smoothcert.errors import SmoothcertError as SmoothcertError
+    from smoothcert.explanation import explain as explain
     from smoothcert.noises import Ablation as Ablation
     from smoothcert.noises import Additive as Additive
     from smoothcert.noises import Brightness as Brightness
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from smoothcert.probing import Probe as Probe
     from smoothcert.probing import probe as probe
     from smoothcert.report import write_report as write_report
+    from smoothcert.report.explained import Explained as Explained
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
     from smoothcert.runs.merge import merge as merge
@@ -68,6 +70,7 @@ _HOME = {
     "InvalidInput": "errors",
     "MissingExtra": "errors",
     "SmoothcertError": "errors",
+    "explain": "explanation",
     "Ablation": "noises",
     "Additive": "noises",
     "Brightness": "noises",
@@ -95,6 +98,7 @@ _HOME = {
     "Probe": "probing",
     "probe": "probing",
     "write_report": "report",
+    "Explained": "report.explained",
     "read_results": "runs.formats",
     "write_results": "runs.formats",
     "merge": "runs.merge",

@@ -15,9 +15,8 @@ from torch import nn
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert.certification import example, load
+from smoothcert.certification import example, load_again
 from smoothcert.classifiers import Classifier
-from smoothcert.classifiers.factory import names_file
 from smoothcert.classifiers.identity import answers
 from smoothcert.datasets import Dataset, load_dataset
 from smoothcert.datasets.wrap import as_dataset
@@ -110,8 +109,15 @@ def audit(
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     dataset: Dataset | None
     if chosen:
-        classifier, dataset = _load(
-            manifest, model=model, weights=weights, data=data, stochastic=stochastic, denoiser=denoiser
+        classifier, dataset = load_again(
+            manifest,
+            model=model,
+            weights=weights,
+            data=data,
+            stochastic=stochastic,
+            denoiser=denoiser,
+            purpose="draw again",
+            instead=", or check only the votes with redraw=0",
         )
         findings += _draw_again(chosen, manifest, classifier, dataset)
     else:
@@ -222,57 +228,6 @@ def _wrong_labels(certificates: Sequence[Certificate], dataset: Dataset) -> list
         if label != (NO_CLASS if c.label is None else c.label):
             findings.append(Finding(c.id, f"its label in the data is {label}, it states {c.label}"))
     return findings
-
-
-def _load(
-    manifest: Manifest,
-    *,
-    model: str | Classifier | Callable[..., Any] | None,
-    weights: str | Path | None,
-    data: Any,
-    stochastic: bool,
-    denoiser: str | Path | nn.Module | None,
-) -> tuple[Classifier, Dataset]:
-    """Load the model and the data of a run, and check that they have not changed."""
-    m = manifest
-    has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
-    try:
-        if denoiser is None and m.denoiser is not None and not has_denoiser:
-            denoiser = _recorded(m.denoiser["name"])
-        classifier, dataset = load(
-            model or _recorded(m.model),
-            m.data if data is None else data,
-            weights=weights or m.weights,
-            classes=m.classes,
-            noise=m.noise,
-            stochastic=stochastic,
-            denoiser=denoiser,
-        )
-    except InvalidInput as error:
-        places = "model=, weights= and data=" if m.denoiser is None else "model=, weights=, denoiser= and data="
-        raise InvalidInput(
-            f"cannot draw again: {error}; give the model and the data with {places}, or check only the votes with "
-            "redraw=0"
-        ) from None
-    for what, recorded, found in (
-        ("denoiser's weights", _denoiser_hash(m), _denoiser_hash(classifier)),
-        ("weights", m.weights_hash, classifier.weights_hash),
-        ("data", m.data_hash, dataset.fingerprint),
-    ):
-        if recorded != found:
-            raise InvalidInput(f"cannot draw again: the {what} are not those that the run was made with")
-    return classifier, dataset
-
-
-def _recorded(name: str) -> str:
-    """A name from a manifest. `certify` never records a file with code, so nobody can make us execute one."""
-    if names_file(name):
-        raise InvalidInput(f"the manifest names the file {name}, and its code would be executed")
-    return name
-
-
-def _denoiser_hash(source: Manifest | Classifier) -> str | None:
-    return None if source.denoiser is None else source.denoiser["hash"]
 
 
 def _draw_again(

@@ -18,6 +18,7 @@ from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable
 from smoothcert.classifiers import Classifier, load_classifier
+from smoothcert.classifiers.factory import names_file
 from smoothcert.classifiers.identity import answers
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.datasets import Dataset, load_dataset, select_ids
@@ -194,6 +195,67 @@ def load(
         check_input(front, example, f"the first input of {dataset.name}")
         model = denoised(as_classifier(model, classes=classes, example=example), front, noise)
     return as_classifier(model, classes=classes, example=example, stochastic=stochastic), dataset
+
+
+def load_again(
+    manifest: Manifest,
+    *,
+    model: str | Classifier | Callable[[Tensor], Any] | None,
+    weights: str | Path | None,
+    data: Any,
+    stochastic: bool,
+    denoiser: str | Path | nn.Module | None,
+    purpose: str,
+    instead: str = "",
+) -> tuple[Classifier, Dataset]:
+    """The model and the data of a run, after a check that they have not changed.
+
+    Args:
+        manifest: The manifest of the run.
+        model: The model, if it is not where the manifest says.
+        weights: Its weights, if they are not where the manifest says.
+        data: The data, if it is not where the manifest says.
+        stochastic: The value that `certify` had.
+        denoiser: The denoiser, if it is not where the manifest says.
+        purpose: What for, to be said in errors, as in "draw again".
+        instead: What else the user can do, to be said in errors.
+    """
+    m = manifest
+    has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
+    try:
+        if denoiser is None and m.denoiser is not None and not has_denoiser:
+            denoiser = _recorded(m.denoiser["name"])
+        classifier, dataset = load(
+            model or _recorded(m.model),
+            m.data if data is None else data,
+            weights=weights or m.weights,
+            classes=m.classes,
+            noise=m.noise,
+            stochastic=stochastic,
+            denoiser=denoiser,
+        )
+    except InvalidInput as error:
+        places = "model=, weights= and data=" if m.denoiser is None else "model=, weights=, denoiser= and data="
+        raise InvalidInput(f"cannot {purpose}: {error}; give the model and the data with {places}{instead}") from None
+    for what, recorded, found in (
+        ("denoiser's weights", _denoiser_hash(m), _denoiser_hash(classifier)),
+        ("weights", m.weights_hash, classifier.weights_hash),
+        ("data", m.data_hash, dataset.fingerprint),
+    ):
+        if recorded != found:
+            raise InvalidInput(f"cannot {purpose}: the {what} are not those that the run was made with")
+    return classifier, dataset
+
+
+def _recorded(name: str) -> str:
+    """A name from a manifest. `certify` never records a file with code, so nobody can make us execute one."""
+    if names_file(name):
+        raise InvalidInput(f"the manifest names the file {name}, and its code would be executed")
+    return name
+
+
+def _denoiser_hash(source: Manifest | Classifier) -> str | None:
+    return None if source.denoiser is None else source.denoiser["hash"]
 
 
 def _settle(job: Job, recorded: Manifest | None, ids: list[int], *, dtype: Dtype, compile: str) -> Runtime:

@@ -252,7 +252,9 @@ def probe(
     levels = [prepared.without_noise()]
     on_level(levels[0])
     for noise in noises:
-        if not prepared.runs(job := job_for(noise, front)):
+        if front is not None or noise is not noises[0]:
+            job = job_for(noise, front)
+        if not prepared.runs(job):
             prepared = _Prepared(job, inputs)
         levels.append(prepared.under(noise))
         on_level(levels[-1])

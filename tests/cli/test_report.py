@@ -30,3 +30,25 @@ def test_a_log_is_given_its_pictures_and_a_run_no_others_than_its_own(smoothcert
     assert smoothcert(f"report {tmp_path / 'iss.tsv'} --data fashion-mnist --out {page}").code == 0
     assert "Ankle boot" in page.read_text()
     assert "data:image/png;base64," in page.read_text()
+
+
+def test_explain_adds_inputs_to_the_page(smoothcert, iss_run, tmp_path):
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    settings = "--model fashion-cnn --data fashion-mnist --sigma 0.25 --samples 200 --device cpu --batch 64"
+    assert smoothcert(f"certify {settings} --limit 3 --out {run}").code == 0
+    assert smoothcert(f"report {run} --explain 0,2 --out {page}").code == 0
+    text = page.read_text()
+    assert "Input 0: Ankle boot" in text
+    assert "Input 1:" not in text
+    assert "Input 2:" in text
+    write_results(iss_run, tmp_path / "iss.json", "json")
+    for runs, message in (
+        (f"{run} --explain 5", "has no certificate of input 5; it has 3, for inputs 0 to 2"),
+        (f"{run} --explain two", "ids must be numbers and ranges like 0,5,10-20, got 'two'"),
+        (f"{run} --explain 0 --model fashion-cnn-clean", "cannot explain: the weights are not those"),
+        (f"{tmp_path / 'iss.json'} --explain 0", "--explain needs the folder of a run"),
+    ):
+        refused = smoothcert(f"report {runs} --out {page}")
+        assert refused.code == 2
+        assert message in refused.err
+        assert refused.err.count("\n") == 1

@@ -152,3 +152,10 @@ def test_what_needs_labels_is_not_shown_without_them(iss_run, fixed_run, altered
     assert shown(charts.trade_off([without, fixed_run])) == ["fixed"]
     left = [chart.id for chart in charts.charts([without])]
     assert left == ["radius-against-samples", "samples", "probabilities", "sample-map"]
+
+
+def test_unanimous_votes_are_one_bar(iss_run, altered):
+    unanimous = altered(iss_run, count=iss_run.counted)
+    [bars] = charts.probabilities([unanimous]).layers
+    assert bars.y.tolist() == [1.0]
+    assert bars.edges.tolist() == [0.98, 1.0]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from smoothcert.cli.options import numbers
 from smoothcert.cli.table import LogRadius, Radii, Reference, Runs
+from smoothcert.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from smoothcert.report.explained import Explained
+    from smoothcert.runs.results import Results
+
+_MOST_IDS = 10**6
 
 
 def command(
@@ -21,6 +29,19 @@ def command(
         str | None,
         typer.Option("--data", help="The data with the pictures, as for certify. Default: the data of the runs."),
     ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", help="Explain the certificates of these inputs in pictures, as in 0,5,10-12."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="--explain: where the model is now. Default: as in the run.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="--explain: where its weights are now. Default: as in the run.")
+    ] = None,
+    denoiser: Annotated[
+        str | None, typer.Option("--denoiser", help="--explain: where the denoiser is now. Default: as in the run.")
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Also write every figure as PDF, SVG and PNG to this folder.")
     ] = None,
@@ -31,12 +52,14 @@ def command(
     from smoothcert.runs.table import with_certificates
 
     results = with_certificates(read_all(runs, radius=log_radius))
+    places: dict[str, Any] = {"model": model, "weights": weights, "denoiser": denoiser, "data": data}
     page = write_report(
         results,
         out,
         reference=None if reference is None else read_results(reference),
         radii=None if radii is None else numbers("--radii", radii),
         dataset=None if data is None else _load(data),
+        explained=() if explain is None else _explained(results, explain, places),
     )
     print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
     if figures is not None:
@@ -50,3 +73,15 @@ def _load(data: str) -> Any:
     from smoothcert.datasets import load_dataset  # this imports torch, so we do it only for pictures
 
     return load_dataset(data)
+
+
+def _explained(results: Sequence[Results], ids: str, places: dict[str, Any]) -> list[Explained]:
+    """The inputs with these ids, of every run that is a folder: exports and logs have neither a model nor votes."""
+    from smoothcert.datasets import select_ids
+    from smoothcert.explanation import explain
+    from smoothcert.runs.run import Run
+
+    folders = [run for run in results if isinstance(run, Run)]
+    if not folders:
+        raise InvalidInput("--explain needs the folder of a run: exports and logs have no model and no votes")
+    return [one for run in folders for one in explain(run, select_ids(_MOST_IDS, ids=ids), **places)]

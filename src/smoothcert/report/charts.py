@@ -209,7 +209,8 @@ def probabilities(results: Sequence[Results]) -> Chart:
     shown = {r.name: r.p for r in results if np.any(r.counted)}
     edges = np.linspace(0, 1, _BINS_OF_P + 1)
     lowest = min((float(np.nanmin(p)) for p in shown.values()), default=0.0)
-    edges = edges[max(int(np.searchsorted(edges, lowest, side="right")) - 1, 0) :]
+    first = int(np.searchsorted(edges, lowest, side="right")) - 1
+    edges = edges[min(max(first, 0), _BINS_OF_P - 1) :]  # where all votes are unanimous, one bin is left
     majority = all(r.certified_by is None or not r.certified_by.uses_rivals for r in results)
     return Chart(
         "probabilities",

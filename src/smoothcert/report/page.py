@@ -27,6 +27,7 @@ from smoothcert.plans import Plan
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.charts import charts, evenly
+from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
 from smoothcert.report.wording import acr_note, distinct, known_labels, norms, uncertified
 from smoothcert.runs.results import Results
@@ -66,6 +67,7 @@ def write_report(
     reference: Results | None = None,
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
+    explained: Sequence[Explained] = (),
 ) -> Path:
     """Write the page about these runs.
 
@@ -75,11 +77,12 @@ def write_report(
         reference: The run that MAD is against; by default the best one among the runs themselves.
         radii: The radii r of the columns CA r.
         dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
+        explained: Certificates to explain in pictures, as `explain` returns them.
 
     Returns:
         The path of the page.
     """
-    page = render(results, reference=reference, radii=radii, dataset=dataset)
+    page = render(results, reference=reference, radii=radii, dataset=dataset, explained=explained)
     write_whole(out, page.encode())
     return Path(out)
 
@@ -90,6 +93,7 @@ def render(
     reference: Results | None = None,
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
+    explained: Sequence[Explained] = (),
 ) -> str:
     """The page as text.
 
@@ -98,8 +102,9 @@ def render(
         reference: The run that MAD is against; by default the best one among the runs themselves.
         radii: The radii r of the columns CA r.
         dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
+        explained: Certificates to explain in pictures, as `explain` returns them.
     """
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     results = [results] if isinstance(results, (str, Path, Results)) else list(results)
     if not results:
@@ -108,12 +113,15 @@ def render(
     table = compare(results, reference=reference, radii=radii)
     dataset = _dataset_of(results) if dataset is None else _checked(dataset, results)
     shown = charts(results, most_points=POINTS)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {"down": round_down, "duration": duration}
     environment.filters |= {"share": "{:.1%}".format, "number": "{:g}".format}
     scripts = [_vega_script(), _text("page.js")]
-    return environment.from_string(_text("page.html")).render(
+    return environment.get_template("page.html").render(
         results=results,
+        explained=explained,
         table=table,
         charts=shown,
         norms=norms(results),

@@ -40,11 +40,12 @@ def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
     return pictures
 
 
-def picture_of(x: Any) -> str | None:
-    """An input as a small PNG data URI; None if it is no image.
+def picture_of(x: Any, *, side: int = _SIDE) -> str | None:
+    """An input as the data URI of a small picture; None if it is no image.
 
     Args:
         x: Values in [0, 1] of shape (H, W), (1, H, W) or (3, H, W).
+        side: Its longest side; larger images are made smaller.
     """
     from PIL import Image
 
@@ -55,10 +56,13 @@ def picture_of(x: Any) -> str | None:
         return None
     pixels = np.rint(np.clip(np.nan_to_num(array), 0, 1) * 255).astype(np.uint8)
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-    image.thumbnail((_SIDE, _SIDE))
+    image.thumbnail((side, side))
     buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    if max(image.size) <= _SIDE:
+        image.save(buffer, kind := "PNG", optimize=True)
+    else:  # a noisy photograph as PNG would be several times as large
+        image.save(buffer, kind := "WEBP", quality=80)
+    return f"data:image/{kind.lower()};base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def _most_telling(results: Sequence[Results]) -> Iterable[int]:

@@ -1,0 +1,248 @@
+"""What the page shows about one certificate, for readers who are no specialists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smoothcert.errors import InvalidInput
+from smoothcert.plans import Certificate
+from smoothcert.report.distances import NORMS, Picture, concentrated_change, distance, spread_change
+from smoothcert.report.thumbnails import picture_of
+from smoothcert.statistics.metrics import round_down
+
+_MOST_CLASSES = 5
+_LARGEST_SIDE = 256
+_NORMS_IN_WORDS = {
+    "l2": "The size of a change is the square root of the sum of the squared changes of all values",
+    "l1": "The size of a change is the sum of the changes of all values",
+    "l0": "The size of a change is the number of values that change; a pixel has one value, in colour three",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture and the text below it.
+
+    Args:
+        picture: The picture as a data URI.
+        text: The text.
+        good: Whether the text is the answer of the certificate.
+    """
+
+    picture: str
+    text: str = ""
+    good: bool = True
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar that is drawn to scale.
+
+    Args:
+        text: What it is.
+        length: Its length as a share of the full width.
+        number: Its length in words.
+        main: Whether it stands out.
+    """
+
+    text: str
+    length: float
+    number: str
+    main: bool = False
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One certificate in pictures.
+
+    Args:
+        run: The name of the run.
+        certificate: The certificate.
+        answer: The name of the certified class; None if there is no certificate.
+        label: The name of the label; None where it is unknown.
+        picture: The input.
+        noisy: Noisy copies of the input, with the answer of the classifier to each.
+        denoised: The same copies after the denoiser; empty if the run has none.
+        votes: The votes by class.
+        distances: The radius beside other distances; empty without a certificate.
+        changed: The input after changes that are as large as the radius; empty without a certificate.
+        same_noise: Whether the noisy copies are those of the run. They are not if the run drew its noise on another
+            kind of device.
+    """
+
+    run: str
+    certificate: Certificate
+    answer: str | None
+    label: str | None
+    picture: str
+    noisy: tuple[Shown, ...]
+    denoised: tuple[str, ...]
+    votes: tuple[Bar, ...]
+    distances: tuple[Bar, ...]
+    changed: tuple[Shown, ...]
+    same_noise: bool = True
+
+    @property
+    def pixelated(self) -> bool:
+        """Whether the pictures are so small that their pixels should be seen."""
+        return self.picture.startswith("data:image/png")
+
+    @property
+    def id(self) -> int:
+        """The number of the input."""
+        return self.certificate.id
+
+    @property
+    def radius(self) -> str:
+        """The radius as text, rounded down."""
+        return _number(self.certificate.radius, self.certificate.noise.norm)
+
+    @property
+    def in_words(self) -> str:
+        """How the size of a change is measured."""
+        norm = self.certificate.noise.norm
+        return f"{_NORMS_IN_WORDS[norm]} ({norm}){'' if norm == 'l0' else ', where black is 0 and white is 1'}."
+
+    @property
+    def lower(self) -> str:
+        """The proved share of noisy copies with this answer, rounded down."""
+        return f"{float(round_down(100 * self.certificate.proof.lower, 2)):g}%"
+
+
+def explained(
+    certificate: Certificate,
+    x: Picture,
+    *,
+    run: str,
+    noisy: Sequence[Picture],
+    answers: Sequence[int],
+    denoised: Sequence[Picture] = (),
+    class_names: Sequence[str] | None = None,
+    nearest: tuple[float, int] | None = None,
+    same_noise: bool = True,
+) -> Explained:
+    """Put a certificate into pictures.
+
+    Args:
+        certificate: The certificate.
+        x: The input, of shape (channels, height, width) or (height, width).
+        run: The name of the run.
+        noisy: Noisy copies of the input.
+        answers: What the classifier answers to each of them.
+        denoised: The same copies after the denoiser, if there is one.
+        class_names: The names of the classes, if they are known.
+        nearest: The distance to the nearest input with another label, and how many inputs were compared.
+        same_noise: Whether the noisy copies are those of the run.
+    """
+    c, x = certificate, _with_channels(x)
+    noisy, denoised = [_with_channels(copy) for copy in noisy], [_with_channels(copy) for copy in denoised]
+    top = c.prediction if c.prediction is not None else c.proof.prediction
+    return Explained(
+        run=run,
+        certificate=c,
+        answer=None if c.prediction is None else class_name(c.prediction, class_names),
+        label=None if c.label is None else class_name(c.label, class_names),
+        picture=_picture(x, c.id),
+        noisy=tuple(
+            Shown(_picture(copy, c.id), class_name(answer, class_names), answer == top)
+            for copy, answer in zip(noisy, answers, strict=True)
+        ),
+        denoised=tuple(_picture(copy, c.id) for copy in denoised),
+        votes=_votes(c, class_names, top),
+        distances=_distances(c, x, noisy, nearest),
+        changed=_changed(c, x),
+        same_noise=same_noise,
+    )
+
+
+def class_name(number: int, names: Sequence[str] | None) -> str:
+    """The name of a class, or its number if it has no name.
+
+    Args:
+        number: The number of the class.
+        names: The names of the classes, if they are known.
+    """
+    return names[number] if names and 0 <= number < len(names) else f"class {number}"
+
+
+def check_picture(x: Picture, id: int) -> None:
+    """Refuse an input that is no picture.
+
+    Args:
+        x: The input.
+        id: Its number.
+    """
+    if picture_of(x) is None:
+        raise InvalidInput(
+            f"input {id} has shape {tuple(x.shape)}: only pictures with 1 or 3 channels can be explained"
+        )
+
+
+def _with_channels(x: Picture) -> Picture:
+    return x if x.ndim == 3 else x[None]
+
+
+def _picture(x: Picture, id: int) -> str:
+    check_picture(x, id)
+    return str(picture_of(x, side=_LARGEST_SIDE))
+
+
+def _votes(c: Certificate, names: Sequence[str] | None, top: int | None) -> tuple[Bar, ...]:
+    """The votes of all samples by class, the most frequent classes first."""
+    counts: dict[int, int] = {}
+    for look in c.looks:
+        for number, votes in look.votes.items():
+            counts[number] = counts.get(number, 0) + votes
+    total = max(c.samples, 1)
+    order = sorted((n for n in counts if counts[n]), key=lambda n: (n != top, -counts[n], n))
+    shown = len(order) if len(order) <= _MOST_CLASSES + 1 else _MOST_CLASSES
+    bars = [Bar(class_name(n, names), counts[n] / total, f"{counts[n]:,}", main=n == top) for n in order[:shown]]
+    if rest := order[shown:]:
+        votes = sum(counts[n] for n in rest)
+        bars.append(Bar(f"{len(rest)} other classes", votes / total, f"{votes:,}"))
+    if c.missing:
+        bars.append(Bar("no finite answer", c.missing / total, f"{c.missing:,}"))
+    return tuple(bars)
+
+
+def _distances(
+    c: Certificate, x: Picture, noisy: Sequence[Picture], nearest: tuple[float, int] | None
+) -> tuple[Bar, ...]:
+    """The radius beside distances that one can imagine, from near to far."""
+    norm = c.noise.norm
+    if c.abstained or norm not in NORMS:
+        return ()
+    black = np.zeros((len(x), 1, 1))
+    known = [("the certified radius", c.radius)]
+    known.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
+    if norm != "l0":
+        known.append(("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm)))
+    if nearest is not None:
+        known.append((f"the nearest of {nearest[1]:,} pictures with another label", nearest[0]))
+    if noisy:
+        away = [distance(copy, x, norm) for copy in noisy]
+        known.append(("a noisy copy, as above", float(np.median(away))))
+    longest = max(length for _, length in known) or 1.0
+    radius, *others = known
+    return tuple(
+        Bar(text, length / longest, _number(length, norm), main=text == radius[0])
+        for text, length in [radius, *sorted(others, key=lambda pair: pair[1])]
+    )
+
+
+def _changed(c: Certificate, x: Picture) -> tuple[Shown, ...]:
+    norm = c.noise.norm
+    if c.abstained or norm not in NORMS:
+        return ()
+    everywhere = "at random places" if norm == "l0" else "spread over all pixels, at random"
+    return (
+        Shown(_picture(spread_change(x, c.radius, norm, seed=c.id), c.id), everywhere),
+        Shown(_picture(concentrated_change(x, c.radius, norm), c.id), "in as few pixels as possible"),
+    )
+
+
+def _number(length: float, norm: str) -> str:
+    return f"{length:,.0f}" if norm == "l0" else str(round_down(length, 3 if length < 10 else 1))

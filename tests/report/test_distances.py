@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.report.distances import NORMS, concentrated_change, distance, spread_change
+
+pictures = st.builds(
+    lambda seed, channels, levels: np.random.default_rng(seed).integers(0, levels + 1, (channels, 6, 5)) / levels,
+    st.integers(0, 1000),
+    st.sampled_from([1, 3]),
+    st.sampled_from([1, 2, 255]),
+)
+
+
+@given(x=pictures, radius=st.floats(1e-3, 3), norm=st.sampled_from(["l2", "l1"]), seed=st.integers(0, 9))
+def test_a_change_is_exactly_as_large_as_the_radius_and_stays_a_picture(x, radius, norm, seed):
+    for changed in (spread_change(x, radius, norm, seed=seed), concentrated_change(x, radius, norm)):
+        assert distance(changed, x, norm) == pytest.approx(radius, rel=1e-9)
+        assert changed.shape == x.shape
+        assert changed.min() >= 0
+        assert changed.max() <= 1
+
+
+@given(x=pictures, values=st.integers(0, 30))
+def test_in_l0_a_change_is_of_so_many_values(x, values):
+    for changed in (spread_change(x, values, "l0", seed=0), concentrated_change(x, values, "l0")):
+        assert distance(changed, x, "l0") == values
+
+
+def test_a_concentrated_change_takes_as_few_pixels_as_possible_and_a_spread_one_all():
+    grey = np.full((1, 9, 9), 0.5)
+    assert distance(concentrated_change(grey, 0.5, "l2"), grey, "l0") == 1
+    assert distance(concentrated_change(grey, 0.51, "l2"), grey, "l0") == 2
+    assert distance(spread_change(grey, 0.5, "l2", seed=0), grey, "l0") == 81
+    assert concentrated_change(np.zeros((1, 9, 9)), 1.0, "l2")[0, 4, 4] == pytest.approx(1)  # in the middle
+
+
+def test_distances_are_norms_of_the_difference():
+    x, y = np.array([[[0.0, 0.5]], [[1.0, 0.5]]]), np.array([[[1.0, 0.5]], [[0.0, 0.5]]])
+    assert [distance(x, y, norm) for norm in NORMS] == pytest.approx([np.sqrt(2), 2, 2])
+    assert all(distance(x, x, norm) == 0 for norm in NORMS)

@@ -1,0 +1,158 @@
+"""Certificates in pictures: the pictures are those of the run, and the page says what the certificate says."""
+
+import base64
+import io
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import smoothcert as sc
+from smoothcert.datasets.fashion_mnist import CLASS_NAMES
+from smoothcert.denoisers import Denoiser
+from smoothcert.report import render
+from smoothcert.report.distances import distance
+
+HOSTILE = "<script>document.title='owned'</script>"
+
+
+def opened(picture):
+    """The values of a picture in a data URI."""
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2])))) / 255
+
+
+def brighter_half(x):
+    """Class 0 if the left half is brighter."""
+    return (x[..., :4].mean((1, 2, 3)) < x[..., 4:].mean((1, 2, 3))).long()
+
+
+class Gradient:
+    """Pictures whose bright half tells their class. The last one is grey."""
+
+    name, fingerprint, class_names = "gradient", "7" * 16, (HOSTILE, "right")
+
+    def __init__(self, channels=1, shape=(8, 8)):
+        self.channels, self.shape = channels, shape
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        x = torch.full((self.channels, *self.shape), 0.5)
+        if index < 4:
+            x[..., : self.shape[1] // 2] = 0.9 if index % 2 == 0 else 0.1
+        return x, index % 2
+
+
+def certified(tmp_path, *, data=None, model=brighter_half, **options):
+    data = data or Gradient()
+    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(200, pilot=20), "classes": 2, "device": "cpu", "batch": 50}
+    run = sc.certify(model, data, out=tmp_path / "run", progress=sc.Progress(), **(settings | options))
+    return run, {"model": model, "data": data}
+
+
+@pytest.fixture(scope="module")
+def fashion(tmp_path_factory):
+    plan = sc.Fixed(200, pilot=20)
+    folder = tmp_path_factory.mktemp("runs") / "fashion"
+    return sc.certify(
+        "fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=plan, limit=3, batch=64, device="cpu", out=folder
+    )
+
+
+def test_the_noisy_copies_are_the_samples_that_voted(fashion):
+    for e in sc.explain(fashion, [0, 1, 2], copies=20):
+        pilot = fashion[e.id].looks[0]  # of 20 samples
+        assert Counter(copy.text for copy in e.noisy) == {CLASS_NAMES[c]: n for c, n in pilot.votes.items()}
+        assert len({copy.picture for copy in e.noisy}) == 20
+        assert e.same_noise
+
+
+def test_bars_are_to_scale_and_add_up(tmp_path):
+    run, places = certified(tmp_path)
+    for e in sc.explain(run, [0, 1, 4], **places):
+        c = e.certificate
+        assert sum(bar.length for bar in e.votes) == pytest.approx(1)
+        assert e.votes[0].main
+        if c.abstained:
+            assert e.distances == e.changed == ()
+            continue
+        assert e.votes[0].text == e.answer == Gradient.class_names[c.prediction]
+        lengths = {bar.text: bar.length for bar in e.distances}
+        ratio = lengths["the certified radius"] / lengths["one pixel turns from black to white"]
+        assert ratio == pytest.approx(c.radius)
+        nearest = lengths[f"the nearest of {3 if c.id == 1 else 2} pictures with another label"]
+        expected = min(
+            distance(Gradient()[i][0].numpy(), Gradient()[c.id][0].numpy(), "l2") for i in range(5) if i % 2 != c.id % 2
+        )
+        assert nearest / lengths["one pixel turns from black to white"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_page_shows_them_and_escapes_what_it_shows(tmp_path):
+    run, places = certified(tmp_path)
+    text = render([run], dataset=places["data"], explained=sc.explain(run, [0, 4], **places))
+    assert "What a certificate is" in text
+    assert "no certificate" in text
+    assert HOSTILE not in text
+    assert "&lt;script&gt;" in text
+    assert "Input 0:" in text
+    assert "Input 4:" in text
+    assert 'src="http' not in text
+    assert "What a certificate is" not in render([run], dataset=places["data"])
+
+
+def test_colour_pictures_and_large_ones(tmp_path):
+    run, places = certified(tmp_path, data=Gradient(3, (80, 80)))
+    [e] = sc.explain(run, [0], **places)
+    assert not e.pixelated
+    assert opened(e.picture).shape == (80, 80, 3)
+    assert opened(e.picture)[0, 0] == pytest.approx([0.9] * 3, abs=0.02)
+    assert len(e.noisy) == 6
+    assert opened(e.noisy[0].picture).std() > 0.2
+
+
+class Flat(Denoiser):
+    """Its estimate has the value 0.3 or 0.6 in each half, whichever fits better."""
+
+    def __init__(self):
+        super().__init__(sigmas=(0.1, 1.0))
+
+    def denoise(self, x, sigma):
+        left, right = (torch.where(half.mean((1, 2, 3)) > 0.45, 0.6, 0.3) for half in (x[..., :4], x[..., 4:]))
+        return torch.cat([v.view(-1, 1, 1, 1).expand(-1, 1, 8, 4) for v in (left, right)], 3)
+
+
+def test_denoised_copies_are_what_the_classifier_sees(tmp_path):
+    run, places = certified(tmp_path, denoiser=Flat())
+    [e] = sc.explain(run, [1], denoiser=Flat(), **places)
+    assert len(e.denoised) == len(e.noisy) == 6
+    assert {round(float(v), 1) for copy in e.denoised for v in opened(copy).ravel()} <= {0.3, 0.6}
+    assert "denoised" in render([run], dataset=places["data"], explained=[e])
+
+
+@pytest.mark.parametrize("noise", [sc.Laplace(0.5), sc.Discrete(0.6, 11), sc.Translation(1), sc.Brightness(0.2)])
+def test_other_noises_have_no_distances_that_they_do_not_measure(tmp_path, noise):
+    run, places = certified(tmp_path, noise=noise)
+    [e] = sc.explain(run, [0], **places)
+    assert len(e.noisy) == 6
+    assert bool(e.distances) == bool(e.changed) == (noise.norm in ("l1", "l0") and not e.certificate.abstained)
+    if not e.certificate.abstained:
+        assert "the smoothed classifier" in render([run], dataset=places["data"], explained=[e])
+
+
+def test_what_cannot_be_explained_is_said(tmp_path, fashion):
+    with pytest.raises(sc.InvalidInput, match=r"has no certificate of input 7; it has 3, for inputs 0 to 2"):
+        sc.explain(fashion, [7])
+    with pytest.raises(sc.InvalidInput, match="nothing to explain"):
+        sc.explain(fashion, [])
+    with pytest.raises(sc.InvalidInput, match="cannot explain: the weights are not those"):
+        sc.explain(fashion, [0], model="fashion-cnn-clean")
+    with pytest.raises(sc.InvalidInput, match="cannot explain: no data at 'nowhere'"):
+        sc.explain(fashion, [0], data="nowhere")
+    points = (np.random.default_rng(0).random((4, 2)).astype(np.float32), [0, 1, 0, 1])
+    model = lambda x: (x[:, 0] > 0.5).long()  # noqa: E731
+    run, _ = certified(tmp_path, data=points, model=model)
+    with pytest.raises(sc.InvalidInput, match=r"input 0 has shape \(2,\): only pictures"):
+        sc.explain(run, [0], model=model, data=points)
