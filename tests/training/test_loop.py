@@ -198,3 +198,14 @@ def test_the_validation_accuracy_is_that_of_the_weights_in_the_file(small, tmp_p
     accuracy = (module(images + 0.25 * torch.randn_like(images)).argmax(1) == labels).float().mean().item()
     deviation = math.sqrt(max(accuracy * (1 - accuracy), 0.01) / 128)
     assert trained.accuracy == pytest.approx(accuracy, abs=4 * deviation)
+
+
+def test_short_epochs_go_without_checkpoints_and_end_with_the_same_weights(small, tmp_path, monkeypatch):
+    shown = []
+    every = train(recipe(), *small, out=tmp_path / "every", device="cpu", on_epoch=shown.append)
+    assert [epoch.number for epoch in shown] == [1, 2, 3, 4]
+    shown.clear()
+    monkeypatch.setattr("smoothcert.training.loop._SECONDS_BETWEEN_CHECKPOINTS", 1e6)
+    few = train(recipe(), *small, out=tmp_path / "few", device="cpu", on_epoch=shown.append)
+    assert [epoch.number for epoch in shown] == [1, 4]
+    assert few.weights.read_bytes() == every.weights.read_bytes()

@@ -34,6 +34,7 @@ from smoothcert.training.step import Step, compile_blocks
 from smoothcert.training.trainee import Start, Trainee
 
 _CUDA_VALIDATION_NUMBERS = 4_096 * 3 * 32 * 32  # in the inputs of one batch
+_SECONDS_BETWEEN_CHECKPOINTS = 3.0  # shorter epochs go without one, and without validation
 _MAX_COMPILED_BLOCKS = 64  # residual blocks of different shapes, counted separately for training and evaluation
 
 
@@ -93,17 +94,19 @@ def train(
 ) -> Trained:
     """Train a network for smoothing and save its weights in `out/weights.safetensors`.
 
-    After an interruption, the same call continues after the last complete epoch. On a CPU, it ends with the same
-    weights as an uninterrupted run, because all randomness depends only on the seed and the number of the epoch. On
-    CUDA, training uses bfloat16, the compiler and a CUDA graph by default.
+    After an interruption, the same call continues after the last checkpoint, which is written after every epoch unless
+    epochs take less than a few seconds. On a CPU, it ends with the same weights as an uninterrupted run, because all
+    randomness depends only on the seed and the number of the epoch. On CUDA, training uses bfloat16, the compiler and a
+    CUDA graph by default.
 
     Args:
         recipe: How to train.
         training: The data to train on. Every input needs a label, unless a denoiser is trained.
         validation: The data to measure the accuracy on after each epoch.
         out: The folder for checkpoints and weights.
-        classifier: The classifier to start from. By default, a bundled architecture with random weights.
-        denoiser: A denoiser in front of the classifier. It stays fixed.
+        classifier: The classifier to start from; by default, it has random weights. If a denoiser is trained, the fixed
+            classifier of its stability loss.
+        denoiser: A fixed denoiser in front of the classifier. If a denoiser is trained, the one to start from.
         device: "cpu", "cuda", "cuda:N" or "mps". "auto" takes the fastest device.
         dtype: "float32" or "bfloat16". "auto" takes bfloat16 on CUDA.
         compile: "none" or "default". "auto" compiles on CUDA.
@@ -147,12 +150,16 @@ def train(
                 folder.load_checkpoint(run.tensors)
             run.prepare(runtime)
             score = run.score() if epochs_done == recipe.epochs else math.nan
+            last = -math.inf
             for number in range(epochs_done, recipe.epochs):
                 _seed(recipe, number + 1)
-                epoch = run.epoch(number, on_step)
-                score = getattr(epoch, measure)
+                trained = run.epoch(number, on_step)
+                if time.perf_counter() < last + _SECONDS_BETWEEN_CHECKPOINTS and number + 1 < recipe.epochs:
+                    continue
+                score = run.score()
                 folder.save_checkpoint(run.tensors, settings, number + 1)
-                on_epoch(epoch)
+                on_epoch(replace(trained, **{measure: score}))
+                last = time.perf_counter()
         folder.save_weights(run.result, settings | run.validator.facts | {measure: f"{score:.4f}"})
         return Trained(folder.weights, recipe.epochs - epochs_done, **{measure: score})
 
@@ -219,7 +226,7 @@ class _Run:
             ) from None
 
     def epoch(self, number: int, on_step: Callable[[int], None]) -> Epoch:
-        """Train one epoch; `number` counts from 0."""
+        """Train one epoch; `number` counts from 0. The result has no score on validation inputs yet."""
         start = time.perf_counter()
         recipe, batch = self.recipe, self.recipe.batch
         order = torch.randperm(len(self.training), device=self.training.labels.device)
@@ -239,8 +246,7 @@ class _Run:
                 f"the loss is not a finite number in epoch {number + 1}: the learning rate {recipe.learning_rate:g} is "
                 "too high; give a lower learning_rate= and another out=DIR"
             )
-        measure = recipe.method.measure
-        scores = {f"train_{measure}": train_score, measure: self.score()}
+        scores = {f"train_{recipe.method.measure}": train_score}
         return Epoch(number + 1, loss, batches * batch / seconds, **scores)
 
     @torch.no_grad()
