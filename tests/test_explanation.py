@@ -132,14 +132,31 @@ def test_denoised_copies_are_what_the_classifier_sees(tmp_path):
     assert "denoised" in render([run], dataset=places["data"], explained=[e])
 
 
-@pytest.mark.parametrize("noise", [sc.Laplace(0.5), sc.Discrete(0.6, 11), sc.Translation(1), sc.Brightness(0.2)])
+@pytest.mark.parametrize("noise", [sc.Laplace(0.5), sc.Discrete(0.4, 11), sc.Translation(1), sc.Brightness(0.2)])
 def test_other_noises_have_no_distances_that_they_do_not_measure(tmp_path, noise):
     run, places = certified(tmp_path, noise=noise)
     [e] = sc.explain(run, [0], **places)
     assert len(e.noisy) == 6
     assert bool(e.distances) == bool(e.changed) == (noise.norm in ("l1", "l0") and not e.certificate.abstained)
-    if not e.certificate.abstained:
-        assert "the smoothed classifier" in render([run], dataset=places["data"], explained=[e])
+    said = {
+        "l1": "However someone changes this picture: while the change is smaller than",
+        "l0": "However someone changes this picture, in steps of 1/10: while at most",
+    }
+    assert e.condition.startswith(
+        said.get(noise.norm, f"The certificate is about one kind of change only ({noise.norm})")
+    )
+    assert e.condition in render([run], dataset=places["data"], explained=[e])
+
+
+def test_a_radius_of_0_is_no_promise_about_changes(tmp_path):
+    plan = sc.AtRadii([0], samples=500)
+    run, places = certified(tmp_path, plan=plan)
+    [e] = sc.explain(run, [0], **places)
+    assert (e.certificate.prediction, e.certificate.radius) == (0, 0)
+    text = render([run], dataset=places["data"], explained=[e])
+    assert "the votes prove no radius above 0" in text
+    assert "However someone" not in text
+    assert e.changed == ()
 
 
 def test_what_cannot_be_explained_is_said(tmp_path, fashion):

@@ -107,6 +107,16 @@ class Explained:
         return f"{_NORMS_IN_WORDS[norm]} ({norm}){'' if norm == 'l0' else ', where black is 0 and white is 1'}."
 
     @property
+    def condition(self) -> str:
+        """Which changes the certificate is about, up to the number that limits them."""
+        noise = self.certificate.noise
+        if noise.norm not in NORMS:
+            return f"The certificate is about one kind of change only ({noise.norm}): while the change is smaller than"
+        steps = "" if noise.grid is None else f", in steps of 1/{1 / noise.grid[0]:.0f}"
+        limit = "at most" if noise.norm == "l0" else "the change is smaller than"
+        return f"However someone changes this picture{steps}: while {limit}"
+
+    @property
     def lower(self) -> str:
         """The proved share of noisy copies with this answer, rounded down."""
         return f"{float(round_down(100 * self.certificate.proof.lower, 2)):g}%"
@@ -235,7 +245,7 @@ def _distances(
 
 def _changed(c: Certificate, x: Picture) -> tuple[Shown, ...]:
     norm = c.noise.norm
-    if c.abstained or norm not in NORMS:
+    if not c.radius or norm not in NORMS:
         return ()
     everywhere = "at random places" if norm == "l0" else "spread over all pixels, at random"
     return (
