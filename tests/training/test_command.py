@@ -38,9 +38,50 @@ def test_sigma_0_trains_without_noise_and_says_so(options, tmp_path):
     assert load_classifier(None, weights=tmp_path / "run" / "weights.safetensors").trained_sigma == 0
 
 
+def test_a_denoiser_is_trained_and_then_a_classifier_behind_it(options, tmp_path):
+    given = [*options, "--method", "denoiser", "--arch", "unet-small", "--out", tmp_path / "denoiser", "--json"]
+    trained = CliRunner().invoke(app, list(map(str, given)))
+    assert trained.exit_code == 0, trained.output
+    assert "PSNR: training" in trained.stderr
+    denoiser = json.loads(trained.stdout)
+    assert denoiser["psnr"] > 0
+    again = CliRunner().invoke(app, list(map(str, given[:-1])))
+    assert "complete already: PSNR of training inputs 12.04 dB noisy, " in again.stdout
+
+    CliRunner().invoke(app, [*options, "--sigma", "0"])
+    start = ["--weights", str(tmp_path / "run" / "weights.safetensors"), "--denoiser", denoiser["weights"]]
+    tuned = CliRunner().invoke(app, [*options, "--method", "finetune", *start, "--out", str(tmp_path / "tuned")])
+    assert tuned.exit_code == 0, tuned.output
+    assert "of noisy training inputs right" in tuned.stdout
+    stable = ["--method", "denoiser", "--arch", "unet-small", "--stability", "--weight", "0.5", *start[:2]]
+    found = CliRunner().invoke(app, [*options, *stable, "--out", str(tmp_path / "stable")])
+    assert found.exit_code == 0, found.output
+
+
+def test_a_denoiser_takes_a_range_of_sigmas(options, tmp_path):
+    own = [part for part in options if part not in ("--sigma", "0.25")]
+    own += ["--method", "denoiser", "--arch", "unet-small", "--epochs", "1"]
+    found = CliRunner().invoke(app, [*own, "--sigmas", "0.1,0.4"])
+    assert found.exit_code == 0, found.output
+    assert "PSNR of training inputs 13.98 dB noisy" in found.stdout  # -10 log10(0.1 * 0.4)
+
+
+DENOISER = ["--method", "denoiser", "--arch", "unet-small"]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (["--sigmas", "0.1,0.5"], "--sigmas is for --method denoiser: give --sigma with --method gaussian"),
+        ([*DENOISER, "--sigmas", "0.1,0.5"], "--sigmas is the noise already: leave out --sigma and --noise"),
+        (["--stability"], "--stability is for --method denoiser: leave it out with --method gaussian"),
+        ([*DENOISER, "--stability"], "--stability needs the classifier: give --model or --weights"),
+        ([*DENOISER, "--model", "fashion-cnn"], "--model and --weights are for --stability with --method denoiser"),
+        ([*DENOISER, "--weight", "2"], "--weight is for --stability with --method denoiser: give both of them or none"),
+        ([*DENOISER, "--copies", "2"], "method denoiser has no copies; it has sigma_low, stability"),
+        (["--model", "fashion-cnn"], "--arch fashion-cnn and --model fashion-cnn exclude one another"),
+        (["--method", "finetune"], "method finetune needs a denoiser"),
+        (["--denoiser", "nowhere.safetensors"], "no weights file at nowhere.safetensors"),
         (["--epsilon", "1"], "method gaussian has no epsilon; it has no constants"),
         (["--arch", "resnet9"], "unknown architecture 'resnet9'"),
         (["--device", "abacus"], "unknown device 'abacus'"),

@@ -1,17 +1,21 @@
 """Training of denoisers."""
 
+import copy
 import math
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from torch import nn
 
+from smoothcert.classifiers import Classifier
 from smoothcert.datasets import ArrayDataset
 from smoothcert.denoisers import load_denoiser
 from smoothcert.denoisers.unet import UNet
 from smoothcert.errors import InvalidInput
 from smoothcert.training import Denoising, Recipe, method_named, train
+from smoothcert.training.methods.denoiser import stability_loss
 from smoothcert.training.optimizers import RunningMean, adamw
 
 
@@ -108,7 +112,7 @@ def test_sigmas_are_drawn_for_each_image_with_a_uniform_logarithm():
 
 def test_adamw_takes_the_steps_of_torchs_own():
     torch.manual_seed(0)
-    ours, theirs = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+    ours, theirs = nn.Linear(5, 3), nn.Linear(5, 3)
     theirs.load_state_dict(ours.state_dict())
     first = adamw(ours, momentum=0.9, weight_decay=0.1)
     first.param_groups[0]["lr"].fill_(0.01)
@@ -123,15 +127,71 @@ def test_adamw_takes_the_steps_of_torchs_own():
 
 
 def test_the_running_mean_weighs_steps_by_a_power():
-    mean, module = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    mean, module = nn.Linear(1, 1), nn.Linear(1, 1)
     running = RunningMean(mean, module)
     steps = 200
     for number in range(1, steps + 1):
-        torch.nn.init.constant_(module.weight, float(number))
+        nn.init.constant_(module.weight, float(number))
         running.set_step(number)
         running.update()
     # With the density t^gamma on (0, steps), the mean of t is steps * (gamma + 1) / (gamma + 2).
     assert mean.weight.item() == pytest.approx(steps * 18 / 19, rel=0.01)
+
+
+def test_training_can_start_from_another_denoiser(images, tmp_path):
+    first = train(recipe(), *images, out=tmp_path / "first", device="cpu")
+    start = load_denoiser(first.weights)
+    gentle = Recipe("unet-small", Denoising(0.5, 0.1), epochs=1, batch=16, learning_rate=1e-6)
+    trained = train(gentle, *images, out=tmp_path / "second", device="cpu", denoiser=start)
+    assert trained.psnr == pytest.approx(first.psnr, abs=0.5)
+    other = Recipe("unet", Denoising(0.5), epochs=1, batch=16)
+    with pytest.raises(InvalidInput, match="the denoiser to start from is not a unet for these images"):
+        train(other, *images, out=tmp_path / "third", device="cpu", denoiser=start)
+
+
+class Brightness(nn.Module):
+    """Two classes: bright or dark on average. It has a weight, which a denoiser must not change."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(8.0))
+        self.norm = nn.BatchNorm1d(1, momentum=0.5)
+
+    def forward(self, x):
+        assert not self.training
+        mean = self.norm(x.flatten(1).mean(1, keepdim=True) - 0.5)
+        return self.scale * torch.cat((-mean, mean), 1)
+
+
+def brightness():
+    return Classifier(Brightness().eval(), classes=2, name="brightness", weights_hash="0" * 64)
+
+
+def test_the_stability_loss_is_the_divergence_of_the_classifiers_answers():
+    clean, denoised = torch.tensor([[0.7, 0.3], [0.5, 0.5]]).log(), torch.tensor([[0.6, 0.4], [0.5, 0.5]]).log()
+    expected = (0.7 * math.log(0.7 / 0.6) + 0.3 * math.log(0.3 / 0.4)) / 2
+    assert stability_loss(denoised, clean).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_stability_changes_the_denoiser_and_not_the_classifier(images, tmp_path):
+    classifier = brightness()
+    before = copy.deepcopy(classifier.module.state_dict())
+    weights = []
+    for name, method, judge in (("plain", Denoising(0.5), None), ("stable", Denoising(0.5, stability=3.0), classifier)):
+        own = Recipe("unet-small", method, epochs=1, batch=16)
+        trained = train(own, *images, out=tmp_path / name, device="cpu", classifier=judge)
+        weights.append(load_denoiser(trained.weights).state_dict())
+    assert weights[0].keys() == weights[1].keys()
+    assert not torch.equal(weights[0]["enter.weight"], weights[1]["enter.weight"])
+    assert all(torch.equal(before[name], tensor) for name, tensor in classifier.module.state_dict().items())
+    assert classifier.module.scale.requires_grad
+
+
+@pytest.mark.parametrize(("method", "classifier"), [(Denoising(0.5, stability=1.0), None), (Denoising(0.5), True)])
+def test_stability_needs_a_classifier_and_a_weight(method, classifier, images, tmp_path):
+    own = Recipe("unet-small", method, epochs=1, batch=16)
+    with pytest.raises(InvalidInput, match="needs both a classifier and a weight above 0"):
+        train(own, *images, out=tmp_path, device="cpu", classifier=classifier and brightness())
 
 
 @pytest.mark.parametrize(
@@ -165,3 +225,13 @@ def test_a_denoiser_trains_on_cuda_compiled_and_captured(images, tmp_path, caplo
     assert not caplog.records  # a failed capture is logged
     assert fast == pytest.approx(plain, abs=1.0)
     assert fast > Denoising(0.5, 0.1).noisy_psnr + 4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler
+def test_stability_trains_on_cuda_compiled_and_captured(images, tmp_path, caplog):
+    own = Recipe("unet-small", Denoising(0.5, 0.1, stability=1.0), epochs=3, batch=16, learning_rate=3e-3)
+    trained = train(own, *images, out=tmp_path, device="cuda", classifier=brightness())
+    assert not caplog.records
+    assert trained.psnr > Denoising(0.5, 0.1).noisy_psnr + 4

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -100,23 +101,23 @@ class BasicBlock(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """The residual network of He et al. (2016) for 32x32 images, with the widths 16, 32 and 64.
+    """The residual network of He et al. (2016) for 32x32 images. Each stage after the first halves height and width.
 
     Args:
-        depth: The number of layers, 6n + 2 for n blocks per stage.
+        widths: The channels of each stage: 16, 32 and 64 in the paper.
+        blocks: Residual blocks per stage.
         classes: The number of classes.
         channels: The channels of an input.
     """
 
-    def __init__(self, depth: int, classes: int, channels: int = 3) -> None:
+    def __init__(self, widths: tuple[int, ...], blocks: int, classes: int, channels: int = 3) -> None:
         super().__init__()
-        blocks = (depth - 2) // 6
-        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = _stage(16, 16, blocks, stride=1)
-        self.layer2 = _stage(16, 32, blocks, stride=2)
-        self.layer3 = _stage(32, 64, blocks, stride=2)
-        self.fc = nn.Linear(64, classes)
+        self.conv1 = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        for number, (before, width) in enumerate(pairwise((widths[0], *widths)), 1):
+            self.add_module(f"layer{number}", _stage(before, width, blocks, stride=1 if number == 1 else 2))
+        self.stages = len(widths)
+        self.fc = nn.Linear(widths[-1], classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
@@ -125,10 +126,11 @@ class CifarResNet(nn.Module):
         """The logits for a batch of normalised inputs.
 
         Args:
-            x: Inputs of shape (batch, 3, 32, 32).
+            x: Inputs of shape (batch, channels, 32, 32).
         """
         hidden = self.bn1(self.conv1(x)).relu()
-        hidden = self.layer3(self.layer2(self.layer1(hidden)))
+        for number in range(1, self.stages + 1):
+            hidden = getattr(self, f"layer{number}")(hidden)
         logits: Tensor = self.fc(hidden.mean((2, 3)))
         return logits
 
@@ -173,15 +175,16 @@ class Architecture:
     deviation: tuple[float, ...]
 
 
-def _cifar(depth: int) -> Architecture:
+def _cifar(widths: tuple[int, ...], blocks: int) -> Architecture:
     mean, deviation = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-    return Architecture(partial(CifarResNet, depth), (3, 32, 32), mean, deviation)
+    return Architecture(partial(CifarResNet, widths, blocks), (3, 32, 32), mean, deviation)
 
 
 ARCHITECTURES = {
     "fashion-cnn": Architecture(_fashion_cnn, (1, 28, 28), (0.2860,), (0.3530,)),
-    "cifar-resnet20": _cifar(20),
-    "cifar-resnet110": _cifar(110),
+    "cifar-resnet18": _cifar((64, 128, 256, 512), 2),
+    "cifar-resnet20": _cifar((16, 32, 64), 3),
+    "cifar-resnet110": _cifar((16, 32, 64), 18),
 }
 """The bundled architectures by name."""
 

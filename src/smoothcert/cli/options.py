@@ -24,8 +24,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="fashion-cnn, fashion-cnn-clean, cifar-resnet20, cifar-resnet110, torchvision:NAME, timm:NAME, "
-        "hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the "
+        help="fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME, "
+        "timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the "
         "--weights contain it.",
     ),
 ]

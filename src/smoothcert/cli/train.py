@@ -12,18 +12,12 @@ from smoothcert.cli.options import Device, Json, folder, numbers, print_json
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from smoothcert.classifiers import Classifier
     from smoothcert.training import Epoch, Recipe, Trained
 
 
 @expand
 def command(
-    arch: Annotated[
-        str,
-        typer.Option(
-            help="fashion-cnn, cifar-resnet20 or cifar-resnet110; unet-small, unet, unet-large or unet-imagenet for "
-            "--method denoiser."
-        ),
-    ],
     data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
     noise: NoiseOptions,
     epochs: Annotated[int, typer.Option(help="The number of passes over the data.")],
@@ -36,17 +30,48 @@ def command(
         ),
     ],
     method: Annotated[
-        Literal["gaussian", "consistency", "macer", "smoothadv", "denoiser"],
-        typer.Option(help="The training method. denoiser: train a denoiser instead of a classifier."),
+        Literal["gaussian", "consistency", "macer", "smoothadv", "finetune", "denoiser"],
+        typer.Option(
+            help="The training method. finetune: continue with a classifier behind a denoiser. denoiser: train a "
+            "denoiser instead of a classifier."
+        ),
     ] = "gaussian",
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            help="fashion-cnn, cifar-resnet18, cifar-resnet20 or cifar-resnet110. denoiser: unet-small, unet, "
+            "unet-large or unet-imagenet. Not needed with --model or --weights."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The classifier to start from, as in certify. denoiser: the classifier of --stability.",
+        ),
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="The weights of this classifier.")] = None,
+    denoiser: Annotated[
+        str | None,
+        typer.Option(help="A denoiser in front of the classifier, which stays fixed. denoiser: the one to start from."),
+    ] = None,
     sigmas: Annotated[
         str | None,
         typer.Option(help="denoiser: the smallest and the largest sigma, as in 0.1,1.0. Default: just --sigma."),
     ] = None,
+    stability: Annotated[
+        bool,
+        typer.Option(
+            "--stability",
+            help="denoiser: also keep the answers of a classifier (--model, --weights), with the weight --weight.",
+        ),
+    ] = False,
     copies: Annotated[int | None, typer.Option(help="Noisy copies of each input. Default: as in the paper.")] = None,
     weight: Annotated[
         float | None,
-        typer.Option(help="The weight of the regularisation (lambda). Default: as in the paper for this sigma."),
+        typer.Option(
+            help="The weight of the regularisation (lambda). Default: as in the paper for this sigma; 1 with "
+            "--stability."
+        ),
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="smoothadv: size of the attack. Default: as in the paper.")
@@ -55,7 +80,9 @@ def command(
     batch: Annotated[int, typer.Option(help="Inputs per step.")] = 256,
     lr: Annotated[
         float | None,
-        typer.Option(help="The highest learning rate. Default: 0.01 with macer, 0.001 with denoiser, else 0.1."),
+        typer.Option(
+            help="The highest learning rate. Default: 0.01 with macer and finetune, 0.001 with denoiser, else 0.1."
+        ),
     ] = None,
     schedule: Annotated[
         Literal["cosine", "step", "onecycle"] | None,
@@ -70,12 +97,14 @@ def command(
 ) -> None:
     """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise."""
     from smoothcert.datasets import load_dataset
+    from smoothcert.denoisers import load_denoiser
     from smoothcert.training import Recipe, method_named, train
 
-    constants = _noise(noise, sigmas, method)
+    constants = _noise(noise, sigmas, method) | _loss_weights(method, weight, stability)
+    classifier = _classifier(method, arch, model, weights, noise.sigma, stability)
     recipe = Recipe(
-        arch,
-        method_named(method, **constants, copies=copies, weight=weight, epsilon=epsilon, steps=steps),
+        _architecture(method, arch, classifier),
+        method_named(method, **constants, copies=copies, epsilon=epsilon, steps=steps),
         epochs=epochs,
         batch=batch,
         learning_rate=lr,
@@ -91,6 +120,8 @@ def command(
             training,
             validation,
             out=out,
+            classifier=classifier,
+            denoiser=None if denoiser is None else load_denoiser(denoiser),
             device=device,
             dtype=dtype,
             compile=compile,
@@ -175,3 +206,47 @@ def _sigma_range(options: NoiseOptions, sigmas: str, method: str) -> dict[str, A
     if len(found) != 2:
         raise InvalidInput(f"--sigmas must be the smallest and the largest sigma, as in 0.1,1.0, got {sigmas}")
     return {"sigma": found[1], "sigma_low": found[0]}
+
+
+def _loss_weights(method: str, weight: float | None, stability: bool) -> dict[str, Any]:
+    """The weight of the second part of the loss, under the name that it has in the method."""
+    if stability and method != "denoiser":
+        raise InvalidInput(f"--stability is for --method denoiser: leave it out with --method {method}")
+    if stability:
+        return {"stability": 1.0 if weight is None else weight}
+    if weight is not None and method == "denoiser":
+        raise InvalidInput("--weight is for --stability with --method denoiser: give both of them or none")
+    return {"weight": weight}
+
+
+def _classifier(
+    method: str, arch: str | None, model: str | None, weights: str | None, sigma: float | None, stability: bool
+) -> Classifier | None:
+    """The classifier to start from, or the one of the stability loss."""
+    from smoothcert.classifiers import load_classifier
+
+    if method == "denoiser":
+        if stability != bool(model or weights):
+            raise InvalidInput(
+                "--stability needs the classifier: give --model or --weights"
+                if stability
+                else "--model and --weights are for --stability with --method denoiser: give --stability as well"
+            )
+    elif model and arch:
+        raise InvalidInput(f"--arch {arch} and --model {model} exclude one another: give one of them")
+    else:
+        model = model or (arch if weights or method == "finetune" else None)
+        if method == "finetune" and not (model or weights):
+            raise InvalidInput("--method finetune needs the classifier: give --model or --weights")
+    return load_classifier(model, weights=weights, sigma=sigma) if model or weights else None
+
+
+def _architecture(method: str, arch: str | None, classifier: Classifier | None) -> str:
+    """The name of what is trained."""
+    from smoothcert.classifiers.architectures import NAMED_WEIGHTS
+
+    if arch is not None:
+        return arch
+    if classifier is None or method == "denoiser":
+        raise InvalidInput("--arch is missing: name the architecture to train, as in --arch fashion-cnn")
+    return NAMED_WEIGHTS.get(classifier.name, classifier.name)

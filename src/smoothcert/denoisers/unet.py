@@ -132,7 +132,7 @@ class UNetSize:
 
 
 UNETS = {
-    "unet-small": UNetSize((32, 64), 1),
+    "unet-small": UNetSize((32, 64), 1, patch=2),
     "unet": UNetSize((64, 128, 256), 2),
     "unet-large": UNetSize((128, 256, 512), 2),
     "unet-imagenet": UNetSize((64, 128, 256, 512), 2, patch=2),

@@ -9,13 +9,23 @@
 """
 
 from smoothcert.training.loop import Epoch, Trained, train
-from smoothcert.training.methods import Consistency, Denoising, Gaussian, Macer, Method, SmoothAdv, method_named
+from smoothcert.training.methods import (
+    Consistency,
+    Denoising,
+    Finetune,
+    Gaussian,
+    Macer,
+    Method,
+    SmoothAdv,
+    method_named,
+)
 from smoothcert.training.recipe import Recipe
 
 __all__ = [
     "Consistency",
     "Denoising",
     "Epoch",
+    "Finetune",
     "Gaussian",
     "Macer",
     "Method",

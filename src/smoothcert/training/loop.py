@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -158,7 +159,8 @@ def train(
                     continue
                 score = run.score()
                 folder.save_checkpoint(run.tensors, settings, number + 1)
-                on_epoch(replace(trained, **{measure: score}))
+                scores: dict[str, Any] = {measure: score}
+                on_epoch(replace(trained, **scores))
                 last = time.perf_counter()
         folder.save_weights(run.result, settings | run.validator.facts | {measure: f"{score:.4f}"})
         return Trained(folder.weights, recipe.epochs - epochs_done, **{measure: score})

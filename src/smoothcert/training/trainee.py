@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from smoothcert.classifiers.architectures import ARCHITECTURES, build, canonical_name
 from smoothcert.classifiers.base import Classifier
-from smoothcert.denoisers import Denoised, Denoiser, FixedSigma
+from smoothcert.denoisers import Denoised, Denoiser
+from smoothcert.denoisers.check import check_noise
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Noise
+from smoothcert.noises import Gaussian, Noise
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Start:
         architecture: The name of the architecture.
         shape: The shape of one input.
         classes: The number of classes of the data.
-        classifier: A classifier to start from, or to train for.
-        denoiser: A denoiser to start from, or to train for.
+        classifier: The classifier to start from. For a denoiser, the classifier of the stability loss.
+        denoiser: The fixed denoiser in front of a classifier. For a denoiser, the one to start from.
     """
 
     architecture: str
@@ -96,13 +97,10 @@ def classifier_trainee(start: Start, sigma: float, noise: Noise | None) -> Train
     classes = start.classes if start.classifier is None else start.classifier.classes
     if start.denoiser is None:
         return Trainee(network, network, {"classes": classes})
-    low, high = start.denoiser.sigmas
-    if noise is not None or not low <= sigma <= high:
-        raise InvalidInput(
-            f"the denoiser removes Gaussian noise of a standard deviation from {low:g} to {high:g}, not "
-            f"{noise or f'{sigma:g}'}"
-        )
-    return Trainee(Denoised(Frozen(FixedSigma(start.denoiser, sigma)), network), network, {"classes": classes})
+    check_noise(start.denoiser, noise or Gaussian(sigma))
+    if start.denoiser.shape not in (None, start.shape):
+        raise InvalidInput(f"the denoiser takes inputs of shape {start.denoiser.shape}, the data has {start.shape}")
+    return Trainee(Denoised(Frozen(start.denoiser.at(sigma)), network), network, {"classes": classes})
 
 
 def _build(start: Start, noise: Noise | None) -> nn.Module:

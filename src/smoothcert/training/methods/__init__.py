@@ -12,6 +12,7 @@ from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective
 from smoothcert.training.methods.consistency import Consistency
 from smoothcert.training.methods.denoiser import Denoising
+from smoothcert.training.methods.finetune import Finetune
 from smoothcert.training.methods.gaussian import Gaussian
 from smoothcert.training.methods.macer import Macer
 from smoothcert.training.methods.smoothadv import SmoothAdv
@@ -20,6 +21,7 @@ __all__ = [
     "METHODS",
     "Consistency",
     "Denoising",
+    "Finetune",
     "Gaussian",
     "Macer",
     "Method",
@@ -28,7 +30,9 @@ __all__ = [
     "method_named",
 ]
 
-METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Gaussian, Consistency, Macer, SmoothAdv, Denoising)}
+METHODS: dict[str, type[Method]] = {
+    kind.name: kind for kind in (Gaussian, Consistency, Macer, SmoothAdv, Finetune, Denoising)
+}
 """The training methods by name."""
 
 
@@ -36,7 +40,7 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
     """A training method by its name.
 
     Args:
-        name: "gaussian", "consistency", "macer", "smoothadv" or "denoiser".
+        name: "gaussian", "consistency", "macer", "smoothadv", "finetune" or "denoiser".
         sigma: The standard deviation of Gaussian noise. With 0, "gaussian" trains without noise.
         noise: The noise, instead of `sigma`. Only "gaussian" takes another one than Gaussian noise.
         constants: Constants of the method. Those that are missing or None have the values of the method's paper.

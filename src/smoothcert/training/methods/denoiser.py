@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 
 from smoothcert import _check
@@ -16,7 +17,7 @@ from smoothcert.denoisers import UNETS, UNet, build_unet
 from smoothcert.errors import InvalidInput
 from smoothcert.training.methods.base import Method, Objective
 from smoothcert.training.optimizers import adamw
-from smoothcert.training.trainee import Start, Trainee
+from smoothcert.training.trainee import Frozen, Start, Trainee
 
 
 def squared_errors(denoised: Tensor, x: Tensor) -> Tensor:
@@ -29,16 +30,56 @@ def squared_errors(denoised: Tensor, x: Tensor) -> Tensor:
     return (denoised.float() - x).square().flatten(1).mean(1)
 
 
+def stability_loss(denoised: Tensor, clean: Tensor) -> Tensor:
+    """KL(F(x) || F(D(x + delta))) for a classifier F = softmax(logits), averaged over the batch.
+
+    Salman et al. (2020) take the cross-entropy with the label that the classifier gives x. This loss also asks for
+    the other probabilities. It is zero where the classifier does not notice the denoiser.
+
+    Args:
+        denoised: The logits for the denoised inputs.
+        clean: The logits for the inputs without noise.
+    """
+    target = clean.float().log_softmax(-1)
+    return functional.kl_div(denoised.float().log_softmax(-1), target, log_target=True, reduction="batchmean")
+
+
+class Judged(nn.Module):
+    """A denoiser, together with the fixed classifier of its stability loss.
+
+    Args:
+        denoiser: The denoiser.
+        classifier: The classifier. It stays unchanged.
+    """
+
+    def __init__(self, denoiser: nn.Module, classifier: nn.Module) -> None:
+        super().__init__()
+        self.denoiser = denoiser
+        self.classifier = Frozen(classifier)
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """The denoised inputs.
+
+        Args:
+            x: Noisy inputs.
+            sigma: The standard deviation of the noise.
+        """
+        denoised: Tensor = self.denoiser(x, sigma)
+        return denoised
+
+
 @dataclass(frozen=True)
 class Denoising(Method):
-    """Train a denoiser D on images alone: minimise the squared error of D(x + delta) with delta ~ N(0, sigma^2 I).
+    """Train a denoiser D: minimise the squared error of D(x + delta) with delta ~ N(0, sigma^2 I).
 
     The standard deviation is drawn for each input, with a uniform logarithm. Errors are divided by c_out(sigma)^2, so
-    that all standard deviations count alike (Karras et al. 2022, equation 8).
+    that all standard deviations count alike (Karras et al. 2022). This needs images alone. With a classifier, lambda
+    times the stability loss is added.
 
     Args:
         sigma: The largest standard deviation of the noise.
         sigma_low: The smallest one. By default, there is just one.
+        stability: The weight lambda of the stability loss; 0 trains on images alone.
     """
 
     name: ClassVar[str] = "denoiser"
@@ -49,6 +90,7 @@ class Denoising(Method):
     keeps_mean: ClassVar[bool] = True
     sigma: float
     sigma_low: float | None = None
+    stability: float = 0.0
 
     def __post_init__(self) -> None:
         _check.between("sigma", self.sigma, 0)
@@ -56,6 +98,7 @@ class Denoising(Method):
             object.__setattr__(self, "sigma_low", self.sigma)
         if _check.between("sigma_low", self.sigma_low, 0) > self.sigma:
             raise InvalidInput(f"sigma_low must be at most sigma, got {self.sigma_low:g} and {self.sigma:g}")
+        _check.at_least("stability", self.stability, 0)
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
@@ -86,7 +129,16 @@ class Denoising(Method):
     def trainee(self, start: Start) -> Trainee:
         """A U-Net; see `Method.trainee`."""
         network = build_unet(start.architecture, shape=start.shape, sigmas=(self._low, self.sigma))
-        return Trainee(network, network, {"shape": json.dumps(start.shape), "sigma_high": self.sigma})
+        if start.denoiser is not None:
+            _copy_weights(start.denoiser, network, start.architecture)
+        facts = {"shape": json.dumps(start.shape), "sigma_high": self.sigma}
+        if (start.classifier is None) != (self.stability == 0):
+            raise InvalidInput("the stability loss of a denoiser needs both a classifier and a weight above 0")
+        if start.classifier is None:
+            return Trainee(network, network, facts)
+        if not isinstance(start.classifier.module, nn.Module):
+            raise InvalidInput(f"{start.classifier.name} is a function: the stability loss needs a torch module")
+        return Trainee(Judged(network, start.classifier.module), network, facts)
 
     def optimizer(self, module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
         """AdamW; see `Method.optimizer`."""
@@ -96,7 +148,12 @@ class Denoising(Method):
         """The loss for a batch; see `Method.objective`."""
         sigma = self._sigmas(x)
         denoised = self._denoised(module, x, sigma)
-        return Objective((squared_errors(denoised, x) / UNet.output_scale(sigma).square()).mean(), denoised)
+        loss = (squared_errors(denoised, x) / UNet.output_scale(sigma).square()).mean()
+        if isinstance(module, Judged):
+            with torch.no_grad():
+                clean = module.classifier(x)
+            loss = loss + self.stability * stability_loss(module.classifier(denoised), clean)
+        return Objective(loss, denoised)
 
     def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
         """The denoised inputs; see `Method.outputs`."""
@@ -113,3 +170,10 @@ class Denoising(Method):
     def _denoised(self, module: nn.Module, x: Tensor, sigma: Tensor) -> Tensor:
         denoised: Tensor = module(x + sigma.view(-1, 1, 1, 1) * torch.randn_like(x), sigma)
         return denoised
+
+
+def _copy_weights(denoiser: nn.Module, network: nn.Module, name: str) -> None:
+    try:
+        network.load_state_dict(denoiser.state_dict())
+    except RuntimeError:
+        raise InvalidInput(f"the denoiser to start from is not a {name} for these images") from None

@@ -1,0 +1,124 @@
+"""Training of classifiers behind a fixed denoiser."""
+
+import copy
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from smoothcert.classifiers import load_classifier, state_hash
+from smoothcert.denoisers import build_unet
+from smoothcert.errors import InvalidInput
+from smoothcert.training import Consistency, Finetune, Gaussian, Recipe, SmoothAdv, train
+from smoothcert.training.trainee import Frozen
+
+
+@pytest.fixture(scope="module")
+def clean(small, tmp_path_factory):
+    """A classifier that was trained without noise."""
+    recipe = Recipe("fashion-cnn", Gaussian(0.0), epochs=3, batch=64, learning_rate=0.05)
+    trained = train(recipe, *small, out=tmp_path_factory.mktemp("clean"), device="cpu")
+    return load_classifier(None, weights=trained.weights)
+
+
+@pytest.fixture(scope="module")
+def denoiser():
+    torch.manual_seed(0)
+    return build_unet("unet-small", shape=(1, 28, 28), sigmas=(0.2, 1.0)).eval()
+
+
+def recipe(method=Finetune(0.3), **other):  # noqa: B008
+    return Recipe("fashion-cnn", method, **{"epochs": 3, "batch": 32} | other)
+
+
+def test_fine_tuning_adapts_the_classifier_and_leaves_the_denoiser(small, clean, denoiser, tmp_path):
+    before = copy.deepcopy(denoiser.state_dict())
+    epochs = []
+    trained = train(
+        recipe(), *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser, on_epoch=epochs.append
+    )
+    assert trained.accuracy == epochs[-1].accuracy > 0.7  # chance is 0.25
+    assert epochs[-1].loss < epochs[0].loss
+    assert all(map(torch.equal, before.values(), denoiser.state_dict().values()))
+    assert not denoiser.training
+
+
+def test_the_file_is_a_normal_classifier_that_names_its_denoiser(small, clean, denoiser, tmp_path):
+    given = {"out": tmp_path, "device": "cpu", "classifier": clean, "denoiser": denoiser}
+    trained = train(recipe(epochs=1), *small, **given)
+    classifier = load_classifier(None, weights=trained.weights)
+    assert classifier.module.state_dict().keys() == clean.module.state_dict().keys()
+    assert classifier.weights_hash != clean.weights_hash
+    assert (classifier.trained_sigma, classifier.classes) == (0.3, 4)
+    with safe_open(trained.weights, framework="pt") as file:
+        metadata = file.metadata()
+    assert metadata["denoiser"] == state_hash(denoiser)
+    assert metadata["classifier"] == clean.weights_hash
+    assert train(recipe(epochs=1), *small, **given).epochs_now == 0
+    with pytest.raises(InvalidInput, match="differs in denoiser"):
+        train(recipe(epochs=1), *small, **given | {"denoiser": build_unet("unet", shape=(1, 28, 28), sigmas=(0, 1))})
+
+
+def test_the_accuracy_is_that_of_the_classifier_behind_the_denoiser(small, clean, denoiser, tmp_path):
+    gentle = recipe(epochs=1, learning_rate=1e-9)
+    trained = train(gentle, *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser)
+    images = torch.stack([x for x, _ in small[1]])
+    torch.manual_seed(0)
+    with torch.no_grad():
+        noisy = images + 0.3 * torch.randn_like(images)
+        labels = clean.module(denoiser(noisy, torch.tensor(0.3))).argmax(1)
+    assert trained.accuracy == pytest.approx((labels == torch.tensor(small[1].labels)).float().mean().item(), abs=0.15)
+
+
+@pytest.mark.parametrize("method", [Consistency(0.3, weight=2.0), SmoothAdv(0.3, epsilon=0.5, copies=1, steps=2)])
+def test_other_methods_train_behind_a_denoiser(method, small, clean, denoiser, tmp_path):
+    own = recipe(method, epochs=1, learning_rate=0.01)
+    trained = train(own, *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser)
+    assert trained.accuracy > 0.5
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(small, clean, denoiser, tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def stop(epoch):
+        raise Interrupted
+
+    given = {"device": "cpu", "classifier": clean, "denoiser": denoiser}
+    whole = train(recipe(), *small, out=tmp_path / "whole", **given)
+    with pytest.raises(Interrupted):
+        train(recipe(), *small, out=tmp_path / "broken", on_epoch=stop, **given)
+    resumed = train(recipe(), *small, out=tmp_path / "broken", **given)
+    assert resumed.epochs_now == 2
+    assert resumed.weights.read_bytes() == whole.weights.read_bytes()
+
+
+def test_a_mistake_is_one_sentence(small, clean, denoiser, tmp_path):
+    with pytest.raises(InvalidInput, match="method finetune needs a classifier to start from: give classifier="):
+        train(recipe(), *small, out=tmp_path, device="cpu", denoiser=denoiser)
+    with pytest.raises(InvalidInput, match="method finetune needs a denoiser: give denoiser="):
+        train(recipe(), *small, out=tmp_path, device="cpu", classifier=clean)
+    with pytest.raises(InvalidInput, match=r"removes noise with sigma from 0\.2 to 1, not 0\.1"):
+        train(recipe(Finetune(0.1)), *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser)
+    colour = build_unet("unet-small", shape=(3, 32, 32), sigmas=(0.2, 1.0))
+    with pytest.raises(InvalidInput, match="takes inputs of shape"):
+        train(recipe(), *small, out=tmp_path, device="cpu", classifier=clean, denoiser=colour)
+
+
+def test_a_frozen_network_stays_in_evaluation_mode_and_has_no_gradients():
+    inner = torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.Dropout())
+    frozen = Frozen(inner)
+    torch.nn.Sequential(frozen).train()
+    assert not any(module.training for module in frozen.modules())
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+    assert inner.training
+    assert inner[0].weight.requires_grad
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.filterwarnings("ignore")  # warnings of the compiler
+def test_fine_tuning_works_on_cuda_compiled_and_captured(small, clean, denoiser, tmp_path, caplog):
+    trained = train(recipe(), *small, out=tmp_path, device="cuda", classifier=clean, denoiser=denoiser)
+    assert not caplog.records  # a failed capture is logged
+    assert trained.accuracy > 0.7
