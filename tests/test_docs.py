@@ -164,7 +164,9 @@ def _listed() -> set[str]:
     return set(re.findall(r"^::: (\S+)$", page, re.M))
 
 
-@pytest.mark.parametrize("package", ["", ".classifiers", ".datasets", ".executors", ".noises", ".plans", ".training"])
+@pytest.mark.parametrize(
+    "package", ["", ".classifiers", ".datasets", ".denoisers", ".executors", ".noises", ".plans", ".training"]
+)
 def test_the_page_of_the_python_interface_lists_every_public_name(package):
     module = import_module(f"smoothcert{package}")
     public = {name: getattr(module, name) for name in module.__all__}

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from smoothcert.classifiers.wrap import as_classifier
-from smoothcert.denoisers import Denoised, compose, denoised, load_denoiser
+from smoothcert.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
 from smoothcert.denoisers.check import check_input, check_values
 from smoothcert.device.tracing import trace
 from smoothcert.errors import InvalidInput
@@ -64,6 +64,13 @@ def test_a_denoised_module_can_be_traced(unet, network):
 def test_other_noise_is_refused(unet, network, noise):
     with pytest.raises(InvalidInput, match=r"sigma from 0.1 to 0.5|removes Gaussian noise"):
         compose(network, unet, noise)
+
+
+def test_a_denoiser_for_one_sigma_says_so(network):
+    one = build_unet("unet-small", shape=(1, 8, 8), sigmas=(0.25, 0.25))
+    assert one.describe(0.25) == "for sigma 0.25"
+    with pytest.raises(InvalidInput, match="removes noise with sigma 0.25, not 0.5"):
+        compose(network, one, Gaussian(0.5))
 
 
 def test_the_range_of_sigma_includes_its_ends(unet, network):

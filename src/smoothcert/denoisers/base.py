@@ -47,6 +47,12 @@ class Denoiser(nn.Module, ABC):
         """See `denoise`."""
         return self.denoise(x, sigma)
 
+    @property
+    def span(self) -> str:
+        """The range of sigma in words."""
+        low, high = self.sigmas
+        return f"sigma {low:g}" if low == high else f"sigma from {low:g} to {high:g}"
+
     def at(self, sigma: float) -> nn.Module:
         """This denoiser for one noise level: a module from noisy inputs to estimates of the clean ones.
 
@@ -61,7 +67,7 @@ class Denoiser(nn.Module, ABC):
         Args:
             sigma: The standard deviation of the noise.
         """
-        return "for sigma from {:g} to {:g}".format(*self.sigmas)
+        return f"for {self.span}"
 
 
 class FixedSigma(nn.Module):
