@@ -81,7 +81,7 @@ def command(
     lr: Annotated[
         float | None,
         typer.Option(
-            help="The highest learning rate. Default: 0.01 with macer and finetune, 0.001 with denoiser, else 0.1."
+            help="The highest learning rate. Default: 0.01 with macer and finetune, 0.002 with denoiser, else 0.1."
         ),
     ] = None,
     schedule: Annotated[

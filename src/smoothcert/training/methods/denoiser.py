@@ -83,7 +83,7 @@ class Denoising(Method):
     """
 
     name: ClassVar[str] = "denoiser"
-    learning_rate: ClassVar[float] = 1e-3
+    learning_rate: ClassVar[float] = 2e-3
     schedule: ClassVar[str] = "onecycle"
     measure: ClassVar[Literal["accuracy", "psnr"]] = "psnr"
     needs_labels: ClassVar[bool] = False
