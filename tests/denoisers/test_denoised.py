@@ -69,7 +69,7 @@ def test_other_noise_is_refused(unet, network, noise):
 def test_a_denoiser_for_one_sigma_says_so(network):
     one = build_unet("unet-small", shape=(1, 8, 8), sigmas=(0.25, 0.25))
     assert one.describe(0.25) == "for sigma 0.25"
-    with pytest.raises(InvalidInput, match="removes noise with sigma 0.25, not 0.5"):
+    with pytest.raises(InvalidInput, match=r"removes noise with sigma 0.25, not 0.5"):
         compose(network, one, Gaussian(0.5))
 
 

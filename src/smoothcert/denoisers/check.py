@@ -25,8 +25,8 @@ def check_noise(denoiser: Denoiser, noise: Noise) -> None:
     low, high = denoiser.sigmas
     if not low * (1 - _ROUNDING) <= noise.deviation <= high * (1 + _ROUNDING):
         raise InvalidInput(
-            f"{denoiser.name} removes noise with {denoiser.span}, not {noise.deviation:g}: use another sigma or another "
-            "denoiser"
+            f"{denoiser.name} removes noise with {denoiser.span}, not {noise.deviation:g}: use another sigma or "
+            "another denoiser"
         )
 
 
