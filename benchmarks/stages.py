@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ from smoothcert.device.resnet.layout import Layout, layouts
 from smoothcert.device.resnet.match import match
 from smoothcert.device.runtime import Runtime
 from smoothcert.device.tracing import trace
-from smoothcert.noises import Additive
+from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 from smoothcert.sampler.packing import Segment
 from smoothcert.sampler.streams import stream_for
 
@@ -158,21 +159,22 @@ def _operations(network, number: int) -> float:  # type: ignore[no-untyped-def]
 
 
 def _with_noise(name: str, classifier: StageClassifier, rows: torch.Tensor, batch: int) -> None:
-    inputs = torch.rand((9, *classifier.shape), device=CUDA).to(memory_format=torch.channels_last)
+    levels = torch.randint(256, (9, *classifier.shape), device=CUDA)
+    inputs = (levels / 255).to(memory_format=torch.channels_last)
     index = torch.stack([torch.arange(batch) % 9, torch.arange(batch) % 9, torch.arange(batch)]).to(CUDA, torch.int32)
-    stream = stream_for(CUDA, 0, Additive("normal", 0.5))
     noisy = torch.empty_like(rows)
 
-    def separate() -> torch.Tensor:
-        stream.write(noisy, inputs, [Segment(0, 0, 0, batch)], index)
+    def separate(draw: Draw) -> torch.Tensor:
+        stream_for(CUDA, 0, draw).write(noisy, inputs, [Segment(0, 0, 0, batch)], index)
         return classifier(noisy)
 
-    def fused() -> torch.Tensor:
-        return classifier.with_noise(inputs, index, count=batch, seed=0, scale=0.5)
+    def fused(draw: Draw) -> torch.Tensor:
+        return classifier.with_noise(inputs, index, count=batch, seed=0, draw=draw)
 
-    same = torch.equal(separate(), fused())
-    _report(f"{name}, batch {batch}, noise by Triton", separate, batch)
-    _report(f"{name}, batch {batch}, noise in the kernel (same labels: {same})", fused, batch)
+    for draw in (Additive("normal", 0.5), AdditiveGrid(0.5, 1 / 255)):
+        same = torch.equal(separate(draw), fused(draw))
+        _report(f"{name}, batch {batch}, {draw} by Triton", partial(separate, draw), batch)
+        _report(f"{name}, batch {batch}, {draw} in the kernel (same labels: {same})", partial(fused, draw), batch)
 
 
 def _report(name: str, work: Callable[[], object], batch: int, seconds: float = 0.5) -> None:

@@ -80,7 +80,7 @@ def test_values_outside_the_unit_interval_are_told_once():
 
 
 def test_each_shape_has_a_batch_size_of_its_own(monkeypatch):
-    def measured(model, classes, shape, runtime):
+    def measured(model, classes, shape, runtime, draw):
         assert not runtime.batch
         return prepare(model, classes, shape, replace(runtime, batch=50))
 

@@ -133,7 +133,7 @@ def bench(
         published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
     clock = SetupClock()
     start = time.perf_counter()
-    classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say, clock)
+    classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say, clock, draw=noise.draw)
     prepare_seconds = time.perf_counter() - start
     ceiling = _ceiling(classify, blank(shape, runtime), seconds)
     plan = InputSpecific(ceiling, decline=min(0.05, noise.deviation / 5 or 0.05))

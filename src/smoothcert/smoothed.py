@@ -194,7 +194,8 @@ class Smoothed:
             if self._chooses_dtype:
                 few = [x for x, *_ in inputs]
                 runtime = without_doubt(runtime, self._module, few, classes=self.classes, noise=noise)
-            self._prepared[shape] = prepare(self._module, self.classes, noise.draw.output_shape(shape), runtime)
+            noisy_shape = noise.draw.output_shape(shape)
+            self._prepared[shape] = prepare(self._module, self.classes, noisy_shape, runtime, draw=noise.draw)
         classify, runtime = self._prepared[shape]
         ids = [next(self._ids) if id is None else _check.whole("id", id) for *_, id in inputs]
         if max(ids) >= MOST_IDS:

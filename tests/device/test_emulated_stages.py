@@ -7,6 +7,8 @@ import torch
 from resnets import random_network, relative_error
 
 from smoothcert.device.resnet.layout import Layout, layouts
+from smoothcert.noises.draws import Additive, AdditiveGrid
+from smoothcert.noises.rounded_normal import thresholds
 
 pytestmark = pytest.mark.skipif(not emulated.AVAILABLE, reason="no g++ here")
 
@@ -117,3 +119,67 @@ def test_the_kernels_noise_follows_its_definition_in_the_tails_too():
         assert np.quantile(np.abs(drawn - expected), 0.999) < 2e-6
         refined += found
     assert refined > 0
+
+
+def words_of(seed, elements, sample, id):
+    """The 64-bit words of four numbers for each element: the words of part 0, then those of part 1."""
+    element = np.arange(elements)
+    parts = [np.stack(philox(seed, element, sample, id, part), 1).astype(np.uint32) for part in (0, 1)]
+    return (parts[0].astype(np.uint64) << np.uint64(32)) | parts[1]
+
+
+def rounded_normal(ratio, words):
+    """The definition: the smallest number plus how many thresholds are at most the word, whose sign bit is flipped."""
+    table = thresholds(ratio)
+    return table.smallest + np.searchsorted(table.values, words ^ np.uint64(2**63), side="right")
+
+
+RATIOS = [0.04, 0.3, 1.0, 0.12 * 255, 0.25 * 255, 0.5 * 255, 255.0, 1000.0, 5000.0]
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_a_number_on_the_grid_is_exact_at_every_boundary_and_in_the_tails(ratio):
+    draw = AdditiveGrid(ratio / 255, 1 / 255)
+    ratio = draw.deviation / draw.step
+    generator = np.random.default_rng(0)
+    table = thresholds(ratio).values
+    # The upper 32 bits of each threshold and those around it, each with the lowest, the highest and its own lower bits.
+    high = ((table >> np.uint64(32))[:, None] + np.arange(-3, 4).astype(np.uint64)) & np.uint64(0xFFFFFFFF)
+    lower = (0, 0xFFFFFFFF, table & np.uint64(0xFFFFFFFF), (table - np.uint64(1)) & np.uint64(0xFFFFFFFF))
+    near = [
+        ((high << np.uint64(32)) | np.broadcast_to(bits, high.T.shape).T.astype(np.uint64)).ravel() for bits in lower
+    ]
+    # Words at every distance from the two ends.
+    distances = generator.integers(0, 2**64, 400_000, np.uint64) >> generator.integers(0, 64, 400_000, np.uint64)
+    words = np.concatenate([*near, distances, ~distances]) ^ np.uint64(2**63)
+    assert np.array_equal(emulated.grid_decisions(draw, words), rounded_normal(ratio, words))
+
+
+@pytest.mark.parametrize("sigma", [0.12, 0.25, 0.5, 1.0])
+def test_the_kernels_noise_on_the_grid_is_that_of_its_counter(sigma):
+    draw = AdditiveGrid(sigma, 1 / 255)
+    drawn = emulated.grid_numbers(draw, 2**40 + 5, 300_000, 3, 7)
+    assert np.array_equal(drawn, rounded_normal(draw.deviation / draw.step, words_of(2**40 + 5, 300_000, 3, 7)))
+    assert abs(drawn.std() / (255 * sigma) - 1) < 0.002
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_kernel_adds_whole_steps(dtype):
+    """A network with noise of its own gives the logits of inputs that were made noisy with the same integers."""
+    network = random_network((16,), size=8, channels=3)
+    classifier = emulated.EmulatedClassifier(network, dtype, [Layout(16, 8, 4, 4, 2, 2)])
+    draw, size, quarter = AdditiveGrid(0.5, 1 / 255), 192, 48
+    levels = torch.randint(256, (3, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    inputs = (levels / 255).to(memory_format=torch.channels_last)
+    rows = torch.tensor([[0, 2, 1, 1, 0], [4, 9, 6, 6, 4], [0, 5, 77, 78, 2**31 - 1]], dtype=torch.int32)
+    noisy = torch.empty(5, 8, 8, 3)
+    for row, (slot, id, sample) in enumerate(rows.T.tolist()):
+        # Four numbers of an element go to the four quarters of the input.
+        k = rounded_normal(draw.deviation / draw.step, words_of(11, quarter, sample, id)).T.reshape(size)
+        noisy[row] = (levels[slot].permute(1, 2, 0) + torch.from_numpy(k).view(8, 8, 3)) * np.float32(1 / 255)
+    logits = torch.empty(5, network.classes)
+    labels = classifier._run(inputs, rows=rows, count=5, seed=11, draw=draw, logits=logits)
+    assert torch.equal(logits, classifier.logits(noisy.permute(0, 3, 1, 2).to(dtype)))
+    assert torch.equal(labels, classifier.with_noise(inputs, rows, count=5, seed=11, draw=draw))
+    assert list(classifier._drawing) == [2]  # the kernel for normal noise is compiled only where it is used
+    assert not torch.equal(labels, classifier.with_noise(inputs, rows, count=5, seed=11, draw=Additive("normal", 9.0)))

@@ -10,7 +10,7 @@ import torch
 from resnets import calibrated, relative_error
 from torch import nn
 
-from smoothcert import Fixed, Gaussian, InputSpecific
+from smoothcert import Fixed, Gaussian, GridGaussian, InputSpecific
 from smoothcert.classifiers.architectures import build
 from smoothcert.device import prepare as prepare_module
 from smoothcert.device.fast_path import NotFast, build_fast
@@ -71,18 +71,19 @@ def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
     seen = []
 
     class Drawing:
-        def with_noise(self, inputs, rows, *, count, seed, scale):
-            seen.append((inputs.shape, rows.shape, count, seed, scale))
+        def with_noise(self, inputs, rows, *, count, seed, draw):
+            seen.append((inputs.shape, rows.shape, count, seed, draw))
             return torch.zeros(count, dtype=torch.int64)
 
-    monkeypatch.setattr("smoothcert.sampler.streams.HostStream.philox_scale", 0.5)
-    monkeypatch.setattr("smoothcert.sampler.engine.prepare", lambda *args: (Drawing(), CPU))
+    draw = Gaussian(0.5).draw
+    monkeypatch.setattr("smoothcert.sampler.streams.HostStream.kernel_draw", draw)
+    monkeypatch.setattr("smoothcert.sampler.engine.prepare", lambda *args, draw: (Drawing(), CPU))
     engine, _ = build_engine(
         None, classes=3, shape=(4,), noise=Gaussian(0.5), plan=Fixed(16, pilot=8), runtime=CPU, seed=7
     )
     (certificate,) = engine.certify([(0, torch.rand(4), None)])
     assert certificate.prediction == 0
-    assert {(rows, count, seed, scale) for _, rows, count, seed, scale in seen} == {((4, 8), 8, 7, 0.5)}
+    assert {(rows, count, seed, draw) for _, rows, count, seed, draw in seen} == {((4, 8), 8, 7, draw)}
 
 
 class Undecided(nn.Module):
@@ -108,12 +109,12 @@ class NotAStage(Undecided):
         return super().forward(x).tanh()
 
 
-def votes(module, inputs, *, batch, compile="fast"):
+def votes(module, inputs, *, batch, compile="fast", noise=None):
     engine, runtime = build_engine(
         module,
         classes=2,
         shape=SHAPE,
-        noise=Gaussian(0.5),
+        noise=noise or Gaussian(0.5),
         plan=InputSpecific(2_000, pilot=200, decline=0.1),
         runtime=Runtime.resolve("cuda", batch=batch, compile=compile),
         seed=0,
@@ -167,11 +168,13 @@ class TestOnAGpu:
         module = Undecided()
         assert votes(module, inputs, batch=512)[0] == votes(module, inputs, batch=batch)[0]
 
-    def test_votes_do_not_depend_on_who_draws_the_noise(self, inputs, monkeypatch):
+    @pytest.mark.parametrize("noise", [Gaussian(0.5), GridGaussian(0.5), GridGaussian(1.0)], ids=str)
+    def test_votes_do_not_depend_on_who_draws_the_noise(self, inputs, noise, monkeypatch):
         module = Undecided()
-        drawn_by_the_kernel = votes(module, inputs, batch=512)[0]
+        inputs = [(id, (255 * x).round() / 255, label) for id, x, label in inputs]
+        drawn_by_the_kernel = votes(module, inputs, batch=512, noise=noise)[0]
         monkeypatch.delattr(StageClassifier, "with_noise")
-        assert votes(module, inputs, batch=512)[0] == drawn_by_the_kernel
+        assert votes(module, inputs, batch=512, noise=noise)[0] == drawn_by_the_kernel
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
     @pytest.mark.parametrize("name", ["cifar-resnet20", "cifar-resnet110"])

@@ -10,7 +10,7 @@ from smoothcert.device.resnet.classifier import StageClassifier
 from smoothcert.device.resnet.layout import layouts
 from smoothcert.device.resnet.match import match
 from smoothcert.device.tracing import trace
-from smoothcert.noises import Additive
+from smoothcert.noises.draws import Additive, AdditiveGrid
 from smoothcert.sampler.packing import Segment
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")]
@@ -110,26 +110,29 @@ def test_a_row_that_is_not_finite_is_no_vote(module):
     assert classifier(x).tolist() == expected
 
 
+DRAWS = [Additive("normal", 0.37), AdditiveGrid(0.5, 1 / 255), AdditiveGrid(1.0, 1 / 255)]
+
+
+@pytest.mark.parametrize("draw", DRAWS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("seed", [0, 1, 2**40 + 5, 2**63 - 1])
-def test_noise_is_the_streams_noise_bit_by_bit(seed, dtype):
+def test_noise_is_the_streams_noise_bit_by_bit(seed, dtype, draw):
     """The kernel that draws noise gives the logits of a batch that the stream has written."""
     from smoothcert.sampler.philox import PhiloxStream
 
     network = random_network((16,), blocks=1)
     classifier = StageClassifier(network, dtype, CUDA)
     count, slots = 1021, 5
-    inputs = torch.rand((slots, *SHAPE), device=CUDA).to(memory_format=torch.channels_last)
+    inputs = torch.randint(256, (slots, *SHAPE), device=CUDA).div(255).to(memory_format=torch.channels_last)
     rows = torch.stack([
         torch.randint(0, slots, (count,)), torch.randint(0, 2**31 - 1, (count,)), torch.randint(0, 2**31 - 1, (count,))
     ]).to(CUDA, torch.int32)  # fmt: skip
     rows[1:, :5] = torch.arange(5, device=CUDA)
     noisy = torch.empty((count, *SHAPE), device=CUDA, dtype=dtype).to(memory_format=torch.channels_last)
-    scale = 0.37
-    PhiloxStream(seed, Additive("normal", scale)).write(noisy, inputs, [Segment(0, 0, 0, count)], rows)
+    PhiloxStream(seed, draw).write(noisy, inputs, [Segment(0, 0, 0, count)], rows)
     logits = torch.empty((count, network.classes), device=CUDA)
-    classifier._run(inputs, rows=rows, count=count, seed=seed, scale=scale, logits=logits)
+    classifier._run(inputs, rows=rows, count=count, seed=seed, draw=draw, logits=logits)
     expected = classifier.logits(noisy)
     assert torch.equal(logits, expected), f"{int((logits != expected).any(1).sum())} of {count} rows differ"
-    labels = classifier.with_noise(inputs, rows, count=count, seed=seed, scale=scale)
+    labels = classifier.with_noise(inputs, rows, count=count, seed=seed, draw=draw)
     assert torch.equal(labels, classifier(noisy))

@@ -24,6 +24,7 @@ from smoothcert.device.runtime import Compile, Runtime, blank
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.tracing import Untraceable, trace
 from smoothcert.errors import first_line
+from smoothcert.noises import Draw
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ def build_fast(
     runtime: Runtime,
     say: Callable[[str], None] = lambda message: None,
     clock: SetupClock | None = None,
+    *,
+    draw: Draw | None = None,
 ) -> FastClassifier:
     """The fast form of a module, after a comparison with the plain one on noisy inputs.
 
@@ -72,6 +75,7 @@ def build_fast(
         runtime: How to run it. With `compile="stages"` or "fast", stage kernels are tried first.
         say: Receives a short message before each step that takes long.
         clock: Measures the steps "trace", "compile" and "check".
+        draw: The noise of the run, if it is known; see `StageClassifier`.
 
     Raises:
         NotFast: The module cannot be traced, or the fast form gives other answers.
@@ -90,7 +94,7 @@ def build_fast(
             network = match(traced, shape)
         say("compiling kernels")
         with clock.step("compile"):
-            stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device)
+            stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
         with clock.step("check"):
             compare.check(stages.logits)
         return FastClassifier("stages", stages.logits, stages)

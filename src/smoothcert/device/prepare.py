@@ -24,6 +24,7 @@ from smoothcert.device.runtime import Compile, Runtime, blank
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.threads import let_threads_rest
 from smoothcert.errors import InvalidInput, first_line
+from smoothcert.noises import Draw
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ def prepare(
     runtime: Runtime,
     say: Callable[[str], None] = lambda message: None,
     clock: SetupClock | None = None,
+    *,
+    draw: Draw | None = None,
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """Prepare a classifier for batches of one fixed shape.
 
@@ -78,6 +81,7 @@ def prepare(
         runtime: How to run the classifier. If its batch size is 0, the fastest one is measured.
         say: Receives a short message before each step that takes long.
         clock: Measures the steps "check", "trace", "compile" and "batch".
+        draw: The noise of the run, if it is known. Kernels that draw it themselves are compiled with the others.
 
     Returns:
         A function from a batch to one class per row, and the runtime with the settings that are really used: the batch
@@ -98,7 +102,7 @@ def prepare(
             sample = blank(shape, runtime, _CHECKED_ROWS)
             sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
             check_classifier(classifier.module, classes, sample)
-        fast, runtime = _try_fast_path(module, classifier, shape, runtime, say, clock)
+        fast, runtime = _try_fast_path(module, classifier, shape, runtime, say, clock, draw)
         if fast is not None:
             classifier = LabelClassifier(fast.outputs, classes)
         if measured := not runtime.batch:
@@ -150,6 +154,7 @@ def _try_fast_path(
     runtime: Runtime,
     say: Callable[[str], None],
     clock: SetupClock,
+    draw: Draw | None,
 ) -> tuple[FastClassifier | None, Runtime]:
     """The fast form of a classifier if the runtime asks for it; otherwise, the runtime says what to use instead."""
     if runtime.compile not in ("fast", "stages"):
@@ -159,7 +164,7 @@ def _try_fast_path(
             raise NotFast("it is a function")
         if not isinstance(classifier.module(blank(shape, runtime, _CHECKED_ROWS)), Tensor):
             raise NotFast("it returns something else than a tensor")
-        fast = build_fast(module, classifier.module, shape, runtime, say, clock)
+        fast = build_fast(module, classifier.module, shape, runtime, say, clock, draw=draw)
         return fast, replace(runtime, compile=fast.compile)
     except NotFast as error:
         reason = first_line(error)

@@ -159,7 +159,7 @@ def build_engine(
     noise = noise.for_shape(shape)
     plan = plan.for_noise(noise)
     plan.check(noise)
-    classify, runtime = prepare(module, classes, noise.draw.output_shape(shape), runtime, say)
+    classify, runtime = prepare(module, classes, noise.draw.output_shape(shape), runtime, say, draw=noise.draw)
     return assemble(classify, classes=classes, shape=shape, noise=noise, plan=plan, runtime=runtime, seed=seed), runtime
 
 

@@ -7,16 +7,14 @@ Philox-4x32-10 is a function from a key and a counter to four random words. The 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from smoothcert.noises.draws import Additive, AdditiveGrid
-from smoothcert.noises.rounded_normal import thresholds
+from smoothcert.device.grid_noise import grid_noise
+from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 from smoothcert.sampler.packing import Segment
 from smoothcert.sampler.streams import Stream
 
@@ -34,8 +32,9 @@ class PhiloxStream(Stream):
     """
 
     @property
-    def philox_scale(self) -> float | None:
-        return self.draw.scale if isinstance(self.draw, Additive) and self.draw.law == "normal" else None
+    def kernel_draw(self) -> Draw | None:
+        is_normal = isinstance(self.draw, Additive) and self.draw.law == "normal"
+        return self.draw if is_normal or isinstance(self.draw, AdditiveGrid) else None
 
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
         with torch.cuda.device(out.device):
@@ -63,23 +62,23 @@ def _write_additive(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Ten
 def _write_grid(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
     draw, size = stream.draw, out[0].numel()
     assert isinstance(draw, AdditiveGrid)
-    ratio = draw.deviation / draw.step
-    smallest, table = _table(ratio, out.device)
+    grid = grid_noise(draw, out.device)
     quarter = triton.cdiv(size, 4)
     _noisy_grid_rows[len(out), triton.cdiv(quarter, _BLOCK)](
         out,
         inputs,
         rows,
-        table,
-        draw.step,
-        ratio,
-        smallest,
-        len(table),
+        grid.table,
+        grid.step,
+        grid.ratio,
+        grid.tail,
+        grid.smallest,
+        len(grid.table),
         stream.seed,
         len(out),
         size,
         quarter,
-        STEPS=len(table).bit_length(),
+        STEPS=len(grid.table).bit_length(),
         BLOCK=_BLOCK,
     )
 
@@ -94,13 +93,6 @@ def _write_from_words(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: T
         _random_words[len(out), triton.cdiv(pairs, _BLOCK)](words, rows, stream.seed, len(out), pairs, BLOCK=_BLOCK)
         words = words[:, : drawer.words]
     out.copy_(drawer.noisy(words.contiguous(), inputs[rows[0].long()]))
-
-
-@lru_cache(maxsize=4)
-def _table(ratio: float, device: torch.device) -> tuple[int, Tensor]:
-    """The thresholds of a rounded normal number as signed words in the same order, on the device."""
-    found = thresholds(ratio)
-    return found.smallest, torch.from_numpy((found.values ^ np.uint64(2**63)).view(np.int64)).to(device)
 
 
 _WRITERS = {Additive: _write_additive, AdditiveGrid: _write_grid}
@@ -224,6 +216,7 @@ def _noisy_grid_rows(  # type: ignore[no-untyped-def]
     table,
     step,
     ratio,
+    tail,
     smallest,
     length,
     seed,
@@ -239,10 +232,10 @@ def _noisy_grid_rows(  # type: ignore[no-untyped-def]
     sample = tl.load(rows + 2 * batch + row)
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     a, b, c, d = tl.philox(seed, element, sample, id, 0)
-    k0, open0 = _grid_number(a, table, ratio, smallest, length)
-    k1, open1 = _grid_number(b, table, ratio, smallest, length)
-    k2, open2 = _grid_number(c, table, ratio, smallest, length)
-    k3, open3 = _grid_number(d, table, ratio, smallest, length)
+    k0, open0 = _grid_number(a, table, ratio, tail, smallest, length)
+    k1, open1 = _grid_number(b, table, ratio, tail, smallest, length)
+    k2, open2 = _grid_number(c, table, ratio, tail, smallest, length)
+    k3, open3 = _grid_number(d, table, ratio, tail, smallest, length)
     # 32 bits settle nearly every number. One block in a thousand compares all 64 with the thresholds.
     if tl.max((open0 | open1 | open2 | open3).to(tl.int32), axis=0) > 0:
         e, f, g, h = tl.philox(seed, element, sample, id, 1)
@@ -260,7 +253,7 @@ def _noisy_grid_rows(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _grid_number(word, table, ratio, smallest, length):  # type: ignore[no-untyped-def]
+def _grid_number(word, table, ratio, tail, smallest, length):  # type: ignore[no-untyped-def]
     """The rounded normal number that 32 bits give, and whether more bits have to decide it.
 
     float32 estimates the quantile. Only an estimate next to the boundary of two numbers has to be compared with the
@@ -278,7 +271,7 @@ def _grid_number(word, table, ratio, smallest, length):  # type: ignore[no-untyp
     low = (below >> 32).to(tl.int32)
     high = (above >> 32).to(tl.int32)
     k = tl.where(near & (signed < low), k - 1.0, tl.where(near & (signed > high), k + 1.0, k))
-    unsettled = (p < 2.384185791015625e-07) | (near & ((signed == low) | (signed == high)))
+    unsettled = (p < tail) | (near & ((signed == low) | (signed == high)))
     return k, unsettled
 
 

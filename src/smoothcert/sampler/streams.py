@@ -47,8 +47,8 @@ class Stream(ABC):
         return self._drawer
 
     @property
-    def philox_scale(self) -> float | None:
-        """The scale of normal noise from Philox, which a classifier's kernels can draw themselves; else None."""
+    def kernel_draw(self) -> Draw | None:
+        """The noise, if it comes from Philox and a classifier's kernels can draw it themselves; else None."""
         return None
 
     @abstractmethod

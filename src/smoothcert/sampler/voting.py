@@ -59,7 +59,7 @@ class VoteCounter:
     ) -> None:
         self.classify = classify
         self.stream = stream_for(device, seed, noise.draw)
-        self._classify_with_noise = getattr(classify, "with_noise", None) if self.stream.philox_scale else None
+        self._classify_with_noise = getattr(classify, "with_noise", None) if self.stream.kernel_draw else None
         self.device = device
         self.flexible = flexible
         self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
@@ -113,7 +113,7 @@ class VoteCounter:
         """The class of every noisy row. Where the classifier draws the same noise itself, no noisy batch is written."""
         if self._classify_with_noise is not None:
             classes: Tensor = self._classify_with_noise(
-                self.inputs, rows, count=size, seed=self.stream.seed, scale=self.stream.philox_scale
+                self.inputs, rows, count=size, seed=self.stream.seed, draw=self.stream.kernel_draw
             )
             return classes
         noisy = self.noisy[:size]

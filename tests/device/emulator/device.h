@@ -77,6 +77,7 @@ static int __float2int_rn(float x) { return (int)lrintf(x); }
 static u32 __umulhi(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 static float fma_ftz(float a, float b, float c) { return fmaf(a, b, c); }
 static float square_root(float x) { return sqrtf(x); }
+static float quotient(float a, float b) { return a / b; }
 
 static u32 exchange(u32 word, int distance) {
   emulator::lane_words(threadIdx.x % 32)[0] = word;

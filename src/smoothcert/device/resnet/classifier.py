@@ -14,13 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smoothcert.device.grid_noise import grid_noise
 from smoothcert.device.nvrtc import Kernel
 from smoothcert.device.resnet.layout import Layout, layouts
 from smoothcert.device.resnet.match import NotAResNet
 from smoothcert.device.resnet.network import Block, Network
 from smoothcert.device.resnet.packing import pack_next, pack_stage
+from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 
 _DTYPES = {torch.bfloat16: 1, torch.float16: 0}
+_NO_NOISE, _NORMAL, _GRID = 0, 1, 2  # values of NOISE in stage.cu
 _OLDEST = (8, 0)  # the compute capability that first had these tensor core instructions
 _BATCH = 4096  # about this many rows keep the device busy long enough
 
@@ -44,8 +47,13 @@ class Arguments(ctypes.Structure):
         ("linear_bias", ctypes.c_void_p),
         ("labels", ctypes.c_void_p),
         ("logits", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
         ("seed", ctypes.c_uint64),
         ("scale", ctypes.c_float),
+        ("ratio", ctypes.c_float),
+        ("tail", ctypes.c_float),
+        ("length", ctypes.c_int),
+        ("smallest", ctypes.c_int),
         ("blocks", ctypes.c_int),
         ("count", ctypes.c_int),
         ("classes", ctypes.c_int),
@@ -78,14 +86,14 @@ class StageWeights:
     next_weights: Tensor | None = None
     next_biases: Tensor | None = None
 
-    def options(self, *, is_first: bool, input_channels: int, dtype: torch.dtype, draws_noise: bool) -> list[str]:
+    def options(self, *, is_first: bool, input_channels: int, dtype: torch.dtype, noise: int) -> list[str]:
         """The constants of stage.cu, apart from the layout."""
         values = {
             "HALF_IS_BFLOAT16": _DTYPES[dtype],
             "IS_FIRST": int(is_first),
             "IS_LAST": int(not self.next_channels),
             "INPUT_CHANNELS": input_channels,
-            "DRAWS_NOISE": int(draws_noise),
+            "NOISE": noise,
             "NEXT_CHANNELS": self.next_channels,
             "STRIDE": self.size // self.next_size if self.next_size else 1,
         }
@@ -160,6 +168,8 @@ class StageClassifier:
         dtype: The number format of weights and activations: bfloat16 or float16.
         device: The CUDA device.
         chosen: A layout for each stage. Default: the most promising ones.
+        draw: The noise of the run, if it is known. Its kernel is compiled together with the others. The kernels of
+            other noises are compiled when they are needed.
 
     Raises:
         NotAResNet: The network does not fit, or the device is too old.
@@ -167,7 +177,13 @@ class StageClassifier:
     """
 
     def __init__(
-        self, network: Network, dtype: torch.dtype, device: torch.device, chosen: Sequence[Layout] | None = None
+        self,
+        network: Network,
+        dtype: torch.dtype,
+        device: torch.device,
+        chosen: Sequence[Layout] | None = None,
+        *,
+        draw: Draw | None = None,
     ) -> None:
         if dtype not in _DTYPES or device.type != "cuda" or torch.version.hip:
             raise NotAResNet(f"the kernels compute in bfloat16 or float16 on CUDA, not in {dtype} on {device}")
@@ -181,10 +197,11 @@ class StageClassifier:
             chosen = [best_layout(stage.channels, stage.size, per_block, per_multiprocessor) for stage in packed]
         self.layouts = list(chosen)
         with ThreadPoolExecutor() as pool:  # NVRTC compiles several programs at a time
-            without = [pool.submit(self._compile, packed, number, False) for number in range(len(packed))]
-            drawing = pool.submit(self._compile, packed, 0, True)
-            self._kernels = [future.result() for future in without]
-            self._drawing = drawing.result()
+            stages = [pool.submit(self._compile, stage, number) for number, stage in enumerate(packed)]
+            noise = _noise_constant(draw)
+            drawing = pool.submit(self._compile, packed[0], 0, noise) if noise else None
+            self._kernels = [future.result() for future in stages]
+            self._drawing = {noise: drawing.result()} if drawing else {}
         affine = torch.stack([network.factor, network.offset], 1)
         self._affine = affine.to(device)
         self._linear = network.linear.T.contiguous().to(device)
@@ -215,17 +232,17 @@ class StageClassifier:
         self._run(noisy.contiguous(memory_format=torch.channels_last), logits=logits)
         return logits
 
-    def with_noise(self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, scale: float) -> Tensor:
-        """The class of each row, where the kernel draws normal noise and adds it, as `PhiloxStream` does.
+    def with_noise(self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw) -> Tensor:
+        """The class of each row, where the kernel draws the noise and adds it, as `PhiloxStream` does.
 
         Args:
             inputs: Clean inputs in float32 by slot, in channels-last format.
             rows: Slot, id and sample of every row, of shape (3 or more, count), as 32-bit integers.
             count: The number of rows.
             seed: The key of the noise.
-            scale: The standard deviation of the noise.
+            draw: The noise: normal, or rounded to a grid.
         """
-        return self._run(inputs, rows=rows, count=count, seed=seed, scale=scale)
+        return self._run(inputs, rows=rows, count=count, seed=seed, draw=draw)
 
     def best_batch(self) -> int:
         """A batch that keeps all multiprocessors busy until the end.
@@ -245,10 +262,8 @@ class StageClassifier:
         enough = [batch for batch in candidates if _BATCH // 2 <= batch <= 2 * _BATCH]
         return min(enough or [_BATCH], key=lambda batch: (round(waste(batch) / sum(work), 2), batch))
 
-    def _compile(self, packed: list[StageWeights], number: int, draws_noise: bool) -> Kernel:
-        options = packed[number].options(
-            is_first=number == 0, input_channels=self.shape[0], dtype=self.dtype, draws_noise=draws_noise
-        )
+    def _compile(self, stage: StageWeights, number: int, noise: int = _NO_NOISE) -> Kernel:
+        options = stage.options(is_first=number == 0, input_channels=self.shape[0], dtype=self.dtype, noise=noise)
         layout = self.layouts[number]
         return Kernel(source(), "stage", [*options, *layout.options()], self.device, layout.shared_memory)
 
@@ -259,10 +274,13 @@ class StageClassifier:
         rows: Tensor | None = None,
         count: int | None = None,
         seed: int = 0,
-        scale: float = 0.0,
+        draw: Draw | None = None,
         logits: Tensor | None = None,
     ) -> Tensor:
         count = len(inputs) if count is None else count
+        noise = _noise_constant(draw)
+        if noise and noise not in self._drawing:
+            self._drawing[noise] = self._compile(self._stages[0], 0, noise)
         labels = torch.empty(count, device=self.device, dtype=torch.int64)
         hidden: Tensor | None = None
         shortcut: Tensor | None = None
@@ -284,13 +302,13 @@ class StageClassifier:
                 _pointer(self._linear_bias),
                 _pointer(labels),
                 _pointer(logits),
-                seed,
-                scale,
-                stage.blocks,
-                count,
-                self.classes,
+                seed=seed,
+                blocks=stage.blocks,
+                count=count,
+                classes=self.classes,
             )
-            kernel = self._drawing if number == 0 and rows is not None else self._kernels[number]
+            _describe_noise(arguments, draw, self.device)
+            kernel = self._drawing[noise] if number == 0 and noise else self._kernels[number]
             kernel.launch(ceil(count / layout.images), layout.threads, arguments)
             hidden, shortcut = next_hidden, next_shortcut
         return labels
@@ -300,6 +318,23 @@ class StageClassifier:
         if not stage.next_channels:
             return None
         return torch.empty((count, stage.next_channels, stage.next_size**2), device=self.device, dtype=self.dtype)
+
+
+def _noise_constant(draw: Draw | None) -> int:
+    """The constant NOISE of the kernel that draws this noise."""
+    if isinstance(draw, AdditiveGrid):
+        return _GRID
+    return _NORMAL if isinstance(draw, Additive) and draw.law == "normal" else _NO_NOISE
+
+
+def _describe_noise(arguments: Arguments, draw: Draw | None, device: torch.device) -> None:
+    if isinstance(draw, Additive):
+        arguments.scale = draw.scale
+    elif isinstance(draw, AdditiveGrid):
+        grid = grid_noise(draw, device)
+        arguments.table, arguments.length = _pointer(grid.table), len(grid.table)
+        arguments.smallest, arguments.ratio, arguments.tail = grid.smallest, grid.ratio, grid.tail
+        arguments.scale = grid.step
 
 
 def best_layout(channels: int, size: int, per_block: int, per_multiprocessor: int) -> Layout:

@@ -1,5 +1,5 @@
-// The normal noise of sampler/philox.py, bit by bit: Philox-4x32-10 with the counter (element, sample, input, part), and
-// normal numbers by the Box-Muller transform, with the rounding of Triton's functions.
+// The noise of sampler/philox.py: Philox-4x32-10 with the counter (element, sample, input, part). Normal numbers are made
+// by the Box-Muller transform, with the rounding of Triton's functions, bit by bit. Numbers on a grid are integers.
 
 struct Words { u32 a, b, c, d; };
 
@@ -88,4 +88,89 @@ __device__ __forceinline__ void draw_normal(float (&noise)[4], u64 seed, u32 ele
   noise[1] = pair.y;
   noise[2] = other.x;
   noise[3] = other.y;
+}
+
+// Rounded normal numbers (device/grid_noise.py). They are integers with exact probabilities, so only the integers have to
+// be those of sampler/philox.py, not the rounding on the way to them.
+struct Grid {
+  const long long* table;  // thresholds for 64 random bits, both as signed numbers
+  int length, smallest;
+  float ratio, tail;
+};
+
+// erfinv(1 - 2 p) for the probability p of a tail, by the polynomials of Giles (2010).
+__device__ __forceinline__ float inverse_error(float p) {
+  const float w = -logarithm(4.f * p * (1.f - p));
+  float v, result;
+  if (w < 5.f) {
+    v = w - 2.5f;
+    result = 2.81022636e-08f * v + 3.43273939e-07f;
+    result = result * v - 3.5233877e-06f;
+    result = result * v - 4.39150654e-06f;
+    result = result * v + 0.00021858087f;
+    result = result * v - 0.00125372503f;
+    result = result * v - 0.00417768164f;
+    result = result * v + 0.246640727f;
+    result = result * v + 1.50140941f;
+  } else {
+    v = square_root(w) - 3.f;
+    result = -0.000200214257f * v + 0.000100950558f;
+    result = result * v + 0.00134934322f;
+    result = result * v - 0.00367342844f;
+    result = result * v + 0.00573950773f;
+    result = result * v - 0.0076224613f;
+    result = result * v + 0.00943887047f;
+    result = result * v + 1.00167406f;
+    result = result * v + 2.83297682f;
+  }
+  return result * (1.f - 2.f * p);
+}
+
+// The number that 32 bits give, and whether they are enough. Only an estimate next to the boundary of two numbers is
+// compared with the upper half of its threshold.
+__device__ __forceinline__ float grid_number(u32 word, const Grid& grid, bool& is_open) {
+  const float p = ((float)(0x7FFFFFFF - folded(word)) + 0.5f) * __uint_as_float(0x2F800000u);  // of the nearer tail
+  float y = grid.ratio * 1.41421356f * inverse_error(p);
+  if ((int)word < 0) y = -y;
+  const float k = floorf(y + 0.5f);
+  is_open = p < grid.tail;
+  if (fabsf(y - k) <= 0.48f) return k;
+  const float below = floorf(y);
+  const int index = (int)below - grid.smallest;
+  if (index < 0 || index >= grid.length) {
+    is_open = true;
+    return k;
+  }
+  const int threshold = __ldg((const int*)grid.table + 2 * index + 1);
+  is_open = is_open || (int)word == threshold;
+  return (int)word > threshold ? below + 1.f : below;
+}
+
+// The number that 64 bits give: the smallest one plus the number of thresholds that are at most the bits.
+__device__ __forceinline__ float search_grid(u32 word, u32 more, const Grid& grid) {
+  const long long bits = (long long)((u64)word << 32 | more);
+  int low = 0, high = grid.length;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (bits >= __ldg(grid.table + middle)) low = middle + 1;
+    else high = middle;
+  }
+  return (float)(low + grid.smallest);
+}
+
+// The four rounded normal numbers of an element of the counter.
+__device__ __forceinline__ void draw_grid(float (&steps)[4], const Grid& grid, u64 seed, u32 element, u32 sample, u32 id) {
+  const Words words = philox(seed, element, sample, id, 0);
+  bool open[4];
+  steps[0] = grid_number(words.a, grid, open[0]);
+  steps[1] = grid_number(words.b, grid, open[1]);
+  steps[2] = grid_number(words.c, grid, open[2]);
+  steps[3] = grid_number(words.d, grid, open[3]);
+  if (open[0] || open[1] || open[2] || open[3]) {
+    const Words more = philox(seed, element, sample, id, 1);
+    if (open[0]) steps[0] = search_grid(words.a, more.a, grid);
+    if (open[1]) steps[1] = search_grid(words.b, more.b, grid);
+    if (open[2]) steps[2] = search_grid(words.c, more.c, grid);
+    if (open[3]) steps[3] = search_grid(words.d, more.d, grid);
+  }
 }

@@ -9,7 +9,7 @@
 //   RESIDENT_BLOCKS      blocks that must fit on one multiprocessor
 //   IS_FIRST             the stage begins with the first convolution; otherwise, with the end of a strided block
 //   INPUT_CHANNELS       channels of the network's inputs
-//   DRAWS_NOISE          the kernel reads clean inputs and adds the noise
+//   NOISE                0: the inputs are noisy; 1: they are clean, and the kernel adds normal noise; 2: noise on a grid
 //   IS_LAST              the stage ends with pooling and the linear layer; otherwise, with the start of a strided block
 //   NEXT_CHANNELS        channels of the next stage
 //   STRIDE               stride of the block that leads to the next stage
@@ -58,8 +58,11 @@ struct Arguments {
   const float* linear_bias;
   long long* labels;
   float* logits;             // or null
+  const long long* table;    // noise on a grid: see noise.cu
   u64 seed;
-  float scale;               // of the noise
+  float scale;               // of normal noise; noise on a grid: the step
+  float ratio, tail;         // noise on a grid
+  int length, smallest;
   int blocks;                // residual blocks of the stage
   int count;                 // images in the batch
   int classes;
@@ -211,7 +214,7 @@ __device__ __forceinline__ void load_noisy(const Arguments& arguments, char* noi
   for (int i = threadIdx.x; i < IMAGES * NOISY_BYTES / 8; i += THREADS) ((uint2*)noisy)[i] = make_uint2(0, 0);
   __syncthreads();
   const int first = blockIdx.x * IMAGES;
-#if DRAWS_NOISE
+#if NOISE
   constexpr int QUARTER = (ELEMENTS + 3) / 4;
   for (int i = threadIdx.x; i < IMAGES * QUARTER; i += THREADS) {
     const int image = i / QUARTER, element = i % QUARTER, row = first + image;
@@ -219,12 +222,23 @@ __device__ __forceinline__ void load_noisy(const Arguments& arguments, char* noi
     const float* input = (const float*)arguments.inputs + (u64)__ldg(arguments.rows + row) * ELEMENTS;
     const u32 id = __ldg(arguments.rows + arguments.count + row), sample = __ldg(arguments.rows + 2 * arguments.count + row);
     float noise[4];
+#if NOISE == 1
     draw_normal(noise, arguments.seed, element, sample, id);
+#else
+    const Grid grid = {arguments.table, arguments.length, arguments.smallest, arguments.ratio, arguments.tail};
+    draw_grid(noise, grid, arguments.seed, element, sample, id);
+#endif
     #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int target = element + j * QUARTER;
-      if (target < ELEMENTS)
-        put_noisy(arguments, noisy, image, target, __fmaf_rn(arguments.scale, noise[j], __ldg(input + target)));
+      if (target >= ELEMENTS) continue;
+#if NOISE == 1
+      const float value = __fmaf_rn(arguments.scale, noise[j], __ldg(input + target));
+#else
+      const float level = floorf(__fadd_rn(quotient(__ldg(input + target), arguments.scale), 0.5f));
+      const float value = __fmul_rn(__fadd_rn(level, noise[j]), arguments.scale);
+#endif
+      put_noisy(arguments, noisy, image, target, value);
     }
   }
 #else
