@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
-from smoothcert.classifiers import load_classifier, state_hash
+from smoothcert.classifiers import Classifier, load_classifier, state_hash
 from smoothcert.denoisers import build_unet
 from smoothcert.errors import InvalidInput
 from smoothcert.training import Consistency, Finetune, Gaussian, Recipe, SmoothAdv, train
@@ -75,6 +76,16 @@ def test_other_methods_train_behind_a_denoiser(method, small, clean, denoiser, t
     own = recipe(method, epochs=1, learning_rate=0.01)
     trained = train(own, *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser)
     assert trained.accuracy > 0.5
+
+
+def test_any_module_can_be_fine_tuned(small, denoiser, tmp_path):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.AvgPool2d(7), torch.nn.Flatten(), torch.nn.Linear(16, 4))
+    own = Classifier(module.eval(), classes=4, name="mine:network", weights_hash=state_hash(module))
+    tuned = Recipe("mine:network", Finetune(0.3), epochs=3, batch=32, learning_rate=0.3)
+    trained = train(tuned, *small, out=tmp_path, device="cpu", classifier=own, denoiser=denoiser)
+    assert trained.accuracy > 0.7
+    assert load_file(trained.weights).keys() == module.state_dict().keys()
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(small, clean, denoiser, tmp_path):

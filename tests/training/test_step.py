@@ -1,12 +1,14 @@
+import copy
 from functools import partial
 
 import pytest
 import torch
 
 from smoothcert.classifiers.architectures import build
-from smoothcert.training import Consistency, Gaussian, Macer, SmoothAdv
+from smoothcert.denoisers import build_unet
+from smoothcert.training import Consistency, Denoising, Gaussian, Macer, SmoothAdv
 from smoothcert.training.data import DeviceData
-from smoothcert.training.optimizers import sgd, state_tensors
+from smoothcert.training.optimizers import RunningMean, adamw, sgd, state_tensors
 from smoothcert.training.step import Step, compile_blocks
 
 METHODS = [
@@ -28,15 +30,30 @@ def make_step(method, device="cpu", *, dtype=torch.float32):
     return Step(module, optimizer, method, data, batch=32, autocast=autocast)
 
 
+def make_denoiser_step(device="cpu"):
+    torch.manual_seed(0)
+    pixels = torch.randint(0, 256, (256, 3, 4, 4), dtype=torch.uint8).repeat_interleave(8, 2).repeat_interleave(8, 3)
+    data = DeviceData(pixels.to(device), torch.full((256,), -1, device=device))
+    module = build_unet("unet-small", shape=(3, 32, 32), sigmas=(0.1, 1.0))
+    module.to(device, memory_format=torch.channels_last)
+    mean = RunningMean(copy.deepcopy(module), module)
+    optimizer = adamw(module, momentum=0.9, weight_decay=1e-4)
+    autocast = partial(torch.autocast, device, enabled=False)
+    return Step(module, optimizer, Denoising(1.0, 0.1), data, batch=32, autocast=autocast, mean=mean)
+
+
 def state(step):
-    return [*step.module.state_dict().values(), *state_tensors(step.optimizer, step.module).values()]
+    means = [] if step.mean is None else step.mean.tensors
+    return [*step.module.state_dict().values(), *state_tensors(step.optimizer, step.module).values(), *means]
 
 
 def run(step, steps=8):
     torch.manual_seed(1)
     losses = []
-    for index in torch.arange(256, device=step.totals.device).split(32)[:steps]:
+    for number, index in enumerate(torch.arange(256, device=step.totals.device).split(32)[:steps], 1):
         step.totals.zero_()
+        if step.mean is not None:
+            step.mean.set_step(number)
         step(index, 0.02)
         losses.append(step.totals[0].item())
     return losses
@@ -67,6 +84,15 @@ def _augmented(step):
     return augment(step.data.batch(torch.arange(32)))
 
 
+def test_a_step_of_a_denoiser_updates_the_weights_and_their_mean():
+    step = make_denoiser_step()
+    enter = step.module.enter.weight
+    before = enter.detach().clone()
+    assert run(step, 1)[0] > 0
+    assert not torch.allclose(before, enter, atol=1e-3)
+    assert torch.allclose(step.mean.tensors[0], enter, atol=1e-6)  # the mean of one step is its weights
+
+
 def test_the_learning_rate_is_read_at_each_step():
     step = make_step(Gaussian(0.5))
     before = [parameter.clone() for parameter in step.module.parameters()]
@@ -86,6 +112,18 @@ def test_a_captured_step_trains_as_the_normal_one(method):
     assert all(map(torch.equal, before, state(captured)))
     # Compare only the first steps, because rounding errors grow from step to step.
     assert run(captured)[:4] == pytest.approx(run(normal)[:4], rel=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_captured_step_of_a_denoiser_trains_as_the_normal_one():
+    normal, captured = (make_denoiser_step("cuda") for _ in range(2))
+    before = [tensor.clone() for tensor in state(captured)]
+    assert captured.capture()
+    assert all(map(torch.equal, before, state(captured)))
+    assert run(captured) == pytest.approx(run(normal), rel=0.1)
+    for own, expected in zip(captured.mean.tensors, normal.mean.tensors, strict=True):
+        assert torch.allclose(own, expected, atol=0.02)
 
 
 @pytest.mark.gpu
