@@ -202,6 +202,8 @@ def test_the_folder_of_a_pipeline_is_accepted(folder, tmp_path):
         ({}, {"beta_schedule": "unknown"}, "scheduler cannot be used"),
         ({}, {"beta_schedule": "linear", "prediction_type": "flow"}, "predicts 'flow'"),
         ({"block_out_channels": [16, 16]}, None, "cannot be loaded"),
+        ({"down_block_types": ["Unknown", "Unknown"]}, None, "cannot be loaded"),
+        ({"norm_num_groups": "four"}, None, "cannot be loaded"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_one_sentence(folder, tmp_path, config, scheduler, message):
@@ -210,7 +212,11 @@ def test_a_model_that_cannot_be_used_is_one_sentence(folder, tmp_path, config, s
         load_denoiser(f"hf:{place}")
 
 
-def test_a_folder_without_a_model_is_one_sentence(tmp_path):
+def test_a_folder_without_a_model_is_one_sentence(folder, tmp_path):
+    place = copied(folder, tmp_path / "model")
+    (place / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(InvalidInput, match=r"no diffusion_pytorch_model.safetensors"):
+        load_denoiser(f"hf:{place}")
     with pytest.raises(InvalidInput, match=r"no config.json"):
         load_denoiser(f"hf:{tmp_path}")
     (tmp_path / "config.json").write_text("{")

@@ -161,6 +161,8 @@ def load(folder: str) -> DiffusionDenoiser:
         raise InvalidInput(f"{spec}: there is no config.json of a diffusers model in the folder {folder}")
     config = _read(place / "config.json")
     _check_config(spec, config)
+    if not any(place.glob("diffusion_pytorch_model*.safetensors")):
+        raise InvalidInput(f"{spec}: there is no diffusion_pytorch_model.safetensors in {place}")
     try:
         from diffusers import UNet2DModel
     except ImportError:
@@ -168,8 +170,8 @@ def load(folder: str) -> DiffusionDenoiser:
 
     try:
         model = UNet2DModel.from_pretrained(place, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InvalidInput(f"{spec} cannot be loaded: {first_line(error)}") from None
+    except Exception as error:  # settings that do not fit each other may raise any error
+        raise InvalidInput(f"{spec} cannot be loaded: {first_line(error).rstrip('.')}") from None
     channels, size = model.config.in_channels, model.config.sample_size
     edges = (size, size) if isinstance(size, int) else size
     alphas, prediction = _schedule(spec, Path(folder), place)
