@@ -1,6 +1,7 @@
 """Measure images per second of a training step on random data: plain, compiled, as a CUDA graph, and both.
 
     python benchmarks/training.py --arch cifar-resnet110 --method consistency --batch 512,1024,2048
+    python benchmarks/training.py --arch unet-imagenet --method denoiser --shape 3,224,224 --batch 32,64
 
 Every variant has `--cap` seconds in total, including compilation. If a variant fails, its line gives the reason and the
 next variant follows. CUDA graphs need CUDA.
@@ -9,6 +10,7 @@ next variant follows. CUDA graphs need CUDA.
 from __future__ import annotations
 
 import argparse
+import copy
 import signal
 import time
 from functools import partial
@@ -16,12 +18,12 @@ from types import FrameType
 
 import torch
 
-from smoothcert.classifiers.architectures import ARCHITECTURES, build
 from smoothcert.device.runtime import synchronize
 from smoothcert.training import method_named
 from smoothcert.training.data import DeviceData
-from smoothcert.training.optimizers import sgd
+from smoothcert.training.optimizers import RunningMean
 from smoothcert.training.step import Step, compile_blocks
+from smoothcert.training.trainee import Start
 
 VARIANTS = {"plain": (False, False), "compiled": (True, False), "graph": (False, True), "both": (True, True)}
 IMAGES = 50_000
@@ -32,6 +34,7 @@ def main() -> None:
     parser.add_argument("--arch", default="cifar-resnet110")
     parser.add_argument("--method", default="consistency")
     parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--shape", default="3,32,32", help="channels, height and width of an input")
     parser.add_argument("--batch", default="512,1024,2048")
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--seconds", type=float, default=4, help="seconds to measure")
@@ -62,14 +65,16 @@ def main() -> None:
 def measure(args: argparse.Namespace, batch: int, compiled: bool, captured: bool) -> str:
     start = time.perf_counter()
     device = torch.device(args.device)
-    shape = ARCHITECTURES[args.arch].input_shape
+    method = method_named(args.method, sigma=args.sigma)
+    shape = tuple(map(int, args.shape.split(",")))
     inputs = torch.randint(0, 256, (8192, *shape), dtype=torch.uint8, device=device)
     data = DeviceData(inputs, torch.randint(0, 10, (8192,), device=device))
-    module = build(args.arch).to(device, memory_format=torch.channels_last)
-    optimizer = sgd(module, momentum=0.9, weight_decay=1e-4)
-    method = method_named(args.method, sigma=args.sigma)
+    module = method.trainee(Start(args.arch, shape, 10)).module
+    module.to(device, memory_format=torch.channels_last)
+    optimizer = method.optimizer(module, momentum=0.9, weight_decay=1e-4)
+    mean = RunningMean(copy.deepcopy(module), module) if method.keeps_mean else None
     autocast = partial(torch.autocast, device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
-    step = Step(module, optimizer, method, data, batch=batch, autocast=autocast)
+    step = Step(module, optimizer, method, data, batch=batch, autocast=autocast, mean=mean)
     if compiled:
         compile_blocks(module)
     if captured and not (device.type == "cuda" and step.capture()):
