@@ -30,7 +30,9 @@ from smoothcert.denoisers.check import check_input
 from smoothcert.device.runtime import Compile, Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
-from smoothcert.noises import Noise
+from smoothcert.noises import Gaussian, GridGaussian, Noise
+from smoothcert.noises.grid_gaussian import is_gaussian
+from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.plans import Plan, plan_or_default
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
@@ -44,7 +46,8 @@ def certify(
     model: str | Classifier | Callable[[Tensor], Any] | None,
     data: Any,
     *,
-    noise: Noise,
+    noise: Noise | None = None,
+    sigma: float | None = None,
     out: str | Path,
     plan: Plan | None = None,
     ids: str | Sequence[int] | None = None,
@@ -70,7 +73,10 @@ def certify(
             float batch to logits or labels. Tuples, dictionaries and arrays that hold the logits will do.
         data: A name as on the command line, arrays (X, Y), or anything that gives inputs or pairs (input, label) by
             number: a list, a torch data set, a `DataLoader`, a `datasets.Dataset`. See `as_dataset`.
-        noise: The smoothing noise.
+        noise: The smoothing noise. Give either this or `sigma`.
+        sigma: The standard deviation of Gaussian noise. On CUDA, noise for 8-bit images is drawn on their grid, as
+            `GridGaussian(sigma)`, which is exact in floating point and costs little there. Otherwise, this is
+            `Gaussian(sigma)`. A run that is resumed keeps its noise.
         out: The run's folder.
         plan: How many samples an input gets. Default: input-specific sampling with its defaults.
         ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
@@ -94,43 +100,40 @@ def certify(
         progress: Told what happens. Default: a bar or lines on stderr; `Progress()` is silent. Trackers, alone or in a
             list, are told beside the default.
     """
-    if not isinstance(noise, Noise):
-        raise InvalidInput(f"noise must be a noise such as Gaussian(0.5), got {noise!r}")
+    smoothing = _noise_given(noise, sigma)
     plan = plan_or_default(plan)
-    check_recordable(noise)
+    check_recordable(smoothing)
     check_recordable(plan)
     seed = check_seed(_check.whole("seed", seed))
     if weights is not None and not (model is None or isinstance(model, str)):
         raise InvalidInput(f"weights={weights} is for a model given by its name: load them into the module before")
     classifier, dataset = load(
-        model, data, weights=weights, classes=classes, noise=noise, stochastic=stochastic, denoiser=denoiser
+        model, data, weights=weights, classes=classes, noise=smoothing, stochastic=stochastic, denoiser=denoiser
     )
-    noise = noise.for_shape(tuple(first_readable(dataset).shape))
-    plan = plan.for_noise(noise)
     dtype = settle_dtype(dtype, classifier.module)
     with executor or LocalExecutor() as executor:
-        job = Job(
-            classifier=classifier,
-            dataset=dataset,
-            noise=noise,
-            plan=plan,
-            runtime=executor.resolve(device, dtype, compile, batch),
-            seed=seed,
-        )
-        plan.check(noise)
-        job.runtime.check_noise(noise.deviation)
-        _warn(classifier, noise, plan)
+        runtime = executor.resolve(device, dtype, compile, batch)
+        if sigma is not None and _on_cuda(runtime):
+            smoothing = _on_grid(sigma, dataset)
+        smoothing = smoothing.for_shape(tuple(first_readable(dataset).shape))
+        plan = plan.for_noise(smoothing)
+        job = Job(classifier=classifier, dataset=dataset, noise=smoothing, plan=plan, runtime=runtime, seed=seed)
+        plan.check(smoothing)
+        job.runtime.check_noise(smoothing.deviation)
+        _warn(classifier, smoothing, plan)
         chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
         if shard is not None and not job.runtime.batch:
             raise InvalidInput(
                 f"shard={shard} needs batch=N: the parts can only be merged if all were certified with the same one"
             )
-        check_shape(classifier, dataset, noise)
+        check_shape(classifier, dataset, smoothing)
         _check_labels(classifier, dataset, chosen, known=plan.known_labels)
         progress = choose_progress(progress)
         with exclusive(out) as folder, Journal(folder, write=True) as journal:
             done = journal.ids()
             recorded = journal.manifest() if done else None  # a run without certificates binds nobody
+            if recorded is not None and sigma is not None and is_gaussian(recorded.noise, sigma):
+                job = replace(job, noise=recorded.noise)
             first = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)  # of all shards, so that they agree
             job = replace(job, runtime=_settle(job, recorded, first, dtype=dtype, compile=compile))
             if compile == "auto" and recorded is None and shard is None:  # shards must all run the same way
@@ -154,6 +157,11 @@ def certify(
             todo = [id for id in chosen if id not in done]
             progress.begin(open_run(folder), total=len(done.union(chosen)))
             try:
+                if todo and recorded is None and sigma is not None and isinstance(job.noise, GridGaussian):
+                    progress.say(
+                        f"noise on the grid of 8-bit images, exact in floating point: {job.noise.short} "
+                        f"(off the grid: --noise {Gaussian(sigma).short})"
+                    )
                 if todo:
                     _run(job, todo, journal, manifest, executor, progress)
             finally:
@@ -161,6 +169,32 @@ def certify(
     run = open_run(folder)
     progress.end(run)
     return run
+
+
+def _noise_given(noise: Noise | None, sigma: float | None) -> Noise:
+    """The noise that the caller asks for, before the device is known."""
+    if noise is None and sigma is None:
+        raise InvalidInput("the noise is missing: give sigma=, or noise= as in Gaussian(0.5)")
+    if noise is not None and sigma is not None:
+        raise InvalidInput(f"noise={noise} and sigma={sigma} exclude one another: give one of them")
+    if sigma is not None:
+        return Gaussian(sigma)
+    if not isinstance(noise, Noise):
+        raise InvalidInput(f"noise must be a noise such as Gaussian(0.5), got {noise!r}")
+    return noise
+
+
+def _on_cuda(runtime: Runtime) -> bool:
+    """Whether a grid costs little. On a CPU, it can cost a third of the samples per second."""
+    return runtime.torch_device.type == "cuda"
+
+
+def _on_grid(sigma: float, dataset: Dataset) -> Noise:
+    """Gaussian noise on the grid of the data, if the data is known to have one."""
+    levels: int | None = getattr(dataset, "levels", None)
+    if levels is None or sigma * levels > LARGEST_DEVIATION:
+        return Gaussian(sigma)
+    return GridGaussian(sigma, 1 / levels)
 
 
 def load(
@@ -348,7 +382,8 @@ def example(dataset: Dataset, noise: Noise) -> Tensor:
 
 def _warn(classifier: Classifier, noise: Noise, plan: Plan) -> None:
     if (before := classifier.trained_noise) is not None:
-        if not before.same_kind(noise):
+        same = before.same_kind(noise) or (isinstance(noise, Gaussian) and is_gaussian(before, noise.sigma))
+        if not same:
             warnings.warn(
                 f"{classifier.name} was trained with {before} and is certified with {noise}; radii are true, but often "
                 "small",

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Noise
+from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Plan, State
 from smoothcert.plans.base import RIVALS
 from smoothcert.runs.formats import read_results
@@ -224,10 +225,10 @@ def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float
 
     Args:
         results: The run or export.
-        noise: The noise to simulate. It must be that of the run.
+        noise: The noise to simulate. It must be that of the run, where Gaussian noise on a grid counts as Gaussian.
         abstained_p: The probability to assume if no votes were counted.
     """
-    if results.noise != noise:
+    if results.noise != noise and not (isinstance(noise, Gaussian) and is_gaussian(results.noise, noise.sigma)):
         raise InvalidInput(
             f"{results.name} was certified under {results.noise}, so its votes say nothing about {noise}"
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
+from smoothcert.cli.groups import CertifiedNoiseOptions, PlanOptions, expand
 from smoothcert.cli.options import (
     Batch,
     Classes,
@@ -29,7 +29,7 @@ _WHERE = "Many devices"
 @expand
 def command(
     data: Data,
-    noise: NoiseOptions,
+    noise: CertifiedNoiseOptions,
     plan: PlanOptions,
     out: Annotated[
         Path,
@@ -98,7 +98,8 @@ def command(
     run = certify(
         model,
         data,
-        noise=smoothing,
+        noise=smoothing if noise.sigma is None else None,
+        sigma=noise.sigma,
         plan=chosen,
         out=out,
         ids=ids,

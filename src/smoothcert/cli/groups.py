@@ -94,6 +94,20 @@ class NoiseOptions:
 
 
 @dataclass(frozen=True)
+class CertifiedNoiseOptions(NoiseOptions):
+    """The smoothing noise of a run, which knows its data and its device."""
+
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            "--sigma",
+            help="Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, "
+            "else gaussian:S. A run that is resumed keeps its noise.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class PlanOptions:
     """The plan. An option that is not given is None; the plan then has its own default."""
 
@@ -226,14 +240,17 @@ class PlanOptions:
         return None if self.radii is None else sorted(set(numbers("--radii", self.radii)))
 
 
+_GROUPS = (NoiseOptions, CertifiedNoiseOptions, PlanOptions)
+
+
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameters `noise: NoiseOptions` and `plan: PlanOptions` of a command by their fields.
+    """Replace the parameters of a command that are groups (noise and plan) by their fields.
 
     Args:
         command: The command.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type] = {n: hint for n, hint in hints.items() if hint in (NoiseOptions, PlanOptions)}
+    groups: dict[str, type] = {name: hint for name, hint in hints.items() if hint in _GROUPS}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name not in groups:

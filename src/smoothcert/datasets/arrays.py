@@ -43,6 +43,11 @@ class ArrayDataset:
         self.labels = _checked_labels(labels, len(inputs), name)
         check_labels(self.labels, classes=len(class_names) if class_names else None, name=name)
 
+    @property
+    def levels(self) -> int | None:
+        """If all values are known to be multiples of a step: how many steps there are from 0 to 1."""
+        return 255 if self._inputs.dtype == np.uint8 else None
+
     def __len__(self) -> int:
         return len(self._inputs)
 

@@ -25,6 +25,8 @@ class HuggingFaceDataset:
         name: The name of the data set, for records and messages.
     """
 
+    levels = 255  # see `ArrayDataset.levels`
+
     def __init__(self, table: Any, *, name: str) -> None:
         from datasets import ClassLabel, Image
 

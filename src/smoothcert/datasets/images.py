@@ -32,6 +32,8 @@ class ImageFolder:
         class_names: All classes, if there may be some without images here. Default: those that have a folder.
     """
 
+    levels = 255  # see `ArrayDataset.levels`
+
     def __init__(
         self,
         folder: Path,

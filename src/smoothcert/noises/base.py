@@ -44,9 +44,14 @@ class Noise(Recorded, ABC):
 
     @property
     def short(self) -> str:
-        """The noise as on the command line, as in "grid-gaussian:0.25"; its full name if it has other settings."""
-        values = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
-        values = [value for value in values if value is not None]
+        """The noise as on the command line, as in "grid-gaussian:0.25"; its full name if it has other settings.
+
+        The size comes from the data, so it is left out. Default values at the end are left out, too.
+        """
+        settings = [field for field in fields(self) if field.name != "size"]  # type: ignore[arg-type]
+        while settings and getattr(self, settings[-1].name) == settings[-1].default:
+            settings.pop()
+        values = [getattr(self, field.name) for field in settings]
         if not values or not all(type(value) in (int, float) for value in values):
             return str(self)
         return f"{dashed(type(self).__name__)}:{','.join(str(value).removesuffix('.0') for value in values)}"

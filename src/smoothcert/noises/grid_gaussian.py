@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from smoothcert import _check
-from smoothcert.noises.base import LARGEST_INPUT
+from smoothcert.noises.base import LARGEST_INPUT, Noise
 from smoothcert.noises.draws import AdditiveGrid, Draw
-from smoothcert.noises.gaussian import GaussianRadius, l_infinity
+from smoothcert.noises.gaussian import Gaussian, GaussianRadius, l_infinity
 from smoothcert.noises.rounded_normal import thresholds
 
 
@@ -59,3 +59,16 @@ class GridGaussian(GaussianRadius):
 
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
         return l_infinity(radius, shape)
+
+
+def is_gaussian(noise: Noise | None, sigma: float) -> bool:
+    """Whether a noise is Gaussian with this standard deviation, on a grid or not.
+
+    Args:
+        noise: The noise.
+        sigma: The standard deviation.
+
+    >>> is_gaussian(GridGaussian(0.5, size=784), 0.5)
+    True
+    """
+    return isinstance(noise, (Gaussian, GridGaussian)) and noise.sigma == sigma

@@ -18,7 +18,8 @@ from smoothcert.errors import InvalidInput
 
 _BITS = 64
 _DIGITS = 70
-_LARGEST_DEVIATION = 5_000
+LARGEST_DEVIATION = 5_000
+"""In steps."""
 _SPREAD = 9.2  # standard deviations; Phi(-9.2) is below 2^-65
 
 
@@ -43,9 +44,9 @@ def thresholds(deviation: float) -> Thresholds:
     >>> thresholds(1.0).smallest, len(thresholds(1.0).values)
     (-9, 18)
     """
-    if deviation > _LARGEST_DEVIATION:
+    if deviation > LARGEST_DEVIATION:
         raise InvalidInput(
-            f"the standard deviation must be at most {_LARGEST_DEVIATION:,} steps, got {deviation:g}: use a larger step"
+            f"the standard deviation must be at most {LARGEST_DEVIATION:,} steps, got {deviation:g}: use a larger step"
         )
     above = []  # Phi((j + 1/2) / deviation) for j = 0, 1, ... as integers
     with localcontext() as context:
