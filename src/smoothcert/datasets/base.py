@@ -16,7 +16,10 @@ _MOST_UNREADABLE = 100
 
 
 class Dataset(Protocol):
-    """A sequence of inputs with labels. The index of an input is its id in a certificate."""
+    """A sequence of inputs with labels. The index of an input is its id in a certificate.
+
+    A data set whose values are all multiples of 1/255 may say so in an attribute `levels = 255`; see `ArrayDataset`.
+    """
 
     @property
     def name(self) -> str:
