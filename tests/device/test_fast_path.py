@@ -43,6 +43,9 @@ class Unfaithful(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(4, 3)
+        with torch.no_grad():  # random weights could give the same labels
+            self.linear.weight.copy_(torch.eye(3, 4))
+            self.linear.bias.zero_()
 
     def forward(self, x):
         return self.linear(x) if isinstance(x, torch.fx.Proxy) else self.linear(x).flip(1)
