@@ -33,3 +33,7 @@ def resnet50():
         if isinstance(layer, nn.BatchNorm2d):
             layer.eps = 1e-3
     return Normalized(network)
+
+
+if __name__ == "__main__":
+    print(f"{sum(parameter.numel() for parameter in resnet50().parameters()):,} parameters")

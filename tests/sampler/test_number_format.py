@@ -114,3 +114,18 @@ def test_the_summary_and_the_table_name_the_format(tmp_path, capsys):
         assert capsys.readouterr().err.rstrip().endswith(f" s in {dtype}")
     assert "number format" in compare(runs).titles
     assert "number format" not in compare(runs[:1]).titles
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [({"bfloat16": 0.01}, "bfloat16"), ({"bfloat16": 0.03, "float16": 0.0}, "float16"),
+     ({"bfloat16": 0.4, "float16": 0.03}, "float32")],
+)  # fmt: skip
+def test_on_cuda_float16_comes_before_float32(shares, expected, monkeypatch):
+    monkeypatch.setattr(number_format, "_differing", lambda runtime, *_: shares[runtime.dtype])
+    runtime = Runtime("cuda", "bfloat16", "fast", 256)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = without_doubt(runtime, nn.Linear(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
+    assert found.dtype == expected
+    assert [f"runs in {expected}" in str(warning.message) for warning in caught] == [True] * (expected != "bfloat16")

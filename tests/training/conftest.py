@@ -35,3 +35,9 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def own_records(caplog):
+    """What smoothcert has logged; torch's compiler logs a lot."""
+    return lambda: [record for record in caplog.records if record.name.startswith("smoothcert")]

@@ -60,3 +60,10 @@ def test_grey_images_and_vectors_are_left_alone():
     for shape in ((2, 1, 8, 8), (2, 3)):
         x = torch.rand(shape)
         assert augment(x) is x
+
+
+@pytest.mark.filterwarnings("ignore:.*not in .0, 1.")
+def test_values_outside_of_0_to_1_stay_floats():
+    images = np.array([[[[-1 / 255, 0.0]]], [[[1.0, 2.0]]]], dtype=np.float32)
+    data = DeviceData.from_dataset(ArrayDataset(images, np.array([0, 1]), name="other"), torch.device("cpu"))
+    assert torch.equal(data.batch(torch.arange(2)), torch.from_numpy(images))

@@ -65,7 +65,7 @@ class Runtime:
             batch: Rows per batch. "auto" measures the fastest one when the classifier is prepared.
 
         >>> Runtime.resolve("cpu", dtype="float32", batch=64)
-        Runtime(device='cpu', dtype='float32', compile='none', batch=64)
+        Runtime(device='cpu', dtype='float32', compile='none', batch=64, work=0)
         """
         device = f"cuda:{device}" if type(device) is int else str(device)
         dtype = _dtype_name(dtype)

@@ -56,7 +56,7 @@ class RayExecutor(PoolExecutor[Any]):
             return Runtime.resolve("cpu" if device == "auto" else device, dtype, compile, batch)
         if not ray.cluster_resources().get("GPU"):
             raise InvalidInput("the Ray cluster has no GPU: give gpus_per_worker=0 to compute on its CPUs")
-        resolve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)(Runtime.resolve)
+        resolve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)(_resolve)
         try:
             runtime: Runtime = ray.get(resolve.remote(device, dtype, compile, batch))
         except ray.exceptions.RayTaskError as error:
@@ -129,6 +129,11 @@ class RayExecutor(PoolExecutor[Any]):
     def _threads(self) -> int:
         """CPU threads per worker."""
         return int(ray.cluster_resources().get("CPU", 1)) // self.workers if self.workers else _CPUS
+
+
+def _resolve(device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
+    """`Runtime.resolve` as a function, because Ray does not take methods."""
+    return Runtime.resolve(device, dtype, compile, batch)
 
 
 def _workers(given: int | str) -> int:

@@ -35,10 +35,11 @@ _MOST_DIFFERING = 0.02
 def without_doubt(
     runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], *, classes: int, noise: Noise
 ) -> Runtime:
-    """The runtime, or the same in float32 if labels in its reduced number format often differ from those in float32.
+    """The runtime, or the same in a finer number format if labels often differ from those in float32.
 
-    The format is replaced, with one warning, if more than 2% of the labels of noisy inputs differ. A module that is
-    random by design cannot be compared.
+    The format is replaced, with one warning, if more than 2% of the labels of noisy inputs differ: on CUDA, bfloat16 by
+    float16, which is as fast and has three more significant bits, or else by float32. A module that is random by design
+    cannot be compared.
 
     Args:
         runtime: How the classifier is to be run.
@@ -52,18 +53,26 @@ def without_doubt(
     inputs = [x for x in inputs[:COMPARED_INPUTS] if bool(x.isfinite().all())]
     if not inputs:
         return runtime
-    try:
-        differing = _differing(runtime, module, inputs, classes, noise)
-    except (RuntimeError, SmoothcertError):  # a classifier that fails is reported when it is prepared
-        return runtime
-    if differing <= _MOST_DIFFERING:
-        return runtime
-    warnings.warn(
-        f"in {runtime.dtype}, {differing:.0%} of the labels of noisy inputs differ from those in float32, so the "
-        f'classifier runs in float32; give dtype="{runtime.dtype}" to certify it in {runtime.dtype}',
-        stacklevel=3,
-    )
-    return replace(runtime, dtype="float32")
+    formats = [runtime.dtype]
+    if runtime.torch_device.type == "cuda" and runtime.dtype == "bfloat16":
+        formats.append("float16")
+    shares = []
+    for dtype in formats:
+        try:
+            shares.append(_differing(replace(runtime, dtype=dtype), module, inputs, classes, noise))
+        except (RuntimeError, SmoothcertError):  # a classifier that fails is reported when it is prepared
+            return runtime
+        if shares[-1] <= _MOST_DIFFERING:
+            break
+    else:
+        dtype = "float32"
+    if dtype != runtime.dtype:
+        warnings.warn(
+            f"in {runtime.dtype}, {shares[0]:.0%} of the labels of noisy inputs differ from those in float32, so the "
+            f'classifier runs in {dtype}; give dtype="{runtime.dtype}" to certify it in {runtime.dtype}',
+            stacklevel=3,
+        )
+    return replace(runtime, dtype=dtype)
 
 
 @torch.inference_mode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -42,7 +43,7 @@ class DeviceData:
         labels = torch.tensor([label for _, label in pairs])
         if labelled and (labels < 0).any():
             raise InvalidInput(f"{dataset.name} has inputs without a label: training needs a label for each input")
-        if bad := [index for index, (x, _) in enumerate(pairs) if not x.isfinite().all()]:
+        if bad := [index for index, (x, _) in enumerate(pairs) if x.is_floating_point() and not x.isfinite().all()]:
             raise InvalidInput(f"input {bad[0]} of {dataset.name} has NaN or infinite values")
         if all(x.dtype == torch.uint8 for x, _ in pairs):
             inputs = torch.stack([x for x, _ in pairs])
@@ -69,8 +70,11 @@ class DeviceData:
 
 def _as_bytes(x: Tensor) -> Tensor:
     """An input as bytes if that is exact, which takes a quarter of the memory; otherwise the input itself."""
-    scaled = x.mul(255).round_()
-    return scaled.to(torch.uint8) if torch.equal(scaled / 255, x) else x
+    values = x.numpy()  # torch would use threads, which wait for one another longer than they compute
+    scaled = np.rint(values * values.dtype.type(255))
+    if np.array_equal(scaled / values.dtype.type(255), values) and scaled.min() >= 0 and scaled.max() <= 255:
+        return torch.from_numpy(scaled.astype(np.uint8))
+    return x
 
 
 def _as_floats(x: Tensor) -> Tensor:
