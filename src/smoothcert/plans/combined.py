@@ -127,7 +127,10 @@ def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | 
         noise: The smoothing noise.
         label: The label of the input, where it is known.
     """
-    return _Draws(looks).seen_by(plan, noise, label)[0]
+    draws = _Draws(looks)
+    part = _Part(plan, noise, label)
+    part.advance(draws)
+    return part.looks
 
 
 class _CombinedCase(Case):
@@ -137,22 +140,24 @@ class _CombinedCase(Case):
         self.plan: Combined = plan
         self.noise = noise
         self._label = label
-        self._looks = list(looks)
+        self._draws = _Draws(looks)
+        self._parts = [_Part(part, noise, label) for part in plan.plans]
         self.more = self._wanted()
 
     def add(self, look: Look) -> int:
-        self._looks.append(look)
+        self._draws.add(look)
         self.more = self._wanted()
         return self.more
 
     def proof(self) -> Proof:
         first = self.plan.plans[0]
-        return first.prove(looks_seen_by(first, self._looks, self.noise, self._label), self.noise, self._label)
+        return first.prove(self._parts[0].looks, self.noise, self._label)
 
     def _wanted(self) -> int:
-        draws = _Draws(self._looks)
-        ends = [end for plan in self.plan.plans if (end := draws.seen_by(plan, self.noise, self._label)[1])]
-        return min(ends) - draws.end if ends else 0
+        for part in self._parts:
+            part.advance(self._draws)
+        ends = [part.start + part.case.more for part in self._parts if part.case.more]
+        return min(ends) - self._draws.end if ends else 0
 
 
 class _Draws:
@@ -160,23 +165,29 @@ class _Draws:
 
     def __init__(self, looks: Sequence[Look]) -> None:
         self.end = 0
-        votes = Counter[int]()
-        self._votes = {0: votes}
+        self._votes = {0: Counter[int]()}
         for look in looks:
-            self.end += look.samples
-            votes = votes + Counter(look.votes)
-            self._votes[self.end] = votes
+            self.add(look)
 
-    def seen_by(self, plan: Plan, noise: Noise, label: int | None) -> tuple[list[Look], int | None]:
-        """The looks that `plan` would have had so far, and the sample at which it looks next (None: it has enough)."""
-        looks: list[Look] = []
-        start = 0
-        case = plan.follow((), noise, label)
-        while wanted := case.more:
-            stop = start + wanted
-            if stop > self.end:
-                return looks, stop
-            looks.append(Look(wanted, dict(self._votes[stop] - self._votes[start])))
-            case.add(looks[-1])
-            start = stop
-        return looks, None
+    def add(self, look: Look) -> None:
+        votes = self._votes[self.end] + Counter(look.votes)
+        self.end += look.samples
+        self._votes[self.end] = votes
+
+    def between(self, start: int, stop: int) -> Look:
+        return Look(stop - start, dict(self._votes[stop] - self._votes[start]))
+
+
+class _Part:
+    """One of the plans: the looks that it has had, and the sample up to which it has looked."""
+
+    def __init__(self, plan: Plan, noise: Noise, label: int | None) -> None:
+        self.case = plan.follow((), noise, label)
+        self.looks: list[Look] = []
+        self.start = 0
+
+    def advance(self, draws: _Draws) -> None:
+        while (wanted := self.case.more) and self.start + wanted <= draws.end:
+            self.looks.append(draws.between(self.start, self.start + wanted))
+            self.start += wanted
+            self.case.add(self.looks[-1])
