@@ -78,7 +78,10 @@ def test_bars_are_to_scale_and_add_up(tmp_path):
         assert e.votes[0].main
         if c.abstained:
             assert e.distances == e.changed == ()
+            assert e.everywhere is None
             continue
+        assert float(e.everywhere) == pytest.approx(c.radius / 8, abs=2e-5)  # 64 values
+        assert float(e.everywhere) <= c.radius / 8
         assert e.votes[0].text == e.answer == Gradient.class_names[c.prediction]
         lengths = {bar.text: bar.length for bar in e.distances}
         ratio = lengths["the certified radius"] / lengths["one pixel turns from black to white"]
@@ -137,6 +140,7 @@ def test_other_noises_have_no_distances_that_they_do_not_measure(tmp_path, noise
     run, places = certified(tmp_path, noise=noise)
     [e] = sc.explain(run, [0], **places)
     assert len(e.noisy) == 6
+    assert e.everywhere is None
     assert bool(e.distances) == bool(e.changed) == (noise.norm in ("l1", "l0") and not e.certificate.abstained)
     said = {
         "l1": "However someone changes this picture: while the change is smaller than",

@@ -69,6 +69,7 @@ class Explained:
         votes: The votes by class.
         distances: The radius beside other distances; empty without a certificate.
         changed: The input after changes that are as large as the radius; empty without a certificate.
+        everywhere: By how much all values may change at once (l-infinity), as text; None if nothing follows for that.
         same_noise: Whether the noisy copies are those of the run. They are not if the run drew its noise on another
             kind of device.
     """
@@ -83,6 +84,7 @@ class Explained:
     votes: tuple[Bar, ...]
     distances: tuple[Bar, ...]
     changed: tuple[Shown, ...]
+    everywhere: str | None = None
     same_noise: bool = True
 
     @property
@@ -164,6 +166,7 @@ def explained(
         votes=_votes(c, class_names, top),
         distances=_distances(c, x, noisy, nearest),
         changed=_changed(c, x),
+        everywhere=_everywhere(c, x),
         same_noise=same_noise,
     )
 
@@ -252,6 +255,13 @@ def _changed(c: Certificate, x: Picture) -> tuple[Shown, ...]:
         Shown(_picture(spread_change(x, c.radius, norm, seed=c.id), c.id), everywhere),
         Shown(_picture(concentrated_change(x, c.radius, norm), c.id), "in as few pixels as possible"),
     )
+
+
+def _everywhere(c: Certificate, x: Picture) -> str | None:
+    """The l-infinity radius as text, rounded down."""
+    if not c.radius > 0 or (radius := c.noise.other_radii(c.radius, x.shape).get("linf")) is None:
+        return None
+    return f"{float(round_down(float(radius), 5)):g}"
 
 
 def _number(length: float, norm: str) -> str:
