@@ -86,7 +86,11 @@ class InputSpecific(PilotPlan):
 
     def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         if self.uses_rivals and rivals is not None:
-            return _planned_with_rivals(self, noise, np.asarray(count), np.asarray(rivals).max(axis=-1))
+            count, rival = np.broadcast_arrays(count, np.asarray(rivals).max(axis=-1))
+            if count.ndim == 0:
+                return _planned_for_votes(self, noise, int(count), int(rival))
+            votes, where = np.unique(np.stack((count.ravel(), rival.ravel())), axis=1, return_inverse=True)
+            return _planned_with_rivals(self, noise, *votes)[where].reshape(count.shape)
         planned = _planned_samples(self, noise)[np.asarray(count)]
         # The pilot was spent already: a plan below it does not shrink what was drawn.
         return np.asarray(np.maximum(planned - self.counted_before(), 0))
@@ -126,16 +130,23 @@ def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
     return psi.largest(low, high)
 
 
+@lru_cache(maxsize=65_536)
+def _planned_for_votes(plan: InputSpecific, noise: Noise, count: int, rival: int) -> NDArray[np.int64]:
+    """The same for the votes of one input. Many inputs have the same ones, most of all those that are sure."""
+    return _planned_with_rivals(plan, noise, np.asarray(count), np.asarray(rival))
+
+
 def _planned_with_rivals(plan: InputSpecific, noise: Noise, count: Any, rival: Any) -> NDArray[np.int64]:
     """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both ends."""
     p_low, p_high = interval(count, plan.pilot, alpha=plan.alpha)
     q_low, q_high = interval(rival, plan.pilot, alpha=plan.alpha)
     q_low = np.minimum(q_low, one_minus_up(p_high))
     # Where the map may peak between the ends, we also look at points between them.
-    shares = (0.0, 1.0) if noise.map_peaks_at_ends else np.linspace(0, 1, _POINTS_BETWEEN).tolist()
-    pairs = [((1 - s) * p_low + s * p_high, (1 - s) * q_high + s * q_low) for s in shares]
-    needed = [_needed_with_rivals(plan, noise, p, np.minimum(q, one_minus_up(p))) for p, q in pairs]
-    return np.asarray(np.max(needed, axis=0), np.int64)
+    shares = np.linspace(0, 1, 2 if noise.map_peaks_at_ends else _POINTS_BETWEEN)
+    shares = shares.reshape(-1, *[1] * p_low.ndim)
+    p, q = (1 - shares) * p_low + shares * p_high, (1 - shares) * q_high + shares * q_low
+    needed = _needed_with_rivals(plan, noise, p, np.minimum(q, one_minus_up(p)))
+    return np.asarray(needed.max(axis=0), np.int64)
 
 
 def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> NDArray[np.int64]:
