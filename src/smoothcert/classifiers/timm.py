@@ -15,6 +15,7 @@ from smoothcert.classifiers.base import (
 )
 from smoothcert.classifiers.checkpoint import Checkpoint
 from smoothcert.classifiers.identity import state_hash
+from smoothcert.classifiers.imports import without_compiler
 from smoothcert.errors import InvalidInput, MissingExtra
 
 
@@ -22,8 +23,9 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     """A model with the normalisation and the input size of its data configuration; see `Source.load`."""
     spec = f"timm:{name}"
     try:
-        import timm
-        from timm.data.config import resolve_model_data_config
+        with without_compiler():
+            import timm
+            from timm.data.config import resolve_model_data_config
     except ImportError:
         raise MissingExtra(spec, "vision") from None
 

@@ -13,6 +13,7 @@ from smoothcert.classifiers.base import (
 )
 from smoothcert.classifiers.checkpoint import Checkpoint
 from smoothcert.classifiers.identity import state_hash
+from smoothcert.classifiers.imports import without_compiler
 from smoothcert.errors import MissingExtra
 
 
@@ -20,7 +21,8 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     """A classification model with the normalisation and the input size of its published weights; see `Source.load`."""
     spec = f"torchvision:{name}"
     try:
-        from torchvision import models
+        with without_compiler():
+            from torchvision import models
     except ImportError:
         raise MissingExtra(spec, "vision") from None
 

@@ -1,0 +1,51 @@
+"""Import torchvision without torch's compiler.
+
+torchvision asks the compiler for one function, which only its detection models need. That makes `import torchvision`
+import the whole compiler, which takes longer than everything else that happens before the first sample.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+_COMPILER = "torch._dynamo"
+_UTILITIES = "torch._dynamo.utils"
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """In this context, torch's compiler is imported only when something else than that one function is asked for."""
+    if _COMPILER not in sys.modules:
+        sys.modules[_COMPILER] = _StandIn(_COMPILER)
+        sys.modules[_UTILITIES] = utilities = _StandIn(_UTILITIES)
+        supported = {"is_compile_supported": lambda device: _real(_UTILITIES).is_compile_supported(device)}
+        vars(utilities).update(supported)
+    try:
+        yield
+    finally:
+        _remove_stand_ins()
+
+
+class _StandIn(ModuleType):
+    """Becomes the real module when an attribute is needed."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and (self.__name__, name) != (_COMPILER, "__path__"):  # asked for in any module
+            raise AttributeError(name)
+        return getattr(_real(self.__name__), name)
+
+
+def _real(name: str) -> Any:
+    _remove_stand_ins()
+    return import_module(name)
+
+
+def _remove_stand_ins() -> None:
+    for name in (_COMPILER, _UTILITIES):
+        if isinstance(sys.modules.get(name), _StandIn):
+            del sys.modules[name]
