@@ -139,6 +139,23 @@ def test_unusual_layers_stay_correct(layer):
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
 
 
+class Doubled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x):
+        y = self.conv(x)
+        return torch.relu(y + y)
+
+
+def test_a_convolution_that_is_added_to_itself_keeps_its_bias():
+    module = Doubled().eval().requires_grad_(False)
+    traced, _ = fused(module, (3, 8, 8))
+    x = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
+
+
 def images(*shape, dtype, device):
     x = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     return x.to(device, dtype, memory_format=torch.channels_last)
