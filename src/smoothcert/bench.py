@@ -26,7 +26,7 @@ from smoothcert.classifiers.check import check_classifier
 from smoothcert.classifiers.outputs import find_logits
 from smoothcert.datasets.base import Dataset
 from smoothcert.denoisers import denoised, load_denoiser
-from smoothcert.denoisers.check import check_input
+from smoothcert.denoisers.check import check_input, check_output
 from smoothcert.device.prepare import LabelClassifier, place, prepare
 from smoothcert.device.runtime import Runtime, blank, synchronize
 from smoothcert.device.setup_clock import SetupClock
@@ -120,6 +120,7 @@ def bench(
     inputs = _inputs(classifier, dataset)
     if front is not None:
         check_input(front, inputs[0], "the first input")
+        check_output(front, inputs[0], noise.deviation)
     plain = tuple(inputs.shape[1:])
     noise = noise.for_shape(plain)
     shape = noise.draw.output_shape(plain)

@@ -23,6 +23,7 @@ from smoothcert.classifiers import Classifier
 from smoothcert.datasets import load_dataset, select_ids
 from smoothcert.datasets.wrap import as_dataset
 from smoothcert.denoisers import Denoiser, load_denoiser
+from smoothcert.denoisers.check import check_values
 from smoothcert.device.prepare import prepare
 from smoothcert.device.runtime import Device, Dtype, Runtime, blank, settle_dtype
 from smoothcert.errors import InvalidInput
@@ -254,6 +255,8 @@ def probe(
     for noise in noises:
         if front is not None or noise is not noises[0]:
             job = job_for(noise, front)
+            for id, x, _ in inputs:
+                check_values(job.classifier.values, x, f"input {id} of {dataset.name}")
         if not prepared.runs(job):
             prepared = _Prepared(job, inputs)
         levels.append(prepared.under(noise))

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from smoothcert import Denoiser, Smoothed
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
 from smoothcert.denoisers.check import check_input, check_values
@@ -92,3 +93,80 @@ def test_a_module_without_a_range_takes_everything(network):
     anything = load_denoiser(nn.Identity())
     check_input(anything, 255 * torch.rand(5), "the input")
     compose(network, anything, Gaussian(100.0))
+
+
+def function(x):
+    return (x.mean((1, 2, 3)) > 0.5).long()
+
+
+@pytest.mark.parametrize(
+    "model", [function, nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).eval()], ids=["function", "module"]
+)
+def test_a_denoiser_in_training_mode_is_refused(model):
+    smoothed = Smoothed(model, noise=NOISE, classes=2, denoiser=nn.Dropout(0.2).train(), device="cpu", batch=16)
+    with pytest.raises(InvalidInput, match=r"is in training mode \(Dropout\)"):
+        smoothed.certify(X[0])
+
+
+def test_a_denoiser_without_weights_is_refused_behind_a_function():
+    lazy = nn.LazyConv2d(1, 3, padding=1).eval()
+    with pytest.raises(InvalidInput, match="LazyConv2d has layers without weights yet"):
+        Smoothed(function, noise=NOISE, classes=2, denoiser=lazy, device="cpu", batch=16)
+
+
+class Faulty(nn.Module):
+    def __init__(self, fault):
+        super().__init__()
+        self.fault = fault
+
+    def forward(self, x):
+        return self.fault(x)
+
+
+def fail(x):
+    raise ValueError("cannot do this")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda x: (x, x), "it returned tuple"),
+        (lambda x: x[..., ::2], r"must return a batch like the one that it gets.* of shape \(1, 1, 8, 4\)"),
+        (lambda x: x.long(), "it returned int64"),
+        (fail, r"Faulty fails on a batch of shape \(1, 1, 8, 8\): cannot do this"),
+    ],
+)
+def test_the_denoiser_is_named_if_it_is_at_fault(fault, message):
+    smoothed = Smoothed(function, noise=NOISE, classes=2, denoiser=Faulty(fault), device="cpu", batch=16)
+    with pytest.raises(InvalidInput, match=message):
+        smoothed.certify(X[0])
+
+
+class Hasty(Denoiser):
+    def __init__(self, *ranges):
+        if ranges:
+            super().__init__(*ranges)
+        else:
+            nn.Module.__init__(self)
+
+    def denoise(self, x, sigma):
+        return x
+
+
+def test_a_denoiser_of_the_user_states_its_ranges():
+    with pytest.raises(InvalidInput, match=r"Hasty must call super\(\).__init__"):
+        load_denoiser(Hasty())
+    with pytest.raises(InvalidInput, match="LOW at most HIGH"):
+        Hasty((1.0, 0.1))
+    with pytest.raises(InvalidInput, match="values must be two numbers"):
+        Hasty((0.1, 1.0), 3)
+
+
+def test_names_that_are_nearly_right_are_explained(tmp_path):
+    (tmp_path / "weights.safetensors").touch()
+    with pytest.raises(InvalidInput, match="is a folder: give the file in it"):
+        load_denoiser(tmp_path)
+    with pytest.raises(InvalidInput, match="unet-small has to be trained first"):
+        load_denoiser("unet-small")
+    with pytest.raises(InvalidInput, match="wrap the function in a module"):
+        load_denoiser(lambda x: x)

@@ -33,7 +33,7 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
     Raises:
         InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor labels.
     """
-    for part in module.modules() if isinstance(module, nn.Module) else ():
+    for part in _parts(module):
         if part.training and isinstance(part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING):
             raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
     try:
@@ -49,18 +49,28 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
     return find_logits(output, classes=classes, device=x.device)
 
 
-def check_weights(module: Callable[[Tensor], Any]) -> None:
+def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -> None:
     """Refuse a module whose weights are not there yet.
 
     Args:
-        module: The classifier.
+        module: The classifier, or a part of it.
+        what: What it is called in messages.
     """
     tensors = chain(module.parameters(), module.buffers()) if isinstance(module, nn.Module) else ()
     for tensor in tensors:
         if is_lazy(tensor):
-            raise InvalidInput("the model has layers without weights yet (lazy layers?): call it on an input first")
+            raise InvalidInput(f"{what} has layers without weights yet (lazy layers?): call it on an input first")
         if tensor.is_meta:
-            raise InvalidInput("the model has no weights yet (it is on the meta device): load its weights first")
+            raise InvalidInput(f"{what} has no weights yet (it is on the meta device): load its weights first")
+
+
+def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
+    """All modules in a classifier, and in the denoiser of a function."""
+    if isinstance(model, nn.Module):
+        yield from model.modules()
+    function = model.model if isinstance(model, SeededRows) else model
+    if not isinstance(function, nn.Module) and isinstance(front := getattr(function, "denoiser", None), nn.Module):
+        yield from front.modules()
 
 
 def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:

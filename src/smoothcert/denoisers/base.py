@@ -8,6 +8,8 @@ from math import inf
 import torch
 from torch import Tensor, nn
 
+from smoothcert.errors import InvalidInput
+
 
 class Denoiser(nn.Module, ABC):
     """Estimates clean inputs from noisy ones, for a range of noise.
@@ -28,8 +30,8 @@ class Denoiser(nn.Module, ABC):
         shape: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__()
-        self.sigmas = sigmas
-        self.values = values
+        self.sigmas = _range("sigmas", sigmas)
+        self.values = _range("values", values)
         self.shape = shape
         self.name = f"{type(self).__module__}:{type(self).__qualname__}"
         """What the user gave as the denoiser."""
@@ -68,6 +70,16 @@ class Denoiser(nn.Module, ABC):
             sigma: The standard deviation of the noise.
         """
         return f"for {self.span}"
+
+
+def _range(name: str, given: tuple[float, float]) -> tuple[float, float]:
+    try:
+        low, high = (float(value) for value in given)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be two numbers (LOW, HIGH), got {given!r}") from None
+    if not low <= high:
+        raise InvalidInput(f"{name} must be (LOW, HIGH) with LOW at most HIGH, got {given!r}")
+    return low, high
 
 
 class FixedSigma(nn.Module):

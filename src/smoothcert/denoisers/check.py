@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
+import torch
 from torch import Tensor
 
 from smoothcert.denoisers.base import Denoiser
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line
 from smoothcert.noises import Noise
 from smoothcert.noises.draws import Additive, AdditiveGrid
 
@@ -43,6 +46,35 @@ def check_input(denoiser: Denoiser, x: Tensor, which: str) -> None:
             f"{denoiser.name} denoises inputs of shape {denoiser.shape}, and {which} has shape {tuple(x.shape)}"
         )
     check_values(denoiser.values, x, which)
+
+
+@torch.inference_mode()
+def check_output(denoiser: Denoiser, x: Tensor, sigma: float) -> None:
+    """Refuse a denoiser that fails, or that returns something else than an input of the same shape.
+
+    Args:
+        denoiser: The denoiser.
+        x: An input.
+        sigma: The standard deviation of the noise.
+    """
+    parameter = next(denoiser.parameters(), x)
+    batch = x[None].to(parameter.device, parameter.dtype if parameter.is_floating_point() else x.dtype)
+    try:
+        output = copy.deepcopy(denoiser.at(sigma)).eval()(batch)  # a copy: the check of its mode comes later
+    except SmoothcertError:
+        raise
+    except Exception as error:  # code of the user may raise any error
+        raise InvalidInput(
+            f"the denoiser {denoiser.name} fails on a batch of shape {tuple(batch.shape)}: {first_line(error)}"
+        ) from error
+    if not isinstance(output, Tensor) or not output.is_floating_point() or output.shape != batch.shape:
+        found = type(output).__name__
+        if isinstance(output, Tensor):
+            found = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
+        raise InvalidInput(
+            f"the denoiser {denoiser.name} must return a batch like the one that it gets, of shape "
+            f"{tuple(batch.shape)}, and it returned {found}"
+        )
 
 
 def check_values(values: tuple[float, float] | None, x: Tensor, which: str) -> None:

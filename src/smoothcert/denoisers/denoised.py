@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.classifiers.base import Classifier
+from smoothcert.classifiers.check import check_weights
 from smoothcert.classifiers.identity import state_hash
 from smoothcert.denoisers.base import Denoiser
 from smoothcert.denoisers.check import check_noise
@@ -106,6 +107,7 @@ def compose(model: Callable[[Tensor], Any], denoiser: Denoiser, noise: Noise) ->
         noise: The smoothing noise.
     """
     check_noise(denoiser, noise)
+    check_weights(denoiser, what=f"the denoiser {denoiser.name}")
     front = denoiser.at(noise.deviation)
     if not isinstance(model, nn.Module):
         return DenoisedFunction(front, model)

@@ -26,19 +26,24 @@ def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
         MissingExtra: The source needs a package that is not installed.
     """
     if isinstance(spec, Denoiser):
-        return spec
+        return _initialised(spec)
     if isinstance(spec, nn.Module):
         return ModuleDenoiser(spec)
     if not isinstance(spec, (str, Path)) or not str(spec):
-        raise InvalidInput(
-            f"denoiser must be a weights file, hf:FOLDER, package.module:factory or a module, got {spec!r}"
-        )
+        hint = ": wrap the function in a module" if callable(spec) else f", got {spec!r}"
+        raise InvalidInput(f"denoiser must be a weights file, hf:FOLDER, file.py:function or a module{hint}")
     prefix, colon, name = (spec := str(spec)).partition(":")
     if prefix == "hf" and colon:
         from smoothcert.denoisers import diffusion
 
         denoiser: Denoiser = diffusion.load(name)
     elif not colon or Path(spec).exists():
+        if Path(spec).is_dir() and (inside := Path(spec) / "weights.safetensors").is_file():
+            raise InvalidInput(f"{spec} is a folder: give the file in it, {inside}")
+        if spec in UNETS and not Path(spec).exists():
+            raise InvalidInput(
+                f"{spec} has to be trained first, by train(...) or smoothcert train: give its weights file"
+            )
         denoiser = _from_checkpoint(read_checkpoint(spec))
     else:
         denoiser = _from_factory(spec := as_module(spec))
@@ -51,7 +56,13 @@ def _from_factory(name: str) -> Denoiser:
     made = make(name)
     if not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {type(made).__name__}: expected a torch module")
-    return made if isinstance(made, Denoiser) else ModuleDenoiser(made)
+    return _initialised(made) if isinstance(made, Denoiser) else ModuleDenoiser(made)
+
+
+def _initialised(denoiser: Denoiser) -> Denoiser:
+    if not hasattr(denoiser, "sigmas"):
+        raise InvalidInput(f"{type(denoiser).__name__} must call super().__init__(sigmas=(LOW, HIGH)) in its __init__")
+    return denoiser
 
 
 def _from_checkpoint(checkpoint: Checkpoint) -> Denoiser:

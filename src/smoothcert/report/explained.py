@@ -29,7 +29,7 @@ class Shown:
     Args:
         picture: The picture as a data URI.
         text: The text.
-        good: Whether the text is the answer of the certificate.
+        good: Whether the text is the answer that wins the vote.
     """
 
     picture: str

@@ -124,7 +124,9 @@ class Fusion:
     def _merge_biases(self, addition: fx.Node) -> None:
         """Where two convolutions are added, one of them can have the biases of both."""
         first, second = addition.args[:2]
-        if first is second or not all(isinstance(n, fx.Node) and n.target is torch.conv2d and len(n.users) == 1 for n in (first, second)):
+        if first is second or not all(
+            isinstance(n, fx.Node) and n.target is torch.conv2d and len(n.users) == 1 for n in (first, second)
+        ):
             return
         assert isinstance(first, fx.Node)
         assert isinstance(second, fx.Node)
