@@ -32,6 +32,12 @@ def only_nan():
 def three_classes():
     return torch.nn.Linear(3, 3)
 
+def random_by_design():
+    def model(x):
+        return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1) + torch.rand(len(x), 2)
+    model.classes = 2
+    return model
+
 def wants_sizes(width, depth=2):
     return None
 """
@@ -63,6 +69,15 @@ def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
     exported = smoothcert("export run --format cohen").out.splitlines()
     assert exported[0].split() == ["idx", "label", "predict", "radius", "correct", "time"]
     assert all(float(line.split()[3]) <= radius for line, radius in zip(exported[1:], run.radius, strict=True))
+
+
+def test_a_model_that_is_random_by_design_is_certified_if_one_says_so(smoothcert, job):
+    job = job.replace("above_half", "random_by_design") + " --limit 2"
+    refused = smoothcert(job)
+    assert refused.code == 2
+    assert "or give --stochastic if it is random by design" in refused.err
+    assert smoothcert(f"{job} --stochastic").code == 0
+    assert "2 drawn again: all hold" in smoothcert("audit run --stochastic").out
 
 
 @pytest.mark.filterwarnings("default:the pilot is counted again")

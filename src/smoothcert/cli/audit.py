@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli.options import Denoiser, Json, Weights, print_json
+from smoothcert.cli.options import Denoiser, Json, Stochastic, Weights, print_json
 
 
 def command(
@@ -16,6 +16,7 @@ def command(
     model: Annotated[str | None, typer.Option(help="Where the model is now. Default: as in the manifest.")] = None,
     weights: Weights = None,
     denoiser: Denoiser = None,
+    stochastic: Stochastic = False,
     data: Annotated[str | None, typer.Option(help="Where the data is now. Default: as in the manifest.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Chooses the inputs to draw again. Default: others each time.")
@@ -27,7 +28,8 @@ def command(
 
     from smoothcert.audit import audit
 
-    found = audit(run, redraw=redraw, model=model, weights=weights, denoiser=denoiser, data=data, seed=seed)
+    places = {"model": model, "weights": weights, "denoiser": denoiser, "data": data}
+    found = audit(run, redraw=redraw, stochastic=stochastic, seed=seed, **places)
     if json:
         print_json(asdict(found) | {"holds": not found.findings})
     else:

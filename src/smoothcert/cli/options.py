@@ -41,6 +41,14 @@ Denoiser = Annotated[
         "diffusers UNet2DModel, file.py:function or package.module:function.",
     ),
 ]
+Stochastic = Annotated[
+    bool,
+    typer.Option(
+        "--stochastic",
+        help="The model is random by design. Its random numbers then depend on the noisy input alone, and inputs are "
+        "classified one at a time.",
+    ),
+]
 Data = Annotated[
     str,
     typer.Option(

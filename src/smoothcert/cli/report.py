@@ -42,6 +42,9 @@ def command(
     denoiser: Annotated[
         str | None, typer.Option("--denoiser", help="--explain: where the denoiser is now. Default: as in the run.")
     ] = None,
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="--explain: the run was certified with --stochastic.")
+    ] = False,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Also write every figure as PDF, SVG and PNG to this folder.")
     ] = None,
@@ -53,6 +56,7 @@ def command(
 
     results = with_certificates(read_all(runs, radius=log_radius))
     places: dict[str, Any] = {"model": model, "weights": weights, "denoiser": denoiser, "data": data}
+    places["stochastic"] = stochastic
     page = write_report(
         results,
         out,
