@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,29 @@ def test_devices_and_folders_are_not_replaced(tmp_path):
         write_whole(tmp_path, b"content")
     with pytest.raises(InvalidInput, match=r"cannot write .*: Is a directory"):
         write_whole("/", b"content")
+
+
+def test_an_error_leaves_no_new_empty_folder_behind(tmp_path):
+    def fail_in(folder, *names):
+        with suppress(ValueError), exclusive(folder):
+            for name in names:
+                (folder / name).touch()
+            raise ValueError
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    assert fail_in(tmp_path / "new" / "inner") == []
+    assert fail_in(tmp_path / "used", "results") == ["used"]
+    (tmp_path / "mine").mkdir()
+    assert fail_in(tmp_path / "mine") == ["mine", "used"]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.safetensors"])
+def test_a_folder_holds_one_kind_of_run(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(InvalidInput, match="holds a training run and cannot hold"), exclusive(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with exclusive(tmp_path, kind="training run") as folder:
+        (folder / "journal.sqlite").touch()
+    with exclusive(tmp_path), pytest.raises(InvalidInput, match="in use"), exclusive(tmp_path, kind="training run"):
+        pass  # a folder that holds both already can be resumed

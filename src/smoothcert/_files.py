@@ -6,27 +6,40 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from filelock import FileLock, Timeout
 
 from smoothcert.errors import InvalidInput
 
+Kind = Literal["run of certify", "training run"]
+_FILES: dict[Kind, tuple[str, ...]] = {
+    "run of certify": ("journal.sqlite",),
+    "training run": ("weights.safetensors", "checkpoint.safetensors"),
+}
+_LOCK = ".lock"
+
 
 @contextmanager
-def exclusive(out: str | Path) -> Iterator[Path]:
+def exclusive(out: str | Path, *, kind: Kind = "run of certify") -> Iterator[Path]:
     """Create a folder if it does not exist, and lock it for this process. The lock ends with the process.
+
+    If an error occurs before anything is written into a new folder, the folder is removed.
 
     Args:
         out: The folder.
+        kind: What the folder is for.
 
     Raises:
-        InvalidInput: Another process has locked the folder, or it cannot be written.
+        InvalidInput: Another process has locked the folder, it cannot be written, or it is of another kind.
     """
     if out is None or not str(out):
         raise InvalidInput('out is empty: name a folder, as in out="runs/mine"')
     folder = Path(out)
-    lock = FileLock(folder / ".lock", timeout=0)
+    lock = FileLock(folder / _LOCK, timeout=0)
     try:
+        _check_kind(folder, kind)
+        new = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
@@ -35,8 +48,27 @@ def exclusive(out: str | Path) -> Iterator[Path]:
         raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another out=DIR") from None
     try:
         yield folder
+    except BaseException:
+        _remove_unused(new)
+        raise
     finally:
         lock.release()
+
+
+def _check_kind(folder: Path, kind: Kind) -> None:
+    """Refuse a folder that is already used for something else."""
+    holds = {other: any((folder / name).exists() for name in names) for other, names in _FILES.items()}
+    if found := [other for other in holds if holds[other] and not holds[kind]]:
+        raise InvalidInput(f"{folder} holds a {found[0]} and cannot hold a {kind} as well: choose another out=DIR")
+
+
+def _remove_unused(folders: list[Path]) -> None:
+    """Remove folders, the innermost first, if they hold nothing but the lock."""
+    with suppress(OSError):  # in the end, the folders do not matter
+        if folders and [path.name for path in folders[0].iterdir()] == [_LOCK]:
+            (folders[0] / _LOCK).unlink()
+            for folder in folders:
+                folder.rmdir()
 
 
 def write_whole(path: str | Path, content: bytes) -> None:

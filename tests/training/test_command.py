@@ -1,12 +1,15 @@
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from smoothcert.classifiers import load_classifier
 from smoothcert.cli import app, main
+from smoothcert.denoisers import build_unet
 
 
 @pytest.fixture
@@ -66,6 +69,50 @@ def test_a_denoiser_takes_a_range_of_sigmas(options, tmp_path):
     assert "PSNR of training inputs 13.98 dB noisy" in found.stdout  # -10 log10(0.1 * 0.4)
 
 
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """Run a command that is a mistake; returns its message."""
+
+    def run(arguments):
+        monkeypatch.setattr(sys, "argv", ["smoothcert", *arguments])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; this restores it
+        with pytest.raises(SystemExit) as exit:
+            main()
+        assert exit.value.code == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    return run
+
+
+NETWORKS = """
+import torch
+from torch import nn
+
+class Network(nn.Module):
+    classes = 4
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(784, 4)
+
+class Twice(Network):
+    def forward(self, x):
+        return (x, self.layer(x.flatten(1)))
+
+class Fails(Network):
+    def forward(self, x):
+        raise ValueError("no luck")
+
+class Labels(Network):
+    def forward(self, x):
+        return self.layer(x.flatten(1)).argmax(1)
+
+class Constant(Network):
+    def forward(self, x):
+        return self.layer(x.flatten(1)).detach()
+"""
 DENOISER = ["--method", "denoiser", "--arch", "unet-small"]
 
 
@@ -78,11 +125,19 @@ DENOISER = ["--method", "denoiser", "--arch", "unet-small"]
         ([*DENOISER, "--stability"], "--stability needs the classifier: give --model or --weights"),
         ([*DENOISER, "--model", "fashion-cnn"], "--model and --weights are for --stability with --method denoiser"),
         ([*DENOISER, "--weight", "2"], "--weight is for --stability with --method denoiser: give both of them or none"),
-        ([*DENOISER, "--copies", "2"], "method denoiser has no copies; it has sigma_low, stability"),
+        (
+            [*DENOISER, "--copies", "2"],
+            "--copies is for --method consistency, macer and smoothadv: leave it out with --method denoiser",
+        ),
+        (
+            [*DENOISER, "--stability", "--weight", "-1", "--model", "fashion-cnn"],
+            "--weight must be a number above 0, got -1.0",
+        ),
         (["--model", "fashion-cnn"], "--arch fashion-cnn and --model fashion-cnn exclude one another"),
         (["--method", "finetune"], "method finetune needs a denoiser"),
         (["--denoiser", "nowhere.safetensors"], "no weights file at nowhere.safetensors"),
-        (["--epsilon", "1"], "method gaussian has no epsilon; it has no constants"),
+        (["--epsilon", "1"], "--epsilon is for --method smoothadv: leave it out with --method gaussian"),
+        (["--weight", "1"], "--weight is for --method consistency and macer: leave it out with --method gaussian"),
         (["--arch", "resnet9"], "unknown architecture 'resnet9'"),
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--data", "nowhere"], "no data at 'nowhere'"),
@@ -92,11 +147,87 @@ DENOISER = ["--method", "denoiser", "--arch", "unet-small"]
         (["--out", ""], "the value is empty (is a shell variable not set?): name a folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(options, more, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["smoothcert", *options, *more])
-    with pytest.raises(SystemExit) as exit:
-        main()
-    assert exit.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+def test_a_mistake_is_one_line_and_exit_code_2(options, more, message, refused, tmp_path):
+    assert message in refused([*options, *more])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--sigma", "0.25"], "--arch is missing: name the architecture to train, as in --arch unet-small"),
+        (["--sigmas", "1,0.1"], "--sigmas must be the smallest and the largest sigma, as in 0.1,1.0, got 1,0.1"),
+        (["--sigmas", "0,1"], "--sigmas must be the smallest and the largest sigma, as in 0.1,1.0, got 0,1"),
+        (
+            ["--arch", "unet-small", "--noise", "laplace:0.3"],
+            "method denoiser trains with Gaussian noise only, not with Laplace(scale=0.3): give --sigma\n",
+        ),
+    ],
+)
+def test_a_mistake_with_a_denoiser_names_options(options, more, message, refused):
+    own = ["train", "--method", "denoiser", *options[3 : options.index("--sigma")], "--epochs", "1"]
+    assert message in refused([*own, *more])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Twice", "must return a batch like the one that it gets, of shape (1, 1, 28, 28), and it returned tuple"),
+        ("Fails", "fails on a batch of shape (1, 1, 28, 28): no luck"),
+    ],
+)
+def test_a_denoiser_that_cannot_be_used_is_refused_before_training(options, refused, name, reason, tmp_path):
+    (tmp_path / "own.py").write_text(NETWORKS)
+    own = [*options, "--method", "finetune", "--arch", "fashion-cnn", "--denoiser", f"{tmp_path}/own.py:{name}"]
+    assert reason in refused(own)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Twice", "it must return a tensor of logits, and it returned a tuple"),
+        ("Fails", "fails on a float32 batch of shape (2, 1, 28, 28): no luck"),
+        ("Labels", "it must return logits of shape (2, 4), and it returned int64 of shape (2,)"),
+        ("Constant", "its logits have no gradient"),
+    ],
+)
+def test_a_classifier_that_cannot_be_trained_is_refused_before_training(options, refused, name, reason, tmp_path):
+    (tmp_path / "own.py").write_text(NETWORKS)
+    own = [part for part in options if part not in ("--arch", "fashion-cnn")]
+    error = refused([*own, "--model", f"{tmp_path}/own.py:{name}"])
+    assert f"cannot train with own:{name}: " in error
+    assert reason in error
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+@pytest.mark.parametrize("method", ["denoiser", "finetune"])
+def test_data_that_a_denoiser_does_not_take_is_refused(options, method, refused, tmp_path):
+    with np.load(tmp_path / "data.npz") as data:
+        np.savez(tmp_path / "negative.npz", x=2 * data["x"] - 1, y=data["y"])
+    own = [*options, "--data", str(tmp_path / "negative.npz"), "--method", method]
+    if method == "denoiser":
+        own += ["--arch", "unet-small"]
+    else:
+        metadata = {"method": "denoiser", "architecture": "unet-small", "shape": "[1, 28, 28]"}
+        state = dict(build_unet("unet-small", shape=(1, 28, 28), sigmas=(0.1, 0.5)).state_dict())
+        save_file(state, tmp_path / "d.safetensors", metadata | {"sigma_low": "0.1", "sigma_high": "0.5"})
+        own += ["--denoiser", str(tmp_path / "d.safetensors")]
+    assert "the denoiser takes inputs with values from 0 to 1: scale the data" in refused(own)
+
+
+def test_the_folder_of_a_certified_run_is_refused(options, refused, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "journal.sqlite").touch()
+    assert "holds a run of certify and cannot hold a training run as well: choose another --out DIR" in refused(options)
+
+
+def test_a_resumed_training_says_what_was_left(options, monkeypatch):
+    def stop(self, epoch):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smoothcert.cli.train._Progress.on_epoch", stop)
+        CliRunner().invoke(app, options)
+    resumed = CliRunner().invoke(app, options)
+    assert resumed.stdout.startswith("resumed after epoch 1, trained the last 1 of 2 epochs: ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -100,6 +102,7 @@ def command(
     from smoothcert.denoisers import load_denoiser
     from smoothcert.training import Recipe, method_named, train
 
+    _check_options(method, copies=copies, weight=None if method == "denoiser" else weight, epsilon=epsilon, steps=steps)
     constants = _noise(noise, sigmas, method) | _loss_weights(method, weight, stability)
     classifier = _classifier(method, arch, model, weights, noise.sigma, stability)
     recipe = Recipe(
@@ -133,8 +136,7 @@ def command(
         score = {measure: getattr(trained, measure)}
         print_json({"weights": str(trained.weights), **score, "epochs": epochs, "epochs_now": trained.epochs_now})
         return
-    state = "complete already" if not trained.epochs_now else f"trained {trained.epochs_now} of {epochs} epochs"
-    print(f"{state}: {_result(recipe, trained, held_out)}, weights in {trained.weights}")
+    print(f"{_state(trained.epochs_now, epochs)}: {_result(recipe, trained, held_out)}, weights in {trained.weights}")
 
 
 class _Progress:
@@ -178,6 +180,14 @@ class _Progress:
         )
 
 
+def _state(now: int, epochs: int) -> str:
+    """What this command has trained, in words."""
+    if not now:
+        return "complete already"
+    before = epochs - now
+    return f"{f'resumed after epoch {before}, trained the last' if before else 'trained'} {now} of {epochs} epochs"
+
+
 def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:
     """What the training achieved, in words."""
     from smoothcert.training import Denoising
@@ -203,17 +213,30 @@ def _sigma_range(options: NoiseOptions, sigmas: str, method: str) -> dict[str, A
     if options.given() is not None:
         raise InvalidInput("--sigmas is the noise already: leave out --sigma and --noise")
     found = numbers("--sigmas", sigmas)
-    if len(found) != 2:
+    if len(found) != 2 or not 0 < found[0] <= found[1] < math.inf:
         raise InvalidInput(f"--sigmas must be the smallest and the largest sigma, as in 0.1,1.0, got {sigmas}")
     return {"sigma": found[1], "sigma_low": found[0]}
 
 
+def _check_options(method: str, **given: float | None) -> None:
+    """Refuse an option that the method does not have."""
+    from smoothcert.training.methods import METHODS
+
+    for name, value in given.items():
+        having = [other for other, kind in METHODS.items() if name in {field.name for field in fields(kind)}]
+        if value is not None and method not in having:
+            named = " and ".join(", ".join(having).rsplit(", ", 1))
+            raise InvalidInput(f"--{name} is for --method {named}: leave it out with --method {method}")
+
+
 def _loss_weights(method: str, weight: float | None, stability: bool) -> dict[str, Any]:
     """The weight of the second part of the loss, under the name that it has in the method."""
+    from smoothcert import _check
+
     if stability and method != "denoiser":
         raise InvalidInput(f"--stability is for --method denoiser: leave it out with --method {method}")
     if stability:
-        return {"stability": 1.0 if weight is None else weight}
+        return {"stability": 1.0 if weight is None else _check.between("--weight", weight, 0)}
     if weight is not None and method == "denoiser":
         raise InvalidInput("--weight is for --stability with --method denoiser: give both of them or none")
     return {"weight": weight}
@@ -248,5 +271,6 @@ def _architecture(method: str, arch: str | None, classifier: Classifier | None) 
     if arch is not None:
         return arch
     if classifier is None or method == "denoiser":
-        raise InvalidInput("--arch is missing: name the architecture to train, as in --arch fashion-cnn")
+        example = "unet-small" if method == "denoiser" else "fashion-cnn"
+        raise InvalidInput(f"--arch is missing: name the architecture to train, as in --arch {example}")
     return NAMED_WEIGHTS.get(classifier.name, classifier.name)

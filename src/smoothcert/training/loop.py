@@ -27,6 +27,7 @@ from smoothcert.device.cuda_graph import cudnn_benchmark
 from smoothcert.device.memory import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
+from smoothcert.training.check import check_data, check_networks
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
 from smoothcert.training.optimizers import RunningMean, state_tensors
@@ -131,7 +132,7 @@ def train(
     labelled, measure = recipe.method.needs_labels, recipe.method.measure
     if labelled:
         _check_classes(training, validation)
-    with exclusive(out) as path:
+    with exclusive(out, kind="training run") as path:
         folder = Folder(path)
         epochs_done = folder.open(settings)
         if epochs_done == recipe.epochs and (metadata := folder.weights_metadata()):
@@ -146,7 +147,12 @@ def train(
         start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
         with _training_context(runtime):
             _seed(recipe, 0)
-            run = _Run(recipe, runtime, training_data, validation_data, recipe.method.trainee(start))
+            trainee = recipe.method.trainee(start)
+            check_data(trainee, training_data, training.name)
+            check_data(trainee, validation_data, validation.name)
+            run = _Run(recipe, runtime, training_data, validation_data, trainee)
+            with run.autocast():
+                check_networks(start, recipe.method, run.validator, training_data)
             if epochs_done:
                 folder.load_checkpoint(run.tensors)
             run.prepare(runtime)

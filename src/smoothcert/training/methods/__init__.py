@@ -57,6 +57,8 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
         return Gaussian(0.0)
     if noise is None or isinstance(noise, GaussianNoise):
         return kind.published(_check.between("sigma", sigma if noise is None else noise.sigma, 0), **given)
+    if kind in (Denoising, Finetune):
+        raise InvalidInput(f"method {name} trains with Gaussian noise only, not with {noise}: give sigma=")
     if kind is not Gaussian:
-        raise InvalidInput(f'method {name} trains with Gaussian noise only: use "gaussian" for {noise}')
+        raise InvalidInput(f'method {name} trains with Gaussian noise only: give method="gaussian" for {noise}')
     return Gaussian(noise.deviation, noise)

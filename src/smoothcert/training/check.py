@@ -1,0 +1,73 @@
+"""The checks before the first step: the networks run, and the data has the values that a denoiser takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.classifiers.check import answer
+from smoothcert.denoisers import Denoised, Denoiser
+from smoothcert.denoisers.check import check_output, check_values
+from smoothcert.errors import InvalidInput
+from smoothcert.training.data import DeviceData
+from smoothcert.training.methods import Denoising, Method
+from smoothcert.training.methods.base import noisy_copies
+from smoothcert.training.methods.denoiser import Judged
+from smoothcert.training.trainee import Start, Trainee
+
+
+def check_data(trainee: Trainee, data: DeviceData, name: str) -> None:
+    """Refuse data with values that a denoiser of this training, or the one that it trains, does not take.
+
+    Args:
+        trainee: What is trained.
+        data: The data.
+        name: The name of the data.
+    """
+    if data.inputs.dtype == torch.uint8:  # these are numbers from 0 to 1
+        return
+    for part in trainee.module.modules():
+        if isinstance(part, Denoiser):
+            check_values(part.values, data.inputs, name)
+
+
+def check_networks(start: Start, method: Method, trainee: Trainee, data: DeviceData) -> None:
+    """Run the given networks once on a few inputs, and refuse those that fail or return something unsuitable.
+
+    Args:
+        start: What the training starts from.
+        method: The training method.
+        trainee: What is trained, in evaluation mode.
+        data: The data, on the device of the networks.
+    """
+    x = data.batch(torch.arange(min(len(data), 2), device=data.labels.device))
+    denoises = isinstance(method, Denoising)
+    if start.denoiser is not None and not denoises:
+        check_output(start.denoiser, x[0].cpu(), method.sigma)
+    if start.classifier is not None:
+        module = trainee.module.classifier if isinstance(trainee.module, Denoised | Judged) else trainee.module
+        noisy = noisy_copies(x, 1, sigma=method.sigma, noise=method.noise)[0]
+        _check_classifier(start.classifier.name, module, start.classifier.classes, noisy, trained=not denoises)
+
+
+def _check_classifier(name: str, module: nn.Module, classes: int, x: Tensor, *, trained: bool) -> None:
+    def logits(x: Tensor) -> Any:
+        output = module(x)
+        if not isinstance(output, Tensor):  # certification looks for the logits in it, training does not
+            raise InvalidInput(f"it must return a tensor of logits, and it returned a {type(output).__name__}")
+        return output
+
+    try:
+        output = answer(logits, x, classes=classes)
+        if not output.is_floating_point() or tuple(output.shape) != (len(x), classes):
+            kind = str(output.dtype).removeprefix("torch.")
+            raise InvalidInput(
+                f"it must return logits of shape {(len(x), classes)}, and it returned {kind} of shape "
+                f"{tuple(output.shape)}"
+            )
+        if trained and not output.requires_grad:
+            raise InvalidInput("its logits have no gradient: remove torch.no_grad, detach and the like from it")
+    except InvalidInput as error:
+        raise InvalidInput(f"cannot train with {name}: {error}") from error
