@@ -26,7 +26,7 @@ from smoothcert.datasets.base import first_readable
 from smoothcert.datasets.selection import parse_shard
 from smoothcert.datasets.wrap import as_dataset
 from smoothcert.denoisers import denoised, load_denoiser
-from smoothcert.denoisers.check import check_input
+from smoothcert.denoisers.check import check_input, check_output
 from smoothcert.device.runtime import Compile, Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
@@ -227,6 +227,7 @@ def load(
     if denoiser is not None:
         front = load_denoiser(denoiser)
         check_input(front, example, f"the first input of {dataset.name}")
+        check_output(front, example, noise.deviation)
         model = denoised(as_classifier(model, classes=classes, example=example), front, noise)
     return as_classifier(model, classes=classes, example=example, stochastic=stochastic), dataset
 
@@ -396,6 +397,13 @@ def _warn(classifier: Classifier, noise: Noise, plan: Plan) -> None:
         how = f"with noise of deviation {trained:g}" if trained else "without noise"
         warnings.warn(
             f"{classifier.name} was trained {how} and is certified with {noise}; radii are true, but often small",
+            stacklevel=3,
+        )
+    front = classifier.trained_denoiser
+    if front is not None and front != _denoiser_hash(classifier):
+        how = "without one" if classifier.denoiser is None else "behind another one"
+        warnings.warn(
+            f"{classifier.name} was trained behind a denoiser and is certified {how}; radii are true, but often small",
             stacklevel=3,
         )
     if plan.caveat:

@@ -1,15 +1,18 @@
 """Training of classifiers behind a fixed denoiser."""
 
 import copy
+import warnings
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from smoothcert import Progress, certify
 from smoothcert.classifiers import Classifier, load_classifier, state_hash
 from smoothcert.denoisers import build_unet
 from smoothcert.errors import InvalidInput
+from smoothcert.plans import Fixed
 from smoothcert.training import Consistency, Finetune, Gaussian, Recipe, SmoothAdv, train
 from smoothcert.training.trainee import Frozen
 
@@ -58,6 +61,24 @@ def test_the_file_is_a_normal_classifier_that_names_its_denoiser(small, clean, d
     assert train(recipe(epochs=1), *small, **given).epochs_now == 0
     with pytest.raises(InvalidInput, match="differs in denoiser"):
         train(recipe(epochs=1), *small, **given | {"denoiser": build_unet("unet", shape=(1, 28, 28), sigmas=(0, 1))})
+
+
+def test_certify_warns_unless_the_denoiser_is_the_one_of_the_training(small, clean, denoiser, tmp_path):
+    given = {"device": "cpu", "classifier": clean, "denoiser": denoiser}
+    tuned = train(recipe(epochs=1, batch=512), *small, out=tmp_path / "tuned", **given).weights
+    settings = {"sigma": 0.3, "weights": tuned, "limit": 1, "plan": Fixed(samples=10), "device": "cpu", "batch": 10}
+
+    def warned(denoiser, name):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            certify(None, small[1], denoiser=denoiser, out=tmp_path / name, progress=Progress(), **settings)
+        return [str(warning.message) for warning in found]
+
+    assert warned(denoiser, "same") == []
+    message = "fashion-cnn was trained behind a denoiser and is certified {}; radii are true, but often small"
+    assert warned(None, "none") == [message.format("without one")]
+    other = build_unet("unet-small", shape=(1, 28, 28), sigmas=(0.2, 1.0)).eval()
+    assert warned(other, "other") == [message.format("behind another one")]
 
 
 def test_the_accuracy_is_that_of_the_classifier_behind_the_denoiser(small, clean, denoiser, tmp_path):

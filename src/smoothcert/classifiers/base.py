@@ -33,6 +33,7 @@ class Classifier:
         values: The smallest and the largest value of an input; None if it may have any.
         denoiser: Name, hash and description of the denoiser in front of it, if there is one. The hash of the weights
             then covers both.
+        trained_denoiser: The hash of the denoiser in front of it in training, if there was one.
     """
 
     module: Callable[[Tensor], Tensor]
@@ -44,6 +45,7 @@ class Classifier:
     trained_noise: Noise | None = None
     values: tuple[float, float] | None = None
     denoiser: Mapping[str, str] | None = None
+    trained_denoiser: str | None = None
 
     def __post_init__(self) -> None:
         if self.classes < 2:

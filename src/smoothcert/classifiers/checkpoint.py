@@ -44,6 +44,7 @@ class Checkpoint:
         method: The training method that the file states, if any.
         sigmas: For a denoiser: the smallest and the largest standard deviation of the noise in training.
         shape: For a denoiser: the shape of an input.
+        denoiser: For a classifier: the hash of the denoiser that it was trained behind, if any.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class Checkpoint:
     method: str | None = None
     sigmas: tuple[float, float] | None = None
     shape: tuple[int, ...] | None = None
+    denoiser: str | None = None
 
     def load_into(self, module: nn.Module, *, name: str) -> None:
         """Copy the weights into a module.
@@ -114,6 +116,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     sigma = _find_number(metadata, "sigma", "noise_sd")
     classes = _find_number(metadata, "classes")
     architecture = metadata.get("architecture", metadata.get("arch"))
+    method, denoiser = metadata.get("method"), metadata.get("denoiser")
     return Checkpoint(
         path=path,
         state=content,
@@ -121,9 +124,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         classes=None if classes is None else int(classes),
         sigma=sigma_in_name(path) if sigma is None else sigma,
         noise=_find_noise(metadata),
-        method=metadata["method"] if isinstance(metadata.get("method"), str) else None,
+        method=method if isinstance(method, str) else None,
         sigmas=_find_range(metadata),
         shape=_find_shape(metadata),
+        denoiser=denoiser if isinstance(denoiser, str) and method != "denoiser" else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -9,7 +10,7 @@ from typing import cast
 from smoothcert import _check
 from smoothcert.classifiers.architectures import ARCHITECTURES, NAMED_WEIGHTS
 from smoothcert.classifiers.base import Classifier, Source, Weights
-from smoothcert.classifiers.checkpoint import read_checkpoint
+from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.errors import InvalidInput
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
@@ -61,7 +62,8 @@ def load_classifier(
         missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
     source, name = _find(spec)
-    return source.load(name, weights=chosen, classes=classes, sigma=sigma)
+    found = source.load(name, weights=chosen, classes=classes, sigma=sigma)
+    return replace(found, trained_denoiser=chosen.denoiser) if isinstance(chosen, Checkpoint) else found
 
 
 def _spec_of(architecture: str | None) -> str | None:
