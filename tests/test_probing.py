@@ -155,3 +155,18 @@ def test_a_denoiser_is_told_each_sigma_and_is_not_used_without_noise():
     assert "use a better denoiser" in found.reading
     with pytest.raises(sc.InvalidInput, match=r"0\.05"):
         sc.probe("fashion-cnn-clean", "fashion-mnist", denoiser=Recorder(), sigmas=[0.05], device="cpu")
+
+
+class Halving(sc.Denoiser):
+    def denoise(self, x, sigma):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(0.2, 0.6, [0.25, 0.5]), (0.3, 0.4, [0.3, 0.4]), (0.3, 0.3, [0.3])]
+)
+def test_the_sigmas_of_a_denoiser_are_the_default(low, high, expected):
+    found = sc.probe(
+        "fashion-cnn-clean", "fashion-mnist", denoiser=Halving((low, high)), limit=4, copies=2, device="cpu"
+    )
+    assert [level.sigma for level in found.levels] == [0.0, *expected]

@@ -182,7 +182,7 @@ def probe(
     model: str | Classifier | Callable[[Tensor], Any] | None,
     data: Any,
     *,
-    sigmas: Sequence[float] = SIGMAS,
+    sigmas: Sequence[float] | None = None,
     copies: int = 16,
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
@@ -203,7 +203,7 @@ def probe(
     Args:
         model: The model, as for `certify`.
         data: The data, as for `certify`. Inputs without a label are left out.
-        sigmas: The standard deviations of the noise.
+        sigmas: The standard deviations of the noise. Default: 0.12, 0.25, 0.5 and 1, or what the denoiser removes.
         copies: Noisy copies of each input.
         ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
         skip: Take every `skip`-th input.
@@ -223,6 +223,9 @@ def probe(
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
+    front = None if denoiser is None else load_denoiser(denoiser)
+    if sigmas is None:
+        sigmas = SIGMAS if front is None else _removed_by(front)
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
     copies = _check.whole("copies", copies, least=1)
@@ -243,7 +246,6 @@ def probe(
         return Job(classifier, dataset, noise, Fixed(pilot=copies), runtime, seed)  # the pilot alone is drawn
 
     noises = [Gaussian(sigma) for sigma in wanted]
-    front = None if denoiser is None else load_denoiser(denoiser)
     job = job_for(noises[0], None)
     check_shape(job.classifier, dataset, job.noise)
     inputs = [read for id in chosen if (read := read_input(job, id))[2] is not None]
@@ -334,6 +336,12 @@ class _Prepared:
                 majority += look.top == labels.pop(slot)
                 sampler.close(slot)
         return Level(noise.sigma, right / (copies * len(self.inputs)), majority / len(self.inputs))
+
+
+def _removed_by(denoiser: Denoiser) -> Sequence[float]:
+    """Those of the usual sigmas that a denoiser can remove, or else the ends of its range."""
+    low, high = denoiser.sigmas
+    return [sigma for sigma in SIGMAS if low <= sigma <= high] or [low, high]
 
 
 def check_figure(out: str | Path) -> Path:

@@ -33,8 +33,12 @@ def command(
     classes: Classes = None,
     denoiser: Denoiser = None,
     sigmas: Annotated[
-        str, typer.Option(help="Standard deviations of the noise, separated by commas.")
-    ] = "0.12,0.25,0.5,1",
+        str | None,
+        typer.Option(
+            help="Standard deviations of the noise, separated by commas. Default: 0.12,0.25,0.5,1, or those that the "
+            "denoiser removes."
+        ),
+    ] = None,
     copies: Annotated[int, typer.Option(help="Noisy copies of each input.")] = 16,
     skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
     limit: Annotated[
@@ -53,7 +57,7 @@ def command(
 
     from smoothcert.probing import Level, check_figure, probe
 
-    chosen = numbers("--sigmas", sigmas)
+    chosen = None if sigmas is None else numbers("--sigmas", sigmas)
     if out is not None:
         check_figure(out)
     console = Console(stderr=True)

@@ -54,9 +54,11 @@ def command(
     from smoothcert.runs.formats import read_all, read_results
     from smoothcert.runs.table import with_certificates
 
+    places: dict[str, Any] = {"model": model, "weights": weights, "denoiser": denoiser}
+    if explain is None and (given := [name for name, place in places.items() if place]):
+        raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
     results = with_certificates(read_all(runs, radius=log_radius))
-    places: dict[str, Any] = {"model": model, "weights": weights, "denoiser": denoiser, "data": data}
-    places["stochastic"] = stochastic
+    places |= {"data": data, "stochastic": stochastic}
     page = write_report(
         results,
         out,
