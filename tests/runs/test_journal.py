@@ -5,7 +5,9 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
+import torch
 
+from smoothcert import Progress, certify
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Certificate, Fixed, Look
@@ -176,3 +178,13 @@ def test_damaged_votes_are_named_with_their_input(tmp_path, looks):
     changed(tmp_path, "UPDATE certificates SET looks = ?", (looks,))
     with Journal(tmp_path) as journal, pytest.raises(InvalidInput, match="the certificate of input 7 cannot be read"):
         journal.certificate(7, plan=PLAN, noise=NOISE)
+
+
+def test_a_mistake_before_the_first_certificate_leaves_nothing_behind(tmp_path):
+    def fails(x):
+        raise ValueError("no such model")
+
+    settings = {"noise": Gaussian(0.5), "classes": 2, "device": "cpu", "batch": 8, "progress": Progress()}
+    with pytest.raises(InvalidInput, match="no such model"):
+        certify(fails, torch.zeros(2, 1, 4, 4), out=tmp_path / "a" / "run", **settings)
+    assert list(tmp_path.iterdir()) == []

@@ -49,6 +49,8 @@ CREATE TABLE IF NOT EXISTS certificates (
 class Journal:
     """The journal in a run's folder; use it as a context manager.
 
+    A new journal goes away again if a mistake of the user ends the run before its first certificate.
+
     Args:
         folder: The run's folder.
         write: Whether to write; the file is created if there is none.
@@ -56,6 +58,7 @@ class Journal:
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         self.path = folder / FILE
+        self._is_new = write and not self.path.exists()
         if not write and not self.path.is_file():
             raise InvalidInput(f"{folder} is not a run: it has no {FILE}")
         with self._errors("open"):
@@ -89,8 +92,12 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *exception: object) -> None:
+        is_mistake = kind is not None and issubclass(kind, SmoothcertError)
+        unused = self._is_new and is_mistake and not self.ids()
         self._db.close()
+        for suffix in ("", "-wal", "-shm") if unused else ():
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def add(self, certificate: Certificate, entries: dict[str, Any]) -> None:
         """Add a certificate together with entries of the manifest, in one transaction.
