@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import Any
@@ -223,22 +224,12 @@ class Fusion:
             constants = (x.graph.get_attr(str(n.target)) for n in (weight_node, bias_node))
             both.args = (*inputs, *constants, epsilon)
         with x.graph.inserting_after(both):
-            total, normal = (x.graph.call_function(getitem, (both, i)) for i in (0, 1))
+            total, normal = (x.graph.call_function(operator.getitem, (both, i)) for i in (0, 1))
         self.shapes[total], self.shapes[normal] = self.shapes[x], self.shapes[node]
         node.replace_all_uses_with(normal)
         node.graph.erase_node(node)
         if adds:
             x.replace_all_uses_with(total)
-
-
-def getitem(results: tuple[Tensor, ...], index: int) -> Tensor:
-    """One of several results.
-
-    Args:
-        results: The results.
-        index: Which one.
-    """
-    return results[index]
 
 
 def pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
