@@ -120,6 +120,15 @@ def test_a_transformer_normalises_what_it_adds():
     assert counts[torch.add] == counts[torch.conv2d] == counts[F.layer_norm] == 0
 
 
+@pytest.mark.parametrize("name", ["densenet121", "regnet_y_400mf", "convnext_tiny", "shufflenet_v2_x0_5"])
+def test_published_networks_keep_their_answers(name):
+    module = randomized(Normalized(NORMALIZE, getattr(pytest.importorskip("torchvision").models, name)()))
+    traced, counts = fused(module, (3, 64, 64))
+    x = torch.rand(4, 3, 64, 64)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-3, atol=1e-4)
+    assert counts[OPERATIONS.space_to_depth.default]
+
+
 @pytest.mark.parametrize(
     "layer",
     [
