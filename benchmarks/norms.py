@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--arch", default="cifar-resnet18")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--lr", type=float, default=0.4)
     parser.add_argument("--sigmas", default="1,3", help="standard deviations of the l1 noises")
     parser.add_argument("--only", default="", help="rows whose names contain this")
     parser.add_argument("--skip", type=int, default=20)
@@ -68,6 +68,7 @@ def main() -> None:
             batch=args.batch,
             learning_rate=args.lr,
             schedule="onecycle",
+            weight_decay=5e-4,
         )
         trained = train(recipe, training, validation, out=args.out / f"{name}-weights", device=args.device)
         print(f"{name}: {trained.accuracy:.1%} of noisy test inputs right", flush=True)
