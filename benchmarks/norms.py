@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert import Ablation, AtRadii, Exact, InputSpecific, Noise, Plan, Splitting, Uniform, certify, compare
+from smoothcert import Ablation, AtRadii, Exact, Fixed, Noise, Plan, Splitting, Uniform, certify, compare
 from smoothcert.datasets import load_dataset
 from smoothcert.training import Recipe, method_named, train
 
@@ -37,7 +37,7 @@ def rows(sigmas: list[float]) -> dict[str, tuple[Noise, Plan]]:
         found[f"splitting-{sigma:g}"] = Splitting(scale), plan
         on_grid = round(2 * scale * 255) / 510
         found[f"exact-splitting-{sigma:g}"] = Splitting(on_grid, 255), Exact()
-    return found | {"ablation-75": (Ablation(75, 1024), InputSpecific(10_000, decline=1))}
+    return found | {"ablation-75": (Ablation(75, 1024), Fixed(10_000))}
 
 
 def main() -> None:

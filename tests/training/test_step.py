@@ -6,7 +6,8 @@ import torch
 
 from smoothcert.classifiers.architectures import build
 from smoothcert.denoisers import build_unet
-from smoothcert.training import Consistency, Denoising, Gaussian, Macer, SmoothAdv
+from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
+from smoothcert.training import Consistency, Denoising, Gaussian, Macer, SmoothAdv, method_named
 from smoothcert.training.data import DeviceData
 from smoothcert.training.optimizers import RunningMean, adamw, sgd, state_tensors
 from smoothcert.training.step import Step, compile_blocks
@@ -112,6 +113,26 @@ def test_a_captured_step_trains_as_the_normal_one(method):
     assert all(map(torch.equal, before, state(captured)))
     # Compare only the first steps, because rounding errors grow from step to step.
     assert run(captured)[:4] == pytest.approx(run(normal)[:4], rel=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize(
+    "noise",
+    [
+        GridGaussian(0.5),
+        Laplace(0.5),
+        Splitting(1.0),
+        Splitting(1.0, 255),
+        Translation(2.0),
+        Brightness(0.1),
+        Discrete(0.2, 256),
+    ],
+    ids=str,
+)
+def test_a_step_with_any_noise_is_captured(noise):
+    step = make_step(method_named("gaussian", noise=noise), "cuda")
+    assert step.capture()
 
 
 @pytest.mark.gpu

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias, TypeVar
 
@@ -198,9 +199,9 @@ class _CircularShift(Drawer):
     words = 2
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        table = thresholds(self.draw.deviation)
-        limits = torch.from_numpy(_signed(table.values)).to(words.device)
-        shift = table.smallest + torch.searchsorted(limits, words.contiguous(), right=True)
+        limits = _shift_limits(self.draw.deviation, words.device)
+        smallest = thresholds(self.draw.deviation).smallest
+        shift = smallest + torch.searchsorted(limits, words.contiguous(), right=True)
         rows, (height, width) = len(words), self.shape[-2:]
         down, right = (
             (torch.arange(length, device=words.device) - moved[:, None]) % length
@@ -236,9 +237,7 @@ class _Split(_HalfWords):
     def _cell_on_grid(self, samples: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The cell of each value, computed on integers: offsets lie halfway between two levels."""
         levels, offsets = self.draw.levels, round(2 * self.draw.scale * self.draw.levels)
-        constant = split_mix(0, np.arange(self.size, dtype=np.uint64)) % np.uint64(offsets)
-        own = torch.from_numpy(constant.astype(np.int64)).to(samples.device)
-        offset = ((samples + own) % offsets).view(-1, *self.shape)
+        offset = ((samples + _own_offsets(self.size, offsets, samples.device)) % offsets).view(-1, *self.shape)
         level = (x * levels).round().long()
         high = offset + offsets * (torch.div(level - offset - 1, offsets, rounding_mode="floor") + 1)
         return (high - offsets + 0.5) / levels, (high + 0.5) / levels
@@ -295,6 +294,19 @@ def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
         return mixed
+
+
+# Constants on a device are kept: a copy from the host would keep a training step from becoming a CUDA graph.
+@lru_cache(maxsize=16)
+def _shift_limits(deviation: float, device: torch.device) -> Tensor:
+    return torch.from_numpy(_signed(thresholds(deviation).values)).to(device)
+
+
+@lru_cache(maxsize=16)
+def _own_offsets(size: int, offsets: int, device: torch.device) -> Tensor:
+    """The constant that each value of an input adds to the common offset of a sample."""
+    constant = split_mix(0, np.arange(size, dtype=np.uint64)) % np.uint64(offsets)
+    return torch.from_numpy(constant.astype(np.int64)).to(device)
 
 
 def _signed(values: NDArray[np.uint64]) -> NDArray[np.int64]:
