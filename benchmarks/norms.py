@@ -85,7 +85,7 @@ def main() -> None:
         )
         runs.append(run)
     for norm, radii in (("l1", L1_RADII), ("l0", L0_RADII)):
-        if chosen := [run for run in runs if run.noise is not None and run.noise.norm == norm]:
+        if chosen := [run for run in runs if run.noise is not None and run.noise.norm.startswith(norm)]:
             print(compare(chosen, radii=radii).render("markdown"))
             for run in chosen:
                 median = float(np.median(np.where(run.correct, run.radius, 0)))

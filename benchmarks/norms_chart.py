@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from smoothcert import open_run
+from smoothcert import Run, open_run
 from smoothcert.report.figures import paper_style, save
 
 
@@ -21,11 +21,11 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
     runs = [open_run(path) for path in args.runs]
-    norms = sorted({run.manifest.noise.norm for run in runs})
+    norms = sorted({_norm(run) for run in runs})
     with paper_style():
         figure, axes = plt.subplots(1, len(norms), figsize=(2.4 * len(norms), 2.6), sharey=True, squeeze=False)
         for ax, norm in zip(axes[0], norms, strict=True):
-            for run in (run for run in runs if run.manifest.noise.norm == norm):
+            for run in (run for run in runs if _norm(run) == norm):
                 radii = np.linspace(0, 1.02 * run.radius.max(), 300)
                 name = type(run.manifest.noise).__name__
                 ax.plot(radii, 100 * run.certified_accuracy(radii), label=name)
@@ -35,6 +35,10 @@ def main() -> None:
         axes[0][0].set_ylabel("certified accuracy (%)")
         figure.tight_layout()
         save(figure, args.out, ["svg"])
+
+
+def _norm(run: Run) -> str:
+    return run.manifest.noise.norm.removesuffix(" of pixels")  # a grey pixel is one value
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ def explain(
 ) -> list[Explained]:
     """Explain certificates of a run in pictures, for `write_report`.
 
-    The noisy copies are the first samples of the run itself, if this machine has a device of the same kind.
+    The noisy copies are the first samples of the run itself, if this machine has a device of the same kind. Of a noise
+    whose outcomes are counted one by one, they are spread over all outcomes, because neighbours look alike.
 
     Args:
         run: The run, or its folder.
@@ -94,6 +95,7 @@ def explain(
                 run=run.name,
                 noisy=noisy,
                 answers=answers,
+                rounded=x.to(drawer.noisy.dtype).double().numpy(),
                 denoised=denoised,
                 class_names=dataset.class_names,
                 nearest=nearest.get(certificate.id),
@@ -104,7 +106,7 @@ def explain(
 
 
 class _Drawer:
-    """Draws the first samples of a run again.
+    """Draws some samples of a run again.
 
     Args:
         manifest: The manifest of the run.
@@ -120,6 +122,8 @@ class _Drawer:
         self.same_noise = here or m.device != "cuda"  # only CUDA draws its noise in another way
         self.shape = tuple(example.shape)
         noise = m.noise.for_shape(self.shape)
+        copies = min(copies, noise.outcomes or copies)
+        self.samples = [i * (noise.outcomes or copies) // copies for i in range(copies)]
         runtime = Runtime.resolve(m.device if here else "cpu", m.dtype, "none", copies)
         output = noise.draw.output_shape(self.shape)
         self.classify, self.runtime = prepare(classifier.module, classifier.classes, output, runtime)
@@ -132,11 +136,10 @@ class _Drawer:
     @torch.inference_mode()
     def draw(self, id: int, x: Tensor) -> tuple[list[NDArray[np.float64]], list[int], list[NDArray[np.float64]]]:
         """Noisy copies, the answers of the classifier to them, and the denoised copies if there is a denoiser."""
-        copies = len(self.noisy)
         inputs = x[None].to(self.runtime.torch_device).contiguous(memory_format=self.runtime.memory_format(self.shape))
-        rows = torch.zeros((3, copies), dtype=torch.int32, device=self.noisy.device)  # slot, id and sample
-        rows[1], rows[2] = id, torch.arange(copies)
-        self.stream.write(self.noisy, inputs, [Segment(0, id, 0, copies)], rows)
+        rows = torch.zeros((3, len(self.samples)), dtype=torch.int32, device=self.noisy.device)  # slot, id and sample
+        rows[1], rows[2] = id, torch.tensor(self.samples)
+        self.stream.write(self.noisy, inputs, [Segment(0, id, sample, 1) for sample in self.samples], rows)
         denoised = [] if self.denoiser is None else _arrays(self.denoiser(self.noisy))
         # A noise may add channels, which mark missing pixels.
         return [copy[: len(x)] for copy in _arrays(self.noisy)], self.classify(self.noisy).tolist(), denoised

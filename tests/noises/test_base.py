@@ -63,3 +63,18 @@ def test_a_radius_with_steps_makes_certificates_that_hold(votes, radius):
     assert found.radius == radius
     assert found.abstained == (radius == 0)
     assert fault(found) is None
+
+
+def test_a_noise_that_says_nothing_itself_claims_no_more_than_its_norm():
+    @dataclass(frozen=True)
+    class Rotation(Steps):
+        norm: ClassVar[str] = "angle"
+
+    @dataclass(frozen=True)
+    class OnThirds(Steps):
+        norm: ClassVar[str] = "linf"
+        grid = (0.3, None)
+
+    assert Steps().certified_change("3") == "change of at most 3 values"
+    assert Rotation().certified_change("r") == "change of one kind (angle) that is smaller than r"
+    assert OnThirds().certified_change("r") == "change of the input in steps of 0.3 that is smaller than r in linf"

@@ -221,3 +221,26 @@ def test_plans_keep_their_alpha_under_every_noise(noise, decline, kind):
 def test_the_papers_grid_is_for_maps_that_peak_at_the_ends():
     with pytest.raises(InvalidInput, match="the paper's grid can miss peaks"):
         exact_coverage(InputSpecific(1_000, grid="paper"), Uniform(1.0))
+
+
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        (Gaussian(0.5), "change of the input that is smaller than r in l2"),
+        (
+            GridGaussian(0.5),
+            "change of the input in steps of 1/255 (between 8-bit images) that is smaller than r in l2",
+        ),
+        (Uniform(1.0), "change of the input that is smaller than r in l1"),
+        (Splitting(1.0), "change of the input that is smaller than r in l1"),
+        (Splitting(1.0, 15), "change of the input in steps of 1/15 that is smaller than r in l1"),
+        (Discrete(0.8), "change of at most r values in steps of 1"),
+        (Discrete(0.2, 256), "change of at most r values in steps of 1/255 (between 8-bit images)"),
+        (Ablation(45), "change of at most r pixels"),
+        (Translation(2), "circular shift by whole pixels that is shorter than r pixels"),
+        (Brightness(0.1), "change of all values by the same number, without clipping, that is smaller than r"),
+    ],
+    ids=str,
+)
+def test_a_noise_says_which_changes_it_certifies(noise, words):
+    assert noise.certified_change("r") == words

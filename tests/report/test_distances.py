@@ -28,6 +28,14 @@ def test_in_l0_a_change_is_of_so_many_values(x, values):
         assert distance(changed, x, "l0") == values
 
 
+@given(x=pictures, pixels=st.integers(0, 30))
+def test_in_l0_of_pixels_a_change_is_of_so_many_whole_pixels(x, pixels):
+    for changed in (spread_change(x, pixels, "l0 of pixels", seed=0), concentrated_change(x, pixels, "l0 of pixels")):
+        assert distance(changed, x, "l0 of pixels") == pixels
+        assert distance(changed, x, "l0") == pixels * len(x)
+        assert distance(changed[0], x[0], "l0 of pixels") == pixels  # a picture without channels
+
+
 def test_a_concentrated_change_takes_as_few_pixels_as_possible_and_a_spread_one_all():
     grey = np.full((1, 9, 9), 0.5)
     assert distance(concentrated_change(grey, 0.5, "l2"), grey, "l0") == 1
@@ -38,5 +46,5 @@ def test_a_concentrated_change_takes_as_few_pixels_as_possible_and_a_spread_one_
 
 def test_distances_are_norms_of_the_difference():
     x, y = np.array([[[0.0, 0.5]], [[1.0, 0.5]]]), np.array([[[1.0, 0.5]], [[0.0, 0.5]]])
-    assert [distance(x, y, norm) for norm in NORMS] == pytest.approx([np.sqrt(2), 2, 2])
+    assert [distance(x, y, norm) for norm in NORMS] == pytest.approx([np.sqrt(2), 2, 2, 1])
     assert all(distance(x, x, norm) == 0 for norm in NORMS)

@@ -10,7 +10,7 @@ import pytest
 from markupsafe import escape
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Gaussian, Splitting
+from smoothcert.noises import Brightness, Gaussian, GridGaussian, Splitting, Translation
 from smoothcert.plans import Combined, Exact, Fixed, InputSpecific
 from smoothcert.report import render, write_report
 from smoothcert.runs.formats import read_results, write_results
@@ -261,9 +261,27 @@ def test_plans_together_promise_what_the_first_one_does(simulate):
 
 
 def test_the_norm_is_told(iss_run, l1_run, altered):
-    assert "shorter than the radius (in the l2 norm) can" in render([iss_run])
-    assert "(in the norm that belongs to the noise of the run)" in render([iss_run, l1_run])
-    assert "shorter than the radius can" in render([altered(iss_run, noise=None, plan=None, manifest=None)])
+    l2, l1 = ("change of the input that is smaller than r in " + norm for norm in ("l2", "l1"))
+    assert f"a <em>radius</em> r: no {l2} can alter the answer" in render([iss_run])
+    assert "ACR: average certified\nradius (in l2)." in render([iss_run])
+    both = render([iss_run, l1_run])
+    assert f"no {l2} ({iss_run.name}) and no {l1} ({l1_run.name}) can alter" in both
+    assert "(in the norm that belongs to the noise of the run)" in both
+
+
+def test_the_first_sentence_claims_only_what_the_noise_certifies(iss_run, altered):
+    said = {
+        GridGaussian(0.25): "in steps of 1/255 (between 8-bit images) that is smaller than r in l2 can alter",
+        Brightness(0.1): "no change of all values by the same number, without clipping, that is smaller than r can",
+        Translation(2): "no circular shift by whole pixels that is shorter than r pixels can alter",
+    }
+    for noise, words in said.items():
+        text = render([altered(iss_run, noise=noise)])
+        assert words in text.split("</header>")[0]
+        assert "no change of the input that" not in text
+    log = altered(iss_run, name="log", noise=None, plan=None, manifest=None)
+    assert "no change of the input that is smaller than r, in the norm of the noise, can alter" in render([log])
+    assert f"smaller than r in l2 ({iss_run.name}) can alter" in render([iss_run, log])
 
 
 def test_an_acr_over_chosen_radii_is_marked(iss_run, deciding_run):

@@ -33,7 +33,7 @@ class Ablation(SteppedNoise):
 
     keep: int
     size: int | None = None
-    norm: ClassVar[str] = "l0"
+    norm: ClassVar[str] = "l0 of pixels"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", _check.whole("keep", self.keep, least=1))
@@ -66,6 +66,9 @@ class Ablation(SteppedNoise):
                 break
             found.append(Fraction(3, 2) - untouched)
         return found
+
+    def certified_change(self, limit: str) -> str:
+        return f"change of at most {limit} pixels"
 
     def for_shape(self, shape: tuple[int, ...]) -> Self:
         return self.for_size(prod(shape[1:] if len(shape) >= 3 else shape))

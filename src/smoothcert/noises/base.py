@@ -6,6 +6,7 @@ Everything else (sample map, plans, coverage, replay, certificates) needs of a n
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import fields, replace
 from math import prod
@@ -38,7 +39,7 @@ class Noise(Recorded, ABC):
     """Base of all smoothing noises. A subclass is a frozen dataclass, so that it can be recorded and compared."""
 
     norm: ClassVar[str]
-    """The norm in which the radius is measured, as in "l2"; shown on axes and in tables."""
+    """What the radius measures, in a word or two, as in "l2"; shown on axes and in tables. See `certified_change`."""
     map_peaks_at_ends: ClassVar[bool] = False
     """Whether the sample map has its maximum over every interval of p at one of its ends, once it is above 0."""
 
@@ -123,6 +124,23 @@ class Noise(Recorded, ABC):
         """Inputs must be multiples of the first number, from 0 up to the second one; None if they may be anything."""
         return None
 
+    def certified_change(self, limit: str) -> str:
+        """Which changes of an input cannot alter the answer, in words that follow "no".
+
+        The default is about any change of the input, measured in an lp norm; in l0, the limit itself is allowed. If
+        `norm` is no lp norm, only one kind of change is certified, and the default can only name it. A noise of this
+        kind should say it in its own words.
+
+        Args:
+            limit: The radius in words, as in "r" or "0.25".
+        """
+        if not re.fullmatch(r"l(\d+|inf)", self.norm):
+            return f"change of one kind ({self.norm}) that is smaller than {limit}"
+        steps = "" if self.grid is None else f" in steps of {_step_in_words(self.grid[0])}"
+        if self.norm == "l0":
+            return f"change of at most {limit} values{steps}"
+        return f"change of the input{steps} that is smaller than {limit} in {self.norm}"
+
     def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None = None) -> Any:
         """The radius that proved bounds give after `drawing_error` is charged to them.
 
@@ -192,3 +210,11 @@ class Noise(Recorded, ABC):
             return False
         names = [field.name for field in fields(self) if field.name != "size"]  # type: ignore[arg-type]
         return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def _step_in_words(step: float) -> str:
+    """The step of a grid, as in "1/255 (between 8-bit images)"."""
+    parts = round(1 / step)
+    if parts < 2 or abs(parts * step - 1) > 1e-9:
+        return f"{step:g}"
+    return f"1/{parts} (between 8-bit images)" if parts == 255 else f"1/{parts}"

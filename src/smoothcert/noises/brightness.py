@@ -33,3 +33,6 @@ class Brightness(GaussianRadius):
     @property
     def drawing_error(self) -> float:
         return 2.0**-63
+
+    def certified_change(self, limit: str) -> str:
+        return f"change of all values by the same number, without clipping, that is smaller than {limit}"

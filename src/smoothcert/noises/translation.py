@@ -35,3 +35,6 @@ class Translation(GaussianRadius):
     @property
     def drawing_error(self) -> float:
         return 2 * thresholds(self.sigma).error
+
+    def certified_change(self, limit: str) -> str:
+        return f"circular shift by whole pixels that is shorter than {limit} pixels"

@@ -15,7 +15,9 @@ from smoothcert.statistics.metrics import round_down
 
 @dataclass(frozen=True)
 class Certificate:
-    """No perturbation of norm below `radius` changes `prediction`, with confidence 1 - alpha.
+    """No change of the input below `radius` changes `prediction`, with confidence 1 - alpha.
+
+    `noise.certified_change("r")` says in words which changes that are.
 
     Args:
         id: The number of the input in its data set.

@@ -17,10 +17,13 @@ _LENGTHS: dict[str, Callable[[Picture], float]] = {
     "l2": lambda change: float(np.sqrt(np.sum(change**2))),
     "l1": lambda change: float(np.sum(np.abs(change))),
     "l0": lambda change: float(np.count_nonzero(change)),
+    "l0 of pixels": lambda change: float(np.count_nonzero(np.any(change, axis=0) if change.ndim == 3 else change)),
 }
 
 NORMS = tuple(_LENGTHS)
 """The norms in which pictures have a distance from each other. Other norms measure a parameter, such as a shift."""
+COUNTED = ("l0", "l0 of pixels")
+"""The norms that count values or pixels. A colour pixel has three values."""
 
 
 def distance(one: Picture, other: Picture, norm: str) -> float:
@@ -29,11 +32,11 @@ def distance(one: Picture, other: Picture, norm: str) -> float:
     Args:
         one: A picture.
         other: A picture of the same shape.
-        norm: One of `NORMS`. In l0, the distance is the number of different values, of which a colour pixel has three.
+        norm: One of `NORMS`.
 
     >>> black, white = np.zeros((3, 1, 1)), np.ones((3, 1, 1))
-    >>> [round(distance(black, white, norm), 3) for norm in ("l2", "l1", "l0")]
-    [1.732, 3.0, 3.0]
+    >>> [round(distance(black, white, norm), 3) for norm in ("l2", "l1", "l0", "l0 of pixels")]
+    [1.732, 3.0, 3.0, 1.0]
     """
     return _LENGTHS[norm](one - other)
 
@@ -41,7 +44,7 @@ def distance(one: Picture, other: Picture, norm: str) -> float:
 def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture:
     """The picture after a change in a random direction, at a distance of `radius`. All values stay in [0, 1].
 
-    In l0, random values change.
+    In l0, random values or pixels change.
 
     Args:
         x: The picture.
@@ -50,8 +53,9 @@ def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture
         seed: Chooses the direction.
     """
     random = np.random.default_rng(seed)
-    if norm == "l0":
-        return _change_values(x, random.permutation(x.size)[: int(radius)])
+    if norm in COUNTED:
+        places = random.permutation(x.size if norm == "l0" else x[0].size)[: int(radius)]
+        return _change_values(x, places if norm == "l0" else _values_of(places, x).ravel())
     direction = random.standard_normal(x.shape)
     low, high = 0.0, 1.0
     while distance(np.clip(x + high * direction, 0, 1), x, norm) < radius and high < 1e6:
@@ -76,8 +80,9 @@ def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
     height, width = x.shape[1:]
     rows, columns = np.mgrid[:height, :width]
     order = np.argsort(((rows - height // 2) ** 2 + (columns - width // 2) ** 2).ravel(), kind="stable")
-    if norm == "l0":
-        return _change_values(x, (order[:, None] + np.arange(len(x)) * order.size).ravel()[: int(radius)])
+    if norm in COUNTED:
+        values = _values_of(order, x)
+        return _change_values(x, values.ravel()[: int(radius)] if norm == "l0" else values[: int(radius)].ravel())
     power = 2 if norm == "l2" else 1
     changed, left = x.reshape(len(x), -1).copy(), radius**power
     for pixel in order:
@@ -88,6 +93,12 @@ def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
         if left <= 0:
             break
     return changed.reshape(x.shape)
+
+
+def _values_of(pixels: NDArray[np.int64], x: Picture) -> NDArray[np.int64]:
+    """Where the values of these pixels lie in the picture, one row per pixel."""
+    values: NDArray[np.int64] = pixels[:, None] + np.arange(len(x)) * x[0].size
+    return values
 
 
 def _change_values(x: Picture, places: NDArray[np.int64]) -> Picture:

@@ -9,7 +9,7 @@ import numpy as np
 
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Certificate
-from smoothcert.report.distances import NORMS, Picture, concentrated_change, distance, spread_change
+from smoothcert.report.distances import COUNTED, NORMS, Picture, concentrated_change, distance, spread_change
 from smoothcert.report.thumbnails import picture_of
 from smoothcert.statistics.metrics import round_down
 
@@ -19,6 +19,7 @@ _NORMS_IN_WORDS = {
     "l2": "The size of a change is the square root of the sum of the squared changes of all values",
     "l1": "The size of a change is the sum of the changes of all values",
     "l0": "The size of a change is the number of values that change; a pixel has one value, in colour three",
+    "l0 of pixels": "The size of a change is the number of pixels that change",
 }
 
 
@@ -106,17 +107,12 @@ class Explained:
     def in_words(self) -> str:
         """How the size of a change is measured."""
         norm = self.certificate.noise.norm
-        return f"{_NORMS_IN_WORDS[norm]} ({norm}){'' if norm == 'l0' else ', where black is 0 and white is 1'}."
+        return f"{_NORMS_IN_WORDS[norm]} ({norm}){'' if norm in COUNTED else ', where black is 0 and white is 1'}."
 
     @property
-    def condition(self) -> str:
-        """Which changes the certificate is about, up to the number that limits them."""
-        noise = self.certificate.noise
-        if noise.norm not in NORMS:
-            return f"The certificate is about one kind of change only ({noise.norm}): while the change is smaller than"
-        steps = "" if noise.grid is None else f", in steps of 1/{1 / noise.grid[0]:.0f}"
-        limit = "at most" if noise.norm == "l0" else "the change is smaller than"
-        return f"However someone changes this picture{steps}: while {limit}"
+    def change(self) -> str:
+        """Which changes cannot alter the answer, in words that follow "no"."""
+        return self.certificate.noise.certified_change(self.radius)
 
     @property
     def lower(self) -> str:
@@ -131,6 +127,7 @@ def explained(
     run: str,
     noisy: Sequence[Picture],
     answers: Sequence[int],
+    rounded: Picture | None = None,
     denoised: Sequence[Picture] = (),
     class_names: Sequence[str] | None = None,
     nearest: tuple[float, int] | None = None,
@@ -144,12 +141,13 @@ def explained(
         run: The name of the run.
         noisy: Noisy copies of the input.
         answers: What the classifier answers to each of them.
+        rounded: The input in the number format of the noisy copies, which rounding alone must not tell apart from it.
         denoised: The same copies after the denoiser, if there is one.
         class_names: The names of the classes, if they are known.
         nearest: The distance to the nearest input with another label, and how many inputs were compared.
         same_noise: Whether the noisy copies are those of the run.
     """
-    c, x = certificate, _with_channels(x)
+    c, rounded, x = certificate, _with_channels(x if rounded is None else rounded), _with_channels(x)
     noisy, denoised = [_with_channels(copy) for copy in noisy], [_with_channels(copy) for copy in denoised]
     top = c.prediction if c.prediction is not None else c.proof.prediction
     return Explained(
@@ -164,7 +162,7 @@ def explained(
         ),
         denoised=tuple(_picture(copy, c.id) for copy in denoised),
         votes=_votes(c, class_names, top),
-        distances=_distances(c, x, noisy, nearest),
+        distances=_distances(c, x, [(copy, rounded) for copy in noisy], nearest),
         changed=_changed(c, x),
         everywhere=_everywhere(c, x),
         same_noise=same_noise,
@@ -222,7 +220,7 @@ def _votes(c: Certificate, names: Sequence[str] | None, top: int | None) -> tupl
 
 
 def _distances(
-    c: Certificate, x: Picture, noisy: Sequence[Picture], nearest: tuple[float, int] | None
+    c: Certificate, x: Picture, noisy: Sequence[tuple[Picture, Picture]], nearest: tuple[float, int] | None
 ) -> tuple[Bar, ...]:
     """The radius beside distances that one can imagine, from near to far."""
     norm = c.noise.norm
@@ -231,12 +229,12 @@ def _distances(
     black = np.zeros((len(x), 1, 1))
     known = [("the certified radius", c.radius)]
     known.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
-    if norm != "l0":
+    if norm not in COUNTED:
         known.append(("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm)))
     if nearest is not None:
         known.append((f"the nearest of {nearest[1]:,} pictures with another label", nearest[0]))
     if noisy:
-        away = [distance(copy, x, norm) for copy in noisy]
+        away = [distance(copy, rounded, norm) for copy, rounded in noisy]
         known.append(("a noisy copy, as above", float(np.median(away))))
     longest = max(length for _, length in known) or 1.0
     radius, *others = known
@@ -250,7 +248,7 @@ def _changed(c: Certificate, x: Picture) -> tuple[Shown, ...]:
     norm = c.noise.norm
     if not c.radius or norm not in NORMS:
         return ()
-    everywhere = "at random places" if norm == "l0" else "spread over all pixels, at random"
+    everywhere = "at random places" if norm in COUNTED else "spread over all pixels, at random"
     return (
         Shown(_picture(spread_change(x, c.radius, norm, seed=c.id), c.id), everywhere),
         Shown(_picture(concentrated_change(x, c.radius, norm), c.id), "in as few pixels as possible"),
@@ -265,4 +263,4 @@ def _everywhere(c: Certificate, x: Picture) -> str | None:
 
 
 def _number(length: float, norm: str) -> str:
-    return f"{length:,.0f}" if norm == "l0" else str(round_down(length, 3 if length < 10 else 1))
+    return f"{length:,.0f}" if norm in COUNTED else str(round_down(length, 3 if length < 10 else 1))

@@ -29,7 +29,7 @@ from smoothcert.report import vega
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, distinct, known_labels, norms, uncertified
+from smoothcert.report.wording import acr_note, distinct, known_labels, norms, promise, uncertified
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import compare, duration, opened, with_certificates
 from smoothcert.statistics.metrics import round_down
@@ -125,6 +125,7 @@ def render(
         table=table,
         charts=shown,
         norms=norms(results),
+        promise=promise(results),
         acr_note=acr_note(results),
         uncertified=uncertified,
         known_labels=known_labels,

@@ -50,6 +50,25 @@ def norms(results: Sequence[Results]) -> list[str]:
     return list(dict.fromkeys(r.noise.norm for r in results if r.noise is not None))
 
 
+def promise(results: Sequence[Results]) -> str:
+    """Which changes a radius r speaks of, in words that follow "no".
+
+    Runs whose radii speak of different changes are named, and so are runs beside published logs.
+
+    Args:
+        results: The runs.
+    """
+    runs: dict[str, list[str]] = {}
+    for r in results:
+        if r.noise is not None:
+            runs.setdefault(r.noise.certified_change("r"), []).append(r.name)
+    if not runs:
+        return "change of the input that is smaller than r, in the norm of the noise,"
+    if len(runs) == 1 and all(r.noise is not None for r in results):
+        return next(iter(runs))
+    return " and no ".join(f"{change} ({', '.join(names)})" for change, names in runs.items())
+
+
 def acr_note(results: Sequence[Results]) -> str:
     """A sentence about runs that decide chosen radii; empty if there are none.
 

@@ -14,7 +14,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
-_NORMS = {"l1": r"\\ell_1", "l2": r"\\ell_2", "linf": r"\\ell_\\infty"}
+_NORMS = {"l0": r"\\ell_0", "l0 of pixels": r"\\ell_0", "l1": r"\\ell_1", "l2": r"\\ell_2", "linf": r"\\ell_\\infty"}
 _DATA_SETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 
 
