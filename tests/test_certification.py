@@ -278,6 +278,13 @@ def test_images_of_another_size_than_the_models_are_told(tmp_path):
         certify(tmp_path, model, [(x.reshape(1, 2, 3), label) for x, label in DATA[:3]])
 
 
+def test_the_classes_of_a_module_are_counted_on_inputs_in_the_form_that_the_noise_gives_them(tmp_path):
+    module = nn.Sequential(nn.Conv2d(2, 3, (2, 3)), nn.Flatten()).eval()  # ablation doubles the channels
+    data = [(x.reshape(1, 2, 3), 0) for x, _ in DATA[:3]]
+    run = sc.certify(module, data, noise=sc.Ablation(2), plan=sc.Fixed(100), device="cpu", batch=50, out=tmp_path)
+    assert run.manifest.classes == 3
+
+
 def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, monkeypatch):
     whole = certify(tmp_path / "whole", data=DATA * 2)
     opened = Journal.__init__

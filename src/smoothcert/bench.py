@@ -24,6 +24,7 @@ from smoothcert import _check
 from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.check import check_classifier
 from smoothcert.classifiers.outputs import find_logits
+from smoothcert.classifiers.wrap import counted
 from smoothcert.datasets.base import Dataset
 from smoothcert.denoisers import denoised, load_denoiser
 from smoothcert.denoisers.check import check_input, check_output
@@ -128,6 +129,7 @@ def bench(
         raise InvalidInput(
             f"cannot time {noise}: use a random noise, and give dataset= if the noise changes the shape of inputs"
         )
+    classifier = counted(classifier, inputs[0] if shape == plain else torch.zeros(shape))
     on_cuda = runtime.torch_device.type == "cuda"
     published: dict[int, float] = {}
     if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster

@@ -222,14 +222,15 @@ def load(
     if model is None or isinstance(model, str):
         # Behind a denoiser, the weights with the least noise in training fit best.
         sigma = noise.deviation if denoiser is None else None
-        model = load_classifier(model, weights=weights, classes=classes, sigma=sigma)
-    example = first_readable(dataset)
+        model = load_classifier(model, weights=weights, classes=classes, sigma=sigma, stochastic=stochastic)
+    x = first_readable(dataset)
     if denoiser is not None:
-        front = load_denoiser(denoiser)
-        check_input(front, example, f"the first input of {dataset.name}")
-        check_output(front, example, noise.deviation)
-        model = denoised(as_classifier(model, classes=classes, example=example), front, noise)
-    return as_classifier(model, classes=classes, example=example, stochastic=stochastic), dataset
+        front = load_denoiser(denoiser, stochastic=stochastic)
+        check_input(front, x, f"the first input of {dataset.name}")
+        check_output(front, x, noise.deviation)
+        known = model if isinstance(model, Classifier) else as_classifier(model, classes=classes, example=x)
+        model = denoised(known, front, noise)
+    return as_classifier(model, classes=classes, example=example(dataset, noise), stochastic=stochastic), dataset
 
 
 def load_again(

@@ -95,7 +95,7 @@ class Smoothed:
         self.noise = noise
         self.classes = _check.whole("classes", classes, least=2)
         self.seed = check_seed(_check.whole("seed", seed))
-        self._denoiser = None if denoiser is None else load_denoiser(denoiser)
+        self._denoiser = None if denoiser is None else load_denoiser(denoiser, stochastic=stochastic)
         composed = model if self._denoiser is None else compose(model, self._denoiser, noise)
         self._module = SeededRows(composed) if stochastic else composed
         dtype = settle_dtype(dtype, self._module)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from smoothcert.classifiers import load_classifier
+from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.errors import InvalidInput
 
 
@@ -20,6 +21,8 @@ def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         "from torch import nn\n"
         "def network(): return nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 3))\n"
         "def function(): return lambda batch: batch.flatten(1).sum(1).long()\n"
+        "def logits(): return lambda batch: batch.flatten(1)\n"
+        "def convolution(): return nn.Sequential(nn.Conv2d(1, 4, 2), nn.Dropout(), nn.Flatten())\n"
         "def ready():\n"
         "    from smoothcert.classifiers import Classifier\n"
         "    return Classifier(lambda batch: batch, 2, 'another name')\n"
@@ -56,13 +59,25 @@ def test_a_module_loads_weights(tmp_path: Path) -> None:
     assert loaded.trained_sigma == 0.5
 
 
-def test_a_function_needs_its_number_of_classes() -> None:
+def test_a_random_module_stays_in_the_mode_in_which_it_is_returned() -> None:
+    loaded = load_classifier("users_models:network", stochastic=True)
+    batch = torch.rand(2, 12)
+    assert not torch.equal(loaded.module(batch), loaded.module(batch))  # dropout is on
+
+
+def test_a_function_that_returns_labels_needs_its_number_of_classes() -> None:
     with pytest.raises(InvalidInput, match="give classes=N"):
-        load_classifier("users_models:function")
+        as_classifier(load_classifier("users_models:function"), classes=None, example=torch.rand(3))
     loaded = load_classifier("users_models:function", classes=4)
     assert loaded.classes == 4
     assert loaded.weights_hash is None
     assert loaded.module(torch.ones(1, 3)).tolist() == [3]
+
+
+def test_the_logits_of_a_function_and_of_any_module_are_counted() -> None:
+    for name in ("logits", "convolution"):
+        loaded = load_classifier(f"users_models:{name}")
+        assert as_classifier(loaded, classes=None, example=torch.rand(1, 2, 2)).classes == 4
 
 
 def test_a_function_takes_no_weights(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from smoothcert.classifiers import load_classifier
 from smoothcert.classifiers.architectures import build
 from smoothcert.classifiers.onnx import OnnxModule, _hash
+from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.device.runtime import settle_dtype
 from smoothcert.errors import InvalidInput, MissingExtra
 
@@ -153,7 +154,7 @@ def test_labels_need_the_number_of_classes(tmp_path: Path) -> None:
 
     path = export(Labels(), tmp_path / "labels.onnx", batch=None, shape=(5,))
     with pytest.raises(InvalidInput, match="give classes=N"):
-        load_classifier(f"onnx:{path}")
+        as_classifier(load_classifier(f"onnx:{path}"), classes=None, example=torch.rand(5))
     assert load_classifier(f"onnx:{path}", classes=5).module(torch.eye(5)).tolist() == [0, 1, 2, 3, 4]
 
 

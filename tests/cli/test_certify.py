@@ -38,6 +38,17 @@ def random_by_design():
     model.classes = 2
     return model
 
+def logits():
+    return lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
+def labels():
+    return lambda x: (x[:, 0] > 0.5).long()
+
+def dropout():
+    network = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(3, 2))
+    torch.nn.init.eye_(network[1].weight)
+    return network
+
 def wants_sizes(width, depth=2):
     return None
 """
@@ -78,6 +89,25 @@ def test_a_model_that_is_random_by_design_is_certified_if_one_says_so(smoothcert
     assert "or give --stochastic if it is random by design" in refused.err
     assert smoothcert(f"{job} --stochastic").code == 0
     assert "2 drawn again: all hold" in smoothcert("audit run --stochastic").out
+
+
+def test_dropout_at_test_time_is_certified_and_audited(smoothcert, job):
+    job = job.replace("above_half", "dropout") + " --limit 3 --method fixed"
+    assert smoothcert(job).code == 0
+    assert smoothcert(f"{job} --stochastic --out random").code == 0
+    pairs = zip(open_run("run").certificates(), open_run("random").certificates(), strict=True)
+    assert all(still.count != drawn.count for still, drawn in pairs)
+    assert smoothcert(f"{job} --stochastic --out random").err.startswith("random is complete already")
+    assert "3 drawn again: all hold" in smoothcert("audit random --stochastic").out
+
+
+def test_the_number_of_classes_is_that_of_the_logits(smoothcert, job):
+    job = f"{job} --limit 2".replace("above_half", "{}")
+    assert smoothcert(job.format("logits")).code == 0
+    assert open_run("run").manifest.classes == 2
+    assert "2 drawn again: all hold" in smoothcert("audit run").out
+    refused = smoothcert(job.format("labels") + " --out labels")
+    assert (refused.code, "number of classes is unknown: give --classes N" in refused.err) == (2, True)
 
 
 @pytest.mark.filterwarnings("default:the pilot is counted again")

@@ -22,8 +22,8 @@ class Classifier:
 
     Args:
         module: The function. It takes a batch of floats of shape (b, ...) and returns logits of shape (b, classes) or
-            integer labels of shape (b,). A torch module must be in evaluation mode.
-        classes: The number of classes.
+            integer labels of shape (b,). A torch module must be in evaluation mode, unless it is random by design.
+        classes: The number of classes; 0 if it is not known yet, see `counted`.
         name: What the user gave as the model.
         input_shape: The shape of one input, if it is known.
         weights_hash: The SHA-256 hash of the weights, which identifies the classifier. For a torch module it covers the
@@ -48,7 +48,7 @@ class Classifier:
     trained_denoiser: str | None = None
 
     def __post_init__(self) -> None:
-        if self.classes < 2:
+        if self.classes < 2 and self.classes != 0:
             raise InvalidInput(
                 f"{self.name} has {self.classes} output, and a classifier needs at least two classes: return two "
                 "logits, or labels"
@@ -68,7 +68,7 @@ class Source(Protocol):
         Args:
             name: What follows the prefix of the source, such as "resnet50" in "torchvision:resnet50".
             weights: The weights to use.
-            classes: The number of classes; None to take it from the model.
+            classes: The number of classes; None to take it from the model, if the model tells it.
             sigma: The standard deviation of the noise of the certificates.
         """
 

@@ -24,7 +24,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     The name refers to a module, or to a function without arguments that returns one. Instead of a module, it may also
     return a function from batches to logits or labels. If the number of classes is not given, it is the attribute
     `classes` or `num_classes` of the module, or the width of its last linear layer. The check before a run compares it
-    with the output of the module.
+    with the output of the module. The module stays in the mode in which the function returns it.
     """
     name = as_module(name)
     made = make(name)
@@ -35,16 +35,11 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         return checked_classes(replace(made, name=name), classes)
     if not callable(made):
         raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
-    if isinstance(made, nn.Module):
-        made.eval()
-        if isinstance(weights, Checkpoint):
-            weights.load_into(made, name=name)
-    classes = classes or _find_classes(made)
-    if classes is None:
-        raise InvalidInput(f"the number of classes of {name} is unknown: give classes=N")
+    if isinstance(weights, Checkpoint):
+        weights.load_into(made, name=name)
     return Classifier(
         module=made,
-        classes=classes,
+        classes=classes or _find_classes(made),
         name=name,
         weights_hash=state_hash(made) if isinstance(made, nn.Module) else None,
         trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
@@ -149,10 +144,10 @@ def _required_arguments(factory: Any) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
-def _find_classes(made: Any) -> int | None:
-    """The number of classes from an attribute or from the last linear layer."""
+def _find_classes(made: Any) -> int:
+    """The number of classes from an attribute or from the last linear layer; 0 if there is neither."""
     for attribute in ("classes", "num_classes"):
         if isinstance(value := getattr(made, attribute, None), int):
             return value
     layers = list(made.modules()) if isinstance(made, nn.Module) else []
-    return next((layer.out_features for layer in reversed(layers) if isinstance(layer, nn.Linear)), None)
+    return next((layer.out_features for layer in reversed(layers) if isinstance(layer, nn.Linear)), 0)

@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from torch import nn
+
 from smoothcert import _check
 from smoothcert.classifiers.architectures import ARCHITECTURES, NAMED_WEIGHTS
 from smoothcert.classifiers.base import Classifier, Source, Weights
@@ -26,8 +28,9 @@ def load_classifier(
     weights: str | Path | None = None,
     classes: int | None = None,
     sigma: float | None = None,
+    stochastic: bool = False,
 ) -> Classifier:
-    """Load a classifier by name.
+    """Load a classifier by name. If neither the caller nor the model tells the number of classes, it is 0.
 
     Args:
         spec: A bundled architecture, `fashion-cnn-clean`, `torchvision:NAME`, `timm:NAME`, `hf:NAME_OR_FOLDER`,
@@ -38,6 +41,8 @@ def load_classifier(
         classes: The number of classes, if the model does not determine it.
         sigma: The standard deviation of the noise of the certificates. Among bundled weights, those whose training
             noise is closest to it are taken.
+        stochastic: Whether the model is random by design. A module of the user's own code then stays in the mode in
+            which it is returned, because dropout is off in evaluation mode. Otherwise it is put into evaluation mode.
 
     Raises:
         InvalidInput: The name is unknown, or the weights do not fit.
@@ -63,6 +68,8 @@ def load_classifier(
         raise InvalidInput(f"{missing}: {_CHOICES}")
     source, name = _find(spec)
     found = source.load(name, weights=chosen, classes=classes, sigma=sigma)
+    if isinstance(found.module, nn.Module) and not stochastic:
+        found.module.eval()
     return replace(found, trained_denoiser=chosen.denoiser) if isinstance(chosen, Checkpoint) else found
 
 

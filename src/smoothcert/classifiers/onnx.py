@@ -101,10 +101,6 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     own = module.output_shape[1] if len(module.output_shape) == 2 else None
     if own and classes and own != classes:
         raise InvalidInput(f"onnx:{name} has {own} classes, not {classes}")
-    if not (own or classes):
-        raise InvalidInput(
-            f"onnx:{name} does not state its number of classes (output {module.output_name}): give classes=N"
-        )
     known = all(module.input_shape)
     return Classifier(
         module=module.eval(),

@@ -30,7 +30,7 @@ def as_classifier(
         stochastic: Whether the model is random by design; see `SeededRows`.
     """
     if isinstance(model, Classifier):
-        known = checked_classes(model, classes)
+        known = checked_classes(counted(model, example, stochastic=stochastic), classes)
         return (
             replace(known, module=SeededRows(known.module), weights_hash=_seeded_hash(known)) if stochastic else known
         )
@@ -46,6 +46,20 @@ def as_classifier(
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
     )
     return replace(found, weights_hash=_seeded_hash(found)) if stochastic else found
+
+
+def counted(classifier: Classifier, example: Tensor, *, stochastic: bool = False) -> Classifier:
+    """The classifier with its number of classes: the number of its logits, if its source does not know it.
+
+    Args:
+        classifier: The classifier.
+        example: One input, in the form that the classifier takes.
+        stochastic: Whether the classifier is random by design.
+    """
+    if classifier.classes:
+        return classifier
+    called = SeededRows(classifier.module) if stochastic else classifier.module
+    return replace(classifier, classes=_count_classes(called, example))
 
 
 def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:

@@ -46,7 +46,8 @@ Stochastic = Annotated[
     typer.Option(
         "--stochastic",
         help="The model is random by design. Its random numbers then depend on the noisy input alone, and inputs are "
-        "classified one at a time.",
+        "classified one at a time. A module of your own function stays in the mode in which it is returned, so dropout "
+        "can be on.",
     ),
 ]
 Data = Annotated[

@@ -13,13 +13,15 @@ from smoothcert.denoisers.unet import UNETS, build_unet
 from smoothcert.errors import InvalidInput
 
 
-def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
+def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> Denoiser:
     """Load a denoiser.
 
     Args:
         spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`,
             `package.module:factory` or `file.py:function` for code of your own, or a module: a `Denoiser`, or any other
             module from noisy inputs to estimates of the clean ones.
+        stochastic: Whether the denoiser is random by design. A module of your own code then stays in the mode in which
+            it is returned. Otherwise it is put into evaluation mode, as all others.
 
     Raises:
         InvalidInput: There is no such denoiser, or it cannot be used.
@@ -47,6 +49,8 @@ def load_denoiser(spec: str | Path | nn.Module) -> Denoiser:
         denoiser = _from_checkpoint(read_checkpoint(spec))
     else:
         denoiser = _from_factory(spec := as_module(spec))
+        denoiser.name = spec
+        return denoiser if stochastic else denoiser.eval()
     denoiser.name = spec
     return denoiser.eval()
 
