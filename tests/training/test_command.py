@@ -109,6 +109,16 @@ class Labels(Network):
     def forward(self, x):
         return self.layer(x.flatten(1)).argmax(1)
 
+def convolution():
+    return nn.Sequential(nn.Conv2d(1, 4, 28), nn.Flatten())
+
+def labels():
+    return nn.Sequential(nn.Conv2d(1, 4, 28), Labelled())
+
+class Labelled(nn.Module):
+    def forward(self, x):
+        return x.flatten(1).argmax(1)
+
 class Constant(Network):
     def forward(self, x):
         return self.layer(x.flatten(1)).detach()
@@ -143,6 +153,8 @@ DENOISER = ["--method", "denoiser", "--arch", "unet-small"]
         (["--data", "nowhere"], "no data at 'nowhere'"),
         (["--sigma", "-1"], "sigma must be a number above 0, got -1.0"),
         (["--sigma", "0", "--method", "consistency"], "sigma must be a number above 0, got 0.0"),
+        (["--lr", "-1"], "--lr must be a number above 0, got -1.0"),
+        (["--weight-decay", "-1"], "--weight-decay must be a number of at least 0, got -1.0"),
         (["--batch", "0"], "batch must be at least 1, got 0"),
         (["--out", ""], "the value is empty (is a shell variable not set?): name a folder"),
     ],
@@ -189,6 +201,7 @@ def test_a_denoiser_that_cannot_be_used_is_refused_before_training(options, refu
         ("Twice", "it must return a tensor of logits, and it returned a tuple"),
         ("Fails", "fails on a float32 batch of shape (2, 1, 28, 28): no luck"),
         ("Labels", "it must return logits of shape (2, 4), and it returned int64 of shape (2,)"),
+        ("labels", "it must return logits of shape (2, 4), and it returned int64 of shape (2,)"),
         ("Constant", "its logits have no gradient"),
     ],
 )
@@ -198,6 +211,14 @@ def test_a_classifier_that_cannot_be_trained_is_refused_before_training(options,
     error = refused([*own, "--model", f"{tmp_path}/own.py:{name}"])
     assert f"cannot train with own:{name}: " in error
     assert reason in error
+
+
+def test_a_network_whose_number_of_classes_is_unknown_is_trained(options, tmp_path):
+    (tmp_path / "own.py").write_text(NETWORKS)
+    own = [part for part in options if part not in ("--arch", "fashion-cnn")]
+    trained = CliRunner().invoke(app, [*own, "--model", f"{tmp_path}/own.py:convolution"])
+    assert trained.exit_code == 0, trained.output
+    assert load_classifier("own:convolution", weights=tmp_path / "run" / "weights.safetensors").classes == 4
 
 
 @pytest.mark.filterwarnings("ignore:.*values lie in")

@@ -98,6 +98,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise."""
+    from smoothcert import _check
     from smoothcert.datasets import load_dataset
     from smoothcert.denoisers import load_denoiser
     from smoothcert.training import Recipe, method_named, train
@@ -110,9 +111,9 @@ def command(
         method_named(method, **constants, copies=copies, epsilon=epsilon, steps=steps),
         epochs=epochs,
         batch=batch,
-        learning_rate=lr,
+        learning_rate=None if lr is None else _check.between("--lr", lr, 0),
         schedule=schedule,
-        weight_decay=weight_decay,
+        weight_decay=_check.at_least("--weight-decay", weight_decay, 0),
         seed=seed,
     )
     training, validation = load_dataset(data, train=True), load_dataset(data)

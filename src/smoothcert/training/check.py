@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from smoothcert.classifiers.base import Classifier
 from smoothcert.classifiers.check import answer
+from smoothcert.classifiers.wrap import counted
 from smoothcert.denoisers import Denoised, Denoiser
 from smoothcert.denoisers.check import check_output, check_values
 from smoothcert.errors import InvalidInput
@@ -31,6 +34,24 @@ def check_data(trainee: Trainee, data: DeviceData, name: str) -> None:
     for part in trainee.module.modules():
         if isinstance(part, Denoiser):
             check_values(part.values, data.inputs, name)
+
+
+def with_classes(classifier: Classifier, method: Method, shape: tuple[int, ...], classes: int) -> Classifier:
+    """The classifier with its number of classes, which is counted if its source does not know it.
+
+    Args:
+        classifier: The classifier to start from.
+        method: The training method, whose noise may change the shape of an input.
+        shape: The shape of one input.
+        classes: The number of classes of the data. A classifier that has no logits to count is taken to have as many:
+            `check_networks` then says what is wrong with it.
+    """
+    try:
+        return counted(
+            classifier, torch.zeros(shape if method.noise is None else method.noise.draw.output_shape(shape))
+        )
+    except InvalidInput:
+        return replace(classifier, classes=classes)
 
 
 def check_networks(start: Start, method: Method, trainee: Trainee, data: DeviceData) -> None:

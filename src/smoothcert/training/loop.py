@@ -27,7 +27,7 @@ from smoothcert.device.cuda_graph import cudnn_benchmark
 from smoothcert.device.memory import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.training.check import check_data, check_networks
+from smoothcert.training.check import check_data, check_networks, with_classes
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
 from smoothcert.training.optimizers import RunningMean, state_tensors
@@ -144,6 +144,8 @@ def train(
         validation_data = DeviceData.from_dataset(validation, runtime.torch_device, labelled=labelled)
         _check_data(recipe, training_data, validation_data)
         classes = max(len(training.class_names or ()), int(training_data.labels.max()) + 1, 2)
+        if classifier is not None:
+            classifier = with_classes(classifier, recipe.method, training_data.shape, classes)
         start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
         with _training_context(runtime):
             _seed(recipe, 0)
