@@ -20,7 +20,7 @@ from smoothcert._registry import check_recordable
 from smoothcert.classifiers import Classifier, load_classifier
 from smoothcert.classifiers.factory import names_file
 from smoothcert.classifiers.identity import answers
-from smoothcert.classifiers.wrap import as_classifier
+from smoothcert.classifiers.wrap import as_classifier, seeded_hash
 from smoothcert.datasets import Dataset, load_dataset, select_ids
 from smoothcert.datasets.base import first_readable
 from smoothcert.datasets.selection import parse_shard
@@ -143,6 +143,7 @@ def certify(
                 _manifest(job, chosen),
                 data=str(data) if isinstance(data, (str, Path)) else dataset.name,
                 weights=None if weights is None else str(weights),
+                stochastic=stochastic,
                 shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
             )
             if recorded is None:
@@ -251,12 +252,14 @@ def load_again(
         model: The model, if it is not where the manifest says.
         weights: Its weights, if they are not where the manifest says.
         data: The data, if it is not where the manifest says.
-        stochastic: The value that `certify` had.
+        stochastic: The value that `certify` had. Only runs of earlier versions do not record it.
         denoiser: The denoiser, if it is not where the manifest says.
         purpose: What for, to be said in errors, as in "draw again".
         instead: What else the user can do, to be said in errors.
     """
     m = manifest
+    if stochastic and m.stochastic is False:
+        raise InvalidInput(f"cannot {purpose}: the run was made without stochastic=True: leave it out")
     has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
     try:
         if denoiser is None and m.denoiser is not None and not has_denoiser:
@@ -267,7 +270,7 @@ def load_again(
             weights=weights or m.weights,
             classes=m.classes,
             noise=m.noise,
-            stochastic=stochastic,
+            stochastic=stochastic or bool(m.stochastic),
             denoiser=denoiser,
         )
     except InvalidInput as error:
@@ -279,6 +282,8 @@ def load_again(
         ("data", m.data_hash, dataset.fingerprint),
     ):
         if recorded != found:
+            if what == "weights" and recorded is not None and recorded == seeded_hash(classifier):
+                raise InvalidInput(f"cannot {purpose}: the run was made with stochastic=True: give it here as well")
             raise InvalidInput(f"cannot {purpose}: the {what} are not those that the run was made with")
     return classifier, dataset
 

@@ -98,7 +98,28 @@ def test_dropout_at_test_time_is_certified_and_audited(smoothcert, job):
     pairs = zip(open_run("run").certificates(), open_run("random").certificates(), strict=True)
     assert all(still.count != drawn.count for still, drawn in pairs)
     assert smoothcert(f"{job} --stochastic --out random").err.startswith("random is complete already")
+    for options in ("", " --stochastic"):
+        assert "3 drawn again: all hold" in smoothcert(f"audit random{options}").out
+
+
+def test_a_run_knows_whether_its_model_is_random_by_design(smoothcert, job):
+    job = job.replace("above_half", "dropout") + " --limit 3 --method fixed"
+    smoothcert(job)
+    told = smoothcert("audit run --stochastic")
+    assert (told.code, told.err) == (
+        2,
+        "smoothcert: cannot draw again: the run was made without --stochastic: leave it out\n",
+    )
+    told = smoothcert(f"{job} --stochastic")
+    assert "run holds another run: it differs in stochastic (there False, now True); choose another" in told.err
+    smoothcert(f"{job} --stochastic --out random")
+    with Journal(open_run("random").path, write=True) as journal, journal.transaction():
+        journal._db.execute("DELETE FROM manifest WHERE key = 'stochastic'")  # as in runs of earlier versions
+    assert smoothcert(f"{job} --stochastic --out random").err.startswith("random is complete already")
     assert "3 drawn again: all hold" in smoothcert("audit random --stochastic").out
+    told = smoothcert("audit random")
+    assert told.code == 2
+    assert told.err == "smoothcert: cannot draw again: the run was made with --stochastic: give it here as well\n"
 
 
 def test_the_number_of_classes_is_that_of_the_logits(smoothcert, job):

@@ -45,6 +45,7 @@ def test_evenly_spaced_ids_stay_small(first, step, count, backwards):
         {"answers": [(3, 1.5), (0, 0.25)], "weights": "w.pth", "batch": 512, "fallback": "compile=max failed"},
         {"started": "2026-01-01", "finished": "2026-01-02", "forwarded": 10**9, "circumstances": {"torch": "2.11"}},
         {"weights_hash": None},
+        {"stochastic": True},
         {"denoiser": {"name": "d.safetensors", "hash": "2" * 64, "description": "for sigma from 0 to 1"}},
     ],
 )
@@ -53,8 +54,8 @@ def test_a_manifest_comes_back_from_json(changes):
     parsed = Manifest.parse(json.loads(json.dumps(manifest.plain())), "a.json")
     assert replace(parsed, answers=None) == replace(manifest, answers=None)
     assert [tuple(answer) for answer in parsed.answers or []] == (manifest.answers or [])
-    # Runs without a denoiser are recorded as before there were any.
-    left_out = set() if manifest.denoiser else {"denoiser"}
+    # Runs without a denoiser are recorded as before there were any; earlier versions did not record `stochastic`.
+    left_out = {name for name in ("denoiser", "stochastic") if getattr(manifest, name) is None}
     assert set(manifest.plain()) == {field.name for field in fields(Manifest)} - left_out
 
 

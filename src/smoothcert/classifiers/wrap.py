@@ -31,9 +31,7 @@ def as_classifier(
     """
     if isinstance(model, Classifier):
         known = checked_classes(counted(model, example, stochastic=stochastic), classes)
-        return (
-            replace(known, module=SeededRows(known.module), weights_hash=_seeded_hash(known)) if stochastic else known
-        )
+        return replace(known, module=SeededRows(known.module), weights_hash=seeded_hash(known)) if stochastic else known
     if not callable(model):
         raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
     check_weights(model)
@@ -45,7 +43,7 @@ def as_classifier(
         input_shape=tuple(example.shape),
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
     )
-    return replace(found, weights_hash=_seeded_hash(found)) if stochastic else found
+    return replace(found, weights_hash=seeded_hash(found)) if stochastic else found
 
 
 def counted(classifier: Classifier, example: Tensor, *, stochastic: bool = False) -> Classifier:
@@ -73,8 +71,12 @@ def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     return int(output.shape[1])
 
 
-def _seeded_hash(classifier: Classifier) -> str | None:
-    """The hash of a classifier that is random by design, which is not the one of the same classifier without that."""
+def seeded_hash(classifier: Classifier) -> str | None:
+    """The hash of a classifier that is random by design, which is not the one of the same classifier without that.
+
+    Args:
+        classifier: The classifier, before its random numbers depend on its inputs.
+    """
     known = classifier.weights_hash
     return None if known is None else hashlib.sha256(f"{known} seeded by row".encode()).hexdigest()
 

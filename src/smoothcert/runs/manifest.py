@@ -55,6 +55,7 @@ class Manifest:
         circumstances: Versions and machine.
         shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
         denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
+        stochastic: Whether the classifier is random by design; None in runs of earlier versions, which do not say.
     """
 
     model: str
@@ -79,6 +80,7 @@ class Manifest:
     circumstances: Mapping[str, Any] = field(default_factory=dict)
     shard: str | None = None
     denoiser: Mapping[str, str] | None = None
+    stochastic: bool | None = None
 
     @property
     def classifier(self) -> str:
@@ -95,8 +97,9 @@ class Manifest:
     def plain(self) -> dict[str, Any]:
         """The manifest as a dictionary for JSON; `parse` is the inverse."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        if self.denoiser is None:
-            del values["denoiser"]
+        for name in ("denoiser", "stochastic"):
+            if values[name] is None:
+                del values[name]
         return values | {
             "ids": compact_ids(self.ids),
             "noise": describe(self.noise),
@@ -172,6 +175,10 @@ class Manifest:
                 values["denoiser"] = values["denoiser"]["name"] if "denoiser" in values else None
         elif self.denoiser["hash"] == recorded.denoiser["hash"]:
             ignored.add("denoiser")
+        if recorded.stochastic is None:
+            ignored.add("stochastic")
+        elif self.stochastic != recorded.stochastic:
+            ignored.add("weights_hash")  # it differs for this reason
         if self.compile == recorded.compiled:
             ignored.add("compile")
         before, wanted = set(recorded.ids), set(self.ids)
