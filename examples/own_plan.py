@@ -1,7 +1,9 @@
 """A plan of your own: three looks, each with its own bound.
 
-An input gets 300 samples. If that proves the wanted radius, it is done; if not, it gets 1,000 and then 3,000 more. Each
-look spends a third of alpha, so that all three bounds hold together. Run this file twice: the second time it resumes.
+An input gets a tenth of the samples. If that proves the wanted radius, it is done; if not, it gets a third of them, and
+then the rest. Each look spends a third of alpha, so that all three bounds hold together.
+
+Run this file twice: the second time it resumes.
 
     python examples/own_plan.py
     smoothcert --import examples/own_plan.py table runs/own-plan
@@ -21,7 +23,7 @@ from smoothcert.statistics.bounds import lower_bound
 class ThreeLooks(sc.Plan):
     """Stop as soon as the wanted radius is proved."""
 
-    samples: int = 4_300
+    samples: int = 3_000
     alpha: float = 0.001
     pilot: int = 50
     wanted: float = 0.25
@@ -34,7 +36,8 @@ class ThreeLooks(sc.Plan):
     def request(self, state, noise):
         """How many more samples each state gets. The pilot is look 1."""
         proved = noise.radius(self.lower_bound(state, noise)) >= self.wanted
-        next_draw = np.array([0, 300, 1_000, 3_000, 0])[np.minimum(state.look, 4)]
+        tenth, third = self.samples // 10, self.samples // 3
+        next_draw = np.array([0, tenth, third, self.samples - tenth - third, 0])[np.minimum(state.look, 4)]
         return np.where(proved & (np.asarray(state.look) > 1), 0, next_draw)[()]
 
     def lower_bound(self, state, noise):

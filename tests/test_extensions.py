@@ -101,6 +101,13 @@ def test_its_coverage_and_map_are_computed(folder, case):
     assert all(row["samples"] > 0 for row in rows)
 
 
+def test_the_example_of_a_plan_keeps_to_its_ceiling(folder, case):
+    if case == "plan":
+        rows = json.loads(smoothcert(folder, case, "map", *OPTIONS[case], "--samples", "1000", "--json"))["map"]
+        assert max(row["samples"] for row in rows) <= 1_000 + 50  # and its pilot
+        assert min(row["samples"] for row in rows) < 200
+
+
 def test_a_reader_without_the_module_is_told_which_one_is_missing(folder, case):
     module, name, _ = CASES[case]
     done = run(folder.parent, "-P", "-m", "smoothcert", "table", str(folder / "run"), code=2)

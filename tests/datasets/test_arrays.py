@@ -70,7 +70,7 @@ def test_inputs_outside_of_the_unit_interval_warn_of_the_radius_units(value: flo
         (np.zeros(4), None, "shape"),
         (np.zeros((2, 3), np.int64), None, "type int64"),
         (np.zeros((2, 3)), np.array([0, 1, 2]), "2 inputs but labels of shape"),
-        (np.zeros((2, 3)), np.array([0.0, 1.0]), "labels of type float64"),
+        (np.zeros((2, 3)), np.array([0.0, 1.0]), "labels of type float64: expected integers from 0 on, or -1 for"),
         (np.zeros((2, 3)), np.array([0, -2]), "label -2 of input 1 is out of range"),
     ],
 )

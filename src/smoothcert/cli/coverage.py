@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
 
 from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
 from smoothcert.cli.options import Json, print_json, print_table
 
+if TYPE_CHECKING:
+    from smoothcert.plans import Plan
+    from smoothcert.plans.coverage import Coverage
+
 
 @expand
 def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
-    """Compute the exact probability that a certificate of this plan is wrong."""
+    """Compute the exact probability that a certificate of this plan is wrong.
+
+    The exit code is 1 if the probability may exceed alpha.
+    """
     from smoothcert.plans.coverage import exact_coverage
 
     smoothing = noise.build()
@@ -18,7 +28,13 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
     found = exact_coverage(chosen, smoothing)
     if json:
         print_json(asdict(found) | {"valid": found.valid})
-        return
+    else:
+        _print(found, chosen)
+    if not found.valid:
+        raise typer.Exit(1)
+
+
+def _print(found: Coverage, plan: Plan) -> None:
     alpha = found.alpha
     if found.valid and found.searched:
         verdict = f"The search found no p at which the plan exceeds its alpha of {alpha:g}. This is not a proof."
@@ -33,10 +49,10 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
     bound = "" if found.exact else ", at most (union bound)"
     title = "Exact failure probability" if found.exact else "Failure probability"
     cases = [[f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)]]
-    if chosen.pilot_chooses:
+    if plan.pilot_chooses:
         cases.append([f"two tied classes, chosen on the pilot{bound}", *_shown(found.tie_failure, alpha)])
     print_table(
-        f"{title}\n{chosen}; pilot {chosen.pilot:,}, alpha {alpha:g}",
+        f"{title}\n{plan}; pilot {plan.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
         cases,
         caption=f"{verdict} {_drawing(found.drawing_error)}".strip(),

@@ -12,6 +12,8 @@ from smoothcert.cli.options import Json, numbers, print_json, print_table
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
 
+_ROUNDED_TWICE = "Radii are rounded down when they are computed, and again here: 0.0999 is just below 0.1."
+
 
 @expand
 def command(
@@ -46,4 +48,5 @@ def command(
             [f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *(round_down(value, 4) for value in values)]
             for q, n, *values in zip(p, samples, *columns, strict=True)
         ],
+        caption=_ROUNDED_TWICE if chosen.enumerates else None,
     )

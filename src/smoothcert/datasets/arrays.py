@@ -88,5 +88,5 @@ def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -
     if labels.size != count:
         raise InvalidInput(f"{name} has {count} inputs but labels of shape {labels.shape}: expected ({count},)")
     if not np.issubdtype(labels.dtype, np.integer):
-        raise InvalidInput(f"{name} has labels of type {labels.dtype}: expected integers from 0 on")
+        raise InvalidInput(f"{name} has labels of type {labels.dtype}: expected integers from 0 on, or -1 for unknown")
     return labels.reshape(count).astype(np.int64)
