@@ -148,7 +148,9 @@ def read_population(
     results = read_results(path)
     if not len(results):
         raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
-    noise = noise or results.noise
+    # The options of a noise say nothing about the size of an input, which the run knows.
+    if noise is None or (results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)):
+        noise = results.noise
     if noise is None:
         raise InvalidInput(f"{path} does not contain its noise: give noise=")
     if results.noise is None:  # a published log, or an export of one
@@ -199,11 +201,9 @@ def _unanimous(results: Results, ceiling: int) -> str | None:
     unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
     if not unanimous.any():
         return None
-    most = int(results.counted[unanimous].max())
-    return (
-        f"{int(unanimous.sum())} inputs were unanimous in at most {most:,} samples. We take their p as 1, so large "
-        "radii are too frequent."
-    )
+    most, count = int(results.counted[unanimous].max()), int(unanimous.sum())
+    which, whose = ("1 input was", "its") if count == 1 else (f"{count} inputs were", "their")
+    return f"{which} unanimous in at most {most:,} samples. We take {whose} p as 1, so large radii are too frequent."
 
 
 def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
@@ -289,6 +289,8 @@ def simulate(
     _check.whole("repetitions", repetitions, least=1)
     rng = np.random.default_rng(_check.whole("seed", seed))
     plan = plan.primary
+    if noise.outcomes is not None:
+        raise InvalidInput(f"{noise} is not random: its certificates are exact, so there are no votes to simulate")
     plan.check(noise)
     ran = _follow(population, plan, noise, repetitions, rng)
     cost = float(np.mean(ran.spent))

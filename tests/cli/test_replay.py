@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from smoothcert._registry import describe
-from smoothcert.noises import Gaussian
-from smoothcert.plans import Certificate, InputSpecific, Look
+from smoothcert.noises import Ablation, Gaussian, Splitting
+from smoothcert.plans import Certificate, Exact, Fixed, InputSpecific, Look
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.journal import Journal
 
@@ -101,3 +101,44 @@ def test_what_few_samples_cannot_tell_is_said(smoothcert, iss_run, tmp_path):
     assert "We take their p as 1" not in smoothcert(f"replay {SMALL} --sigma 0.5").out
     refused = smoothcert(f"{options} --log-samples 1000")
     assert (refused.code, "leave out --log-samples" in refused.err) == (2, True)
+
+
+def test_one_unanimous_input_is_told_in_the_singular(smoothcert, tmp_path):
+    plan, noise = InputSpecific(100, pilot=100), Gaussian(0.5)
+    certificate = Certificate.from_votes(
+        [Look(100, {3: 100}), Look(100, {3: 100})], plan=plan, noise=noise, id=7, label=3
+    )
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7]})
+        journal.add(certificate, {})
+    told = " ".join(smoothcert(f"replay {tmp_path} --sigma 0.5 --samples 1000").out.split())
+    assert "1 input was unanimous in at most 100 samples. We take its p as 1" in told
+
+
+def test_the_run_knows_the_size_of_its_inputs(smoothcert, tmp_path):
+    plan, noise = Fixed(100), Ablation(45, size=784)
+    looks = [Look(plan.pilot, {3: plan.pilot}), Look(100, {3: 90})]
+    with Journal(tmp_path, write=True) as journal:
+        journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7]})
+        journal.add(Certificate.from_votes(looks, plan=plan, noise=noise, id=7, label=3), {})
+    options = f"replay {tmp_path} --samples 1000 --method fixed --json"
+    told = smoothcert(f"{options} --noise ablation:45")
+    assert told == smoothcert(options)
+    assert told.code == 0
+    refused = smoothcert(f"{options} --noise ablation:44")
+    assert (refused.code, "so its votes say nothing about Ablation(keep=44" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("options", ["--method exact", "--samples 1000"])
+def test_what_is_not_random_is_not_simulated(smoothcert, tmp_path, options):
+    noise = Splitting(1.0, levels=255)
+    plan = Exact().for_noise(noise)
+    with Journal(tmp_path, write=True) as journal:
+        entries = {"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7], "classes": 10}
+        journal.write_manifest(entries)
+        journal.add(Certificate.from_votes([Look(510, {3: 500})], plan=plan, noise=noise, id=7, label=3), {})
+    refused = smoothcert(f"replay {tmp_path} --noise splitting:1,255 {options}")
+    assert refused.code == 2
+    assert refused.err.startswith(
+        "smoothcert: Splitting(scale=1.0, levels=255) is not random: its certificates are exact"
+    )
