@@ -8,7 +8,7 @@ from rich.text import Text
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Combined, Fixed, InputSpecific
+from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import FORMATS, compare
@@ -37,8 +37,27 @@ def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_ru
     for order in ([iss_run, fixed_run, elsewhere], [elsewhere, fixed_run, iss_run]):
         mads = {row.name: row.mad for row in compare(order).rows}
         assert mads == {"iss": iss_run.decline(fixed_run), "fixed": 0, "elsewhere": 0}
-    [row] = compare([iss_run], reference=elsewhere).rows
+    with pytest.warns(UserWarning, match=r"^no MAD against elsewhere: the plans of iss and elsewhere differ in pilot"):
+        [row] = compare([iss_run], reference=elsewhere).rows
     assert (row.mad, row.ceiling) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"noise": Gaussian(1.0)}, r"the noise of iss is Gaussian\(sigma=0\.5\), not Gaussian\(sigma=1\.0\)"),
+        ({"manifest": None}, "iss has another model, data, seed or number format, and so other votes"),
+        ({"plan": AtRadii([0, 0.5])}, "the plan of fixed is unknown, or its radii cannot be compared"),
+    ],
+)
+def test_a_reference_that_is_not_used_is_told(iss_run, fixed_run, altered, change, reason):
+    with pytest.warns(UserWarning, match=f"^no MAD against fixed: {reason}"):
+        compare([iss_run], reference=altered(fixed_run, **change))
+
+
+def test_a_reference_with_other_inputs_is_told(iss_run, fixed_run, altered):
+    with pytest.warns(UserWarning, match="^no MAD against fixed: iss has inputs that fixed has not$"):
+        compare([iss_run], reference=altered(fixed_run, id=fixed_run.id + 1))
 
 
 def test_a_fixed_run_is_its_own_reference_among_those_of_its_size(fixed_run, altered):

@@ -287,6 +287,26 @@ class Results:
             return False
         return same_answers(mine.answers, theirs.answers)
 
+    def not_comparable(self, reference: Results) -> str | None:
+        """Why the radii cannot be compared with those of `reference` one by one; None if they can.
+
+        Args:
+            reference: Results at the full ceiling.
+        """
+        basis, other = (None if r.certified_by is None else r.certified_by.basis for r in (self, reference))
+        for run, own in ((self, basis), (reference, other)):
+            if own is None:
+                return f"the plan of {run.name} is unknown, or its radii cannot be compared with those of other plans"
+        if self.noise != reference.noise:
+            return f"the noise of {self.name} is {self.noise}, not {reference.noise}"
+        if not self.shares_noise_with(reference):
+            return f"{self.name} has another model, data, seed or number format, and so other votes"
+        if not np.all(np.isin(self.id, reference.id)):
+            return f"{self.name} has inputs that {reference.name} has not"
+        if basis != other:
+            return f"the plans of {self.name} and {reference.name} differ in pilot, alpha, bound or known labels"
+        return None
+
     def decline(self, reference: Results) -> float | None:
         """MAD, the largest decline of a radius against `reference`; None if the two cannot be compared.
 
@@ -296,13 +316,7 @@ class Results:
         Args:
             reference: Results at the full ceiling.
         """
-        basis, other = (None if r.certified_by is None else r.certified_by.basis for r in (self, reference))
-        if (
-            basis is None
-            or basis != other
-            or not self.shares_noise_with(reference)
-            or not np.all(np.isin(self.id, reference.id))
-        ):
+        if self.not_comparable(reference) is not None:
             return None
         return metrics.largest_decline(self.radius, reference.radius[np.searchsorted(reference.id, self.id)])
 

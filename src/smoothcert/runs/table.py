@@ -212,6 +212,8 @@ def compare(
     results = distinct_names([opened(r) for r in results], paths)
     reference = None if reference is None else opened(reference)
     results = with_certificates(results)
+    if reference is not None and (reasons := [why for r in results if (why := r.not_comparable(reference))]):
+        warnings.warn(f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2)
     if radii is None:
         decided = {radius for r in results for radius in r.decided_radii or ()}
         radii = sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in results))
