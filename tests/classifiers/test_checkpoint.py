@@ -8,6 +8,7 @@ import os
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -174,8 +175,16 @@ def test_truncated_files_are_refused(kept: float, suffix: str, tmp_path: Path) -
     content = whole.read_bytes()
     cut = tmp_path / f"cut.{suffix}"
     cut.write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
-    with pytest.raises(InvalidInput, match=r"is not a checkpoint, or it is damaged: download it again"):
+    damaged = r"bytes\) is not a checkpoint, or it is damaged: download it again, or save it with torch.save$"
+    with pytest.raises(InvalidInput, match=damaged) as caught:
         read_checkpoint(cut)
+    assert caught.value.__cause__ is not None  # what the library says
+
+
+def test_an_archive_that_is_not_from_torch_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "zero.npz", x=np.zeros(3))
+    with pytest.raises(InvalidInput, match=r"it is damaged: download it again, or save it with torch.save$"):
+        read_checkpoint(tmp_path / "zero.npz")
 
 
 @pytest.mark.parametrize(
