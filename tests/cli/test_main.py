@@ -42,6 +42,10 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         (f"{CERTIFY} --workers 2 --gpus-per-worker 0", "--workers 2, --gpus-per-worker 0.0: only for --executor ray"),
         (f"{CERTIFY} --executor ray --devices cuda:0", "--devices cuda:0 is for --executor local"),
         (f"{CERTIFY} --devices cpu --device cpu", "give --device cpu or --devices cpu, not both"),
+        (f"{CERTIFY} --devices 0,1", "devices must be names of devices, got 0,1: write --devices cuda:0,cuda:1"),
+        ("map --noise splitting:1,255 --samples 1000", "is not random: use --method exact, which counts its 510"),
+        ("map --sigma 0.5 --method exact", "use a plan that samples, or a noise such as --noise splitting:0.5,255"),
+        ("map --noise uniform:1 --method radii --radii 2", "proves no radius above 1, whatever"),
         ("fly", "fly"),
     ],
 )

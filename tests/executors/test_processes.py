@@ -97,7 +97,12 @@ def test_the_error_describes_a_mistake_of_the_user(job):
 
 @pytest.mark.parametrize(
     ("devices", "message"),
-    [("cpu,cuda:0", "of one kind"), ("cpu,warp", "of one kind"), ("all", "no CUDA device")],
+    [
+        ("0,1", "got 0,1: write devices=cuda:0,cuda:1$"),
+        ("cpu,cuda:0", "of one kind"),
+        ("cpu,warp", "of one kind"),
+        ("all", "no CUDA device"),
+    ],
 )
 def test_devices_that_cannot_share_a_run_are_refused(devices, message, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)

@@ -54,6 +54,12 @@ _INTERRUPTED = 130  # typer's exit code for Ctrl-C
 # Library messages name parameters as in `out=DIR`. We do not change arguments of a call, as in Gaussian(sigma=0.5).
 _CALL = re.compile(r"(\w+\([^()]*\))")
 _PARAMETER = re.compile(r"(?<!\S)([a-z_]+)=(\"[^\"]*\"|[^\s,;:)]*)")
+# Other words of library messages, and what we print instead.
+_COMMANDS = {
+    "or import it first": "or import it with smoothcert --import FILE",
+    "use the plan Exact()": "use --method exact",
+    "a noise such as Splitting(0.5, levels=255)": "a noise such as --noise splitting:0.5,255",
+}
 
 
 @app.callback(invoke_without_command=True)
@@ -114,7 +120,10 @@ def _in_flags(message: str) -> str:
     """Write the parameters in a library message as options: `out=DIR` becomes `--out DIR`."""
     parts = _CALL.split(message)
     parts[::2] = [_PARAMETER.sub(_flag, part) for part in parts[::2]]
-    return "".join(parts).replace("or import it first", "or import it with smoothcert --import FILE")
+    message = "".join(parts)
+    for words, command in _COMMANDS.items():
+        message = message.replace(words, command)
+    return message
 
 
 def _flag(found: re.Match[str]) -> str:

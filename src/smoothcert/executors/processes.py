@@ -115,6 +115,9 @@ def _parse(devices: str) -> list[str]:
         names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         if not names:
             raise InvalidInput("there is no CUDA device here: name the devices, as in devices=cpu,cpu")
+    if any(name.isdecimal() for name in names):
+        meant = ",".join(f"cuda:{name}" if name.isdecimal() else name for name in names)
+        raise InvalidInput(f"devices must be names of devices, got {devices}: write devices={meant}")
     if len({name.partition(":")[0] for name in names}) > 1:
         raise InvalidInput(f"devices must be of one kind, because the noise depends on it, got {devices}")
     return names

@@ -128,8 +128,10 @@ class AtRadii(Plan):
             first = int(np.argmax(hopeless))
             radius = self.radii[first]
             if tables.thresholds[first] >= 1:
+                largest = min(float(noise.certified_radius(1.0)), radius)
                 raise InvalidInput(
-                    f"{noise} proves no radius above {radius:g}, whatever the number of samples: use smaller radii"
+                    f"{noise} proves no radius above {largest:g}, whatever the number of samples, got {radius:g}: use "
+                    "smaller radii"
                 )
             raise InvalidInput(
                 f"a radius above {radius:g} can never be proved with {self.samples:,} samples at alpha {self.alpha:g} "
