@@ -57,6 +57,8 @@ def command(
     places: dict[str, Any] = {"model": model, "weights": weights, "denoiser": denoiser}
     if explain is None and (given := [name for name, place in places.items() if place]):
         raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
+    if figures is not None and any(path.exists() and not path.is_dir() for path in (figures, *figures.parents)):
+        raise InvalidInput(f"cannot write figures into {figures}: it is not a folder")
     results = with_certificates(read_all(runs, radius=log_radius))
     places |= {"data": data, "stochastic": stochastic}
     page = write_report(
