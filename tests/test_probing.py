@@ -132,6 +132,11 @@ def test_a_mistake_is_one_sentence(options, message):
         sc.probe(halves, np.zeros((2, 2), np.float32), classes=2, device="cpu")
 
 
+def test_weights_are_refused_beside_a_module_as_by_certify():
+    with pytest.raises(sc.InvalidInput, match=r"weights=nowhere\.safetensors is for a model given by its name"):
+        sc.probe(halves, ([[0.5, 0.0]], [1]), classes=2, device="cpu", weights="nowhere.safetensors")
+
+
 class Recorder(Denoiser):
     """Returns zeros, and keeps the sigmas that it was told."""
 

@@ -26,7 +26,7 @@ from smoothcert.datasets.base import first_readable
 from smoothcert.datasets.selection import parse_shard
 from smoothcert.datasets.wrap import as_dataset
 from smoothcert.denoisers import denoised, load_denoiser
-from smoothcert.denoisers.check import check_input, check_output
+from smoothcert.denoisers.check import check_input, check_output, check_repeatable
 from smoothcert.device.runtime import Compile, Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
 from smoothcert.executors import Executor, Job, LocalExecutor
@@ -105,8 +105,6 @@ def certify(
     check_recordable(smoothing)
     check_recordable(plan)
     seed = check_seed(_check.whole("seed", seed))
-    if weights is not None and not (model is None or isinstance(model, str)):
-        raise InvalidInput(f"weights={weights} is for a model given by its name: load them into the module before")
     classifier, dataset = load(
         model, data, weights=weights, classes=classes, noise=smoothing, stochastic=stochastic, denoiser=denoiser
     )
@@ -219,6 +217,8 @@ def load(
         stochastic: As for `certify`.
         denoiser: As for `certify`.
     """
+    if weights is not None and not (model is None or isinstance(model, str)):
+        raise InvalidInput(f"weights={weights} is for a model given by its name: load them into the module before")
     dataset = load_dataset(str(data)) if isinstance(data, (str, Path)) else as_dataset(data)
     if model is None or isinstance(model, str):
         # Behind a denoiser, the weights with the least noise in training fit best.
@@ -229,6 +229,8 @@ def load(
         front = load_denoiser(denoiser, stochastic=stochastic)
         check_input(front, x, f"the first input of {dataset.name}")
         check_output(front, x, noise.deviation)
+        if not stochastic:
+            check_repeatable(front, x, noise.deviation)
         known = model if isinstance(model, Classifier) else as_classifier(model, classes=classes, example=x)
         model = denoised(known, front, noise)
     return as_classifier(model, classes=classes, example=example(dataset, noise), stochastic=stochastic), dataset
@@ -267,7 +269,7 @@ def load_again(
         classifier, dataset = load(
             model or _recorded(m.model),
             m.data if data is None else data,
-            weights=weights or m.weights,
+            weights=weights or (m.weights if model is None or isinstance(model, str) else None),
             classes=m.classes,
             noise=m.noise,
             stochastic=stochastic or bool(m.stochastic),

@@ -19,7 +19,7 @@ from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.datasets.inputs import as_input, outside
 from smoothcert.datasets.wrap import as_dataset
 from smoothcert.denoisers import compose, load_denoiser
-from smoothcert.denoisers.check import check_input, check_output
+from smoothcert.denoisers.check import check_input, check_output, check_repeatable
 from smoothcert.device.prepare import prepare
 from smoothcert.device.runtime import Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput
@@ -192,6 +192,8 @@ class Smoothed:
         if shape not in self._prepared:
             if self._denoiser is not None:
                 check_output(self._denoiser, inputs[0][0], noise.deviation)
+                if not isinstance(self._module, SeededRows):
+                    check_repeatable(self._denoiser, inputs[0][0], noise.deviation)
             runtime = self.runtime
             if self._chooses_dtype:
                 few = [x for x, *_ in inputs]

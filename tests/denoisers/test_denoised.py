@@ -8,7 +8,7 @@ from torch import nn
 from smoothcert import Denoiser, Smoothed
 from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
-from smoothcert.denoisers.check import check_input, check_values
+from smoothcert.denoisers.check import check_input, check_repeatable, check_values
 from smoothcert.device.tracing import trace
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Laplace
@@ -140,6 +140,41 @@ def test_the_denoiser_is_named_if_it_is_at_fault(fault, message):
     smoothed = Smoothed(function, noise=NOISE, classes=2, denoiser=Faulty(fault), device="cpu", batch=16)
     with pytest.raises(InvalidInput, match=message):
         smoothed.certify(X[0])
+
+
+def jittering(x):
+    return x + 0.02 * torch.randn(())  # one number for the whole batch
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        jittering,
+        lambda x: x + 0.02 * torch.randn_like(x),
+        lambda x: x / x.max(),
+        lambda x: x - x.min(),
+        lambda x: x - x.mean(0),
+    ],
+    ids=["random by batch", "random by value", "maximum", "minimum", "mean"],
+)
+def test_an_estimate_must_depend_on_its_input_alone(fault):
+    smoothed = Smoothed(function, noise=NOISE, classes=2, denoiser=Faulty(fault), device="cpu", batch=16)
+    for _ in range(20):
+        with pytest.raises(InvalidInput, match=r"Faulty changes its estimate for the same input.*stochastic=True"):
+            smoothed.certify(torch.full((1, 8, 8), 0.31))
+
+
+def test_a_denoiser_may_draw_random_numbers_if_it_says_so():
+    random = Smoothed(
+        function, noise=NOISE, classes=2, denoiser=Faulty(jittering), stochastic=True, device="cpu", batch=16
+    )
+    assert random.predict(X[0], samples=20).look.samples == 20
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("scale", [0.0, 1e-4, 1.0, 255.0])
+def test_a_repeatable_denoiser_passes_in_every_number_format_and_unit(unet, dtype, scale):
+    check_repeatable(copy.deepcopy(unet).to(dtype), scale * X[0], 0.25)
 
 
 class Hasty(Denoiser):
