@@ -317,3 +317,24 @@ def test_a_missing_label_is_named_by_its_place():
         some.certify_all(inputs, [1, None, 1], plan=plan)
     with pytest.raises(sc.InvalidInput, match=r"^the input has no label"):
         some.certify([0.6, 0.0], plan=plan)
+
+
+def test_an_error_of_the_model_has_its_own_error_as_the_cause():
+    def model(x):
+        if len(x) > 8:
+            raise RuntimeError("broken")
+        return x
+
+    smoothed = sc.Smoothed(model, noise=sc.Gaussian(0.5), classes=2, device="cpu", batch=100)
+    with pytest.raises(sc.InvalidInput, match=r"^the model fails with RuntimeError: broken$") as caught:
+        smoothed.certify([0.0, 1.0])
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_an_error_of_our_own_is_not_blamed_on_the_model(monkeypatch):
+    code = compile("def find_logits(*outputs, **options): return 1 / 0", prepare.__code__.co_filename, "exec")
+    exec(code, ours := {})
+    monkeypatch.setattr("smoothcert.device.prepare.find_logits", ours["find_logits"])
+    smoothed = sc.Smoothed(lambda x: x, noise=sc.Gaussian(0.5), classes=2, device="cpu", batch=100)
+    with pytest.raises(ZeroDivisionError):
+        smoothed.certify([0.0, 1.0])

@@ -28,7 +28,7 @@ from smoothcert.datasets.wrap import as_dataset
 from smoothcert.denoisers import denoised, load_denoiser
 from smoothcert.denoisers.check import check_input, check_output, check_repeatable
 from smoothcert.device.runtime import Compile, Device, Dtype, Runtime, settle_dtype
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, ModelFailed
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.grid_gaussian import is_gaussian
@@ -336,17 +336,22 @@ def _run(
     journal.write_manifest(settled.plain())
     progress.start()
     start = time.perf_counter()
-    for finished in executor.certify(ids):
-        now = time.perf_counter()
-        status = executor.status()
-        seconds = (now - start) / len(finished)
-        with journal.transaction():
+    try:
+        for finished in executor.certify(ids):
+            now = time.perf_counter()
+            status = executor.status()
+            seconds = (now - start) / len(finished)
+            with journal.transaction():
+                for certificate in finished:
+                    forwarded = manifest.forwarded + status.forwarded
+                    journal.add(replace(certificate, seconds=seconds), {"forwarded": forwarded})
+            start = now
             for certificate in finished:
-                forwarded = manifest.forwarded + status.forwarded
-                journal.add(replace(certificate, seconds=seconds), {"forwarded": forwarded})
-        start = now
-        for certificate in finished:
-            progress.update(certificate, status)
+                progress.update(certificate, status)
+    except ModelFailed as error:
+        raise ModelFailed(
+            f"{error}; all finished inputs are saved, and the same command continues"
+        ) from error.__cause__
     if journal.ids().issuperset(manifest.ids):
         journal.write_manifest({"finished": _now()})
 

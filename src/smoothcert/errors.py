@@ -14,6 +14,10 @@ class InvalidInput(SmoothcertError, ValueError):
     """A value that is not allowed."""
 
 
+class ModelFailed(InvalidInput):
+    """The user's model raised an error after the check before a run. That error is the cause of this one."""
+
+
 class MissingExtra(SmoothcertError, ImportError):
     """An optional dependency is not installed.
 
@@ -42,6 +46,16 @@ def place_of(error: BaseException, near: str | None = None) -> str:
     outside = [f for f in frames if not f[0].startswith("<frozen") and not f[0].startswith(_PACKAGE)]
     own = [f for f in outside if near is not None and f[0] == near] or outside
     return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
+
+
+def is_our_own(error: BaseException) -> bool:
+    """Whether code of this package raised an error, and not code that it calls.
+
+    Args:
+        error: The error.
+    """
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].startswith(_PACKAGE)
 
 
 def first_line(error: BaseException) -> str:

@@ -49,6 +49,22 @@ def dropout():
     torch.nn.init.eye_(network[1].weight)
     return network
 
+def small_batches_only():
+    def model(x):
+        if len(x) > 8:
+            raise KeyError(f"no plan for {len(x)} rows")
+        return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+    return model
+
+class Patience(torch.nn.Module):
+    left = 60
+
+    def forward(self, x):
+        Patience.left -= 1
+        if Patience.left == 0:
+            raise ValueError("the licence server is gone")
+        return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
 def wants_sizes(width, depth=2):
     return None
 """
@@ -120,6 +136,27 @@ def test_a_run_knows_whether_its_model_is_random_by_design(smoothcert, job):
     told = smoothcert("audit random")
     assert told.code == 2
     assert told.err == "smoothcert: cannot draw again: the run was made with --stochastic: give it here as well\n"
+
+
+@pytest.mark.parametrize("batch", ["auto", "500"])
+def test_a_model_that_fails_after_the_first_check_is_one_sentence(smoothcert, job, batch):
+    told = smoothcert(f"{job} --batch {batch}".replace("above_half", "small_batches_only"))
+    rows = 64 if batch == "auto" else batch
+    assert told.code == 2
+    assert told.err.splitlines()[-1] == f"smoothcert: the model fails with KeyError: 'no plan for {rows} rows'"
+
+
+def test_a_model_that_fails_in_the_middle_of_a_run_is_one_sentence_and_the_run_continues(smoothcert, job):
+    job = job.replace("above_half", "Patience").replace("--batch 500", "--batch 250 --method fixed")
+    told = smoothcert(job)
+    assert told.code == 2
+    assert told.err.splitlines()[-1] == (
+        "smoothcert: the model fails with ValueError: the licence server is gone; all finished inputs are saved, and "
+        "the same command continues"
+    )
+    assert 0 < len(open_run("run")) < 25
+    assert smoothcert(job).code == 0
+    assert "5 drawn again: all hold" in smoothcert("audit run").out
 
 
 def test_the_number_of_classes_is_that_of_the_logits(smoothcert, job):

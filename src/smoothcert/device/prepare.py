@@ -23,7 +23,7 @@ from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
 from smoothcert.device.runtime import Compile, Runtime, blank
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.threads import let_threads_rest
-from smoothcert.errors import InvalidInput, first_line
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, is_our_own
 from smoothcert.noises import Draw
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,10 @@ def prepare(
         if measured := not runtime.batch:
             say("choosing the batch size")
             with clock.step("batch"):
-                batch = fast.stages.best_batch() if fast and fast.stages else fastest_batch(classifier, shape, runtime)
+                if fast and fast.stages:
+                    batch = fast.stages.best_batch()
+                else:
+                    batch = fastest_batch(_naming_errors(classifier), shape, runtime)
             runtime = replace(runtime, batch=batch)
         while True:
             try:
@@ -184,14 +187,14 @@ def _compile_and_capture(
         try:
             compiled = _with_cudnn_benchmark(_compiled(classifier, runtime.compile), runtime)
             compiled(blank(shape, runtime))
-            return _captured(compiled, classifier, blank(shape, runtime)), runtime
+            return _naming_errors(_captured(compiled, classifier, blank(shape, runtime))), runtime
         except Exception as error:
             if is_out_of_memory(error):
                 raise
             cause = getattr(error, "inner_exception", error)  # the compiler wraps the original error
             warnings.warn(f"compilation failed, the classifier runs uncompiled: {first_line(cause)}", stacklevel=2)
             runtime = replace(runtime, compile="none")
-    uncompiled = _with_cudnn_benchmark(classifier, runtime)
+    uncompiled = _naming_errors(_with_cudnn_benchmark(classifier, runtime))
     uncompiled(blank(shape, runtime))
     return _captured(uncompiled, classifier, blank(shape, runtime)), runtime
 
@@ -238,6 +241,22 @@ def _compiled(classifier: LabelClassifier, mode: str) -> Callable[[Tensor], Tens
     return call
 
 
+def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The classifier, whose errors become sentences about the model. Errors of our own code and of memory stay."""
+
+    def call(x: Tensor) -> Tensor:
+        try:
+            return classify(x)
+        except SmoothcertError:
+            raise
+        except Exception as error:  # a model may raise any error
+            if is_out_of_memory(error) or is_our_own(error):
+                raise
+            raise ModelFailed(f"the model fails with {type(error).__name__}: {first_line(error)}") from error
+
+    return call
+
+
 def _with_cudnn_benchmark(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callable[[Tensor], Tensor]:
     """On CUDA, let cuDNN choose kernels on the first batch. All later batches have the same shape."""
     if runtime.torch_device.type != "cuda":
@@ -265,7 +284,7 @@ def _captured(
         with torch.cuda.device(x.device):
             graph = capture(lambda: classify(x))
         expected = classify(test_batch := _random_batch_like(x))
-    except RuntimeError as error:
+    except (RuntimeError, ModelFailed) as error:
         if is_out_of_memory(error):
             raise
         log.info("the classifier cannot be captured as a CUDA graph: %s", error)

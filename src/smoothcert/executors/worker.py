@@ -18,7 +18,7 @@ import torch
 from smoothcert.datasets.base import first_readable
 from smoothcert.denoisers.check import check_values
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError
 from smoothcert.executors.base import Job, Say, Status
 from smoothcert.plans import Certificate
 from smoothcert.sampler.engine import Engine, Input, build_engine
@@ -195,8 +195,11 @@ def status_of(engine: Engine) -> Status:
 
 
 def _failed(error: Exception) -> Failed:
-    """The message about an error. A mistake of the user would occur on every worker, so it is final."""
-    return Failed(_describe(error), final=isinstance(error, SmoothcertError))
+    """The message about an error. A mistake of the user would occur on every worker, so it is final.
+
+    A model that passed its checks and fails later may work on another device.
+    """
+    return Failed(_describe(error), final=isinstance(error, SmoothcertError) and not isinstance(error, ModelFailed))
 
 
 def _describe(error: Exception) -> str:
