@@ -7,8 +7,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 import smoothcert as sc
+from smoothcert import probing
 from smoothcert.denoisers import Denoiser
 from smoothcert.probing import Level
 
@@ -91,8 +93,8 @@ def _found(*accuracies, classes=10):
         ),
         (
             (0.12, 0.1),
-            "Without noise, the model is right on only 12% of the inputs: check its weights, its preprocessing (it "
-            "gets values in [0, 1]) and the order of its classes.",
+            "Without noise, the model is right on only 12% of the inputs, and guessing on 10%: check its weights, its "
+            "preprocessing (it gets values in [0, 1]) and the order of its classes.",
         ),
     ],
 )
@@ -103,6 +105,67 @@ def test_the_reading_says_what_to_do(accuracies, reading):
 def test_half_of_the_answers_is_no_more_than_chance_only_with_two_classes():
     assert "check its weights" in _found(0.52, 0.5, classes=2).reading
     assert "check its weights" not in replace(_found(0.52, 0.5), classes=1000).reading
+
+
+def test_what_the_model_keeps_is_counted_above_chance():
+    found = replace(_found(0.66, 0.63, 0.51, classes=2), inputs=10_000)
+    assert found.threshold == pytest.approx(0.62)
+    assert found.too_large == (0.25,)
+    assert "train it with noise or stay at sigma 0.12" in found.reading
+
+
+def test_few_inputs_leave_a_verdict_open():
+    doubt = " 20 inputs are too few to be sure: the limit is 78%, and on other inputs the model may be right on "
+    for accuracy, few in ((0.8, "56% to 94%."), (0.75, "51% to 91%.")):
+        found = replace(_found(1.0, accuracy), inputs=20)
+        assert found.reading.endswith(doubt + few)
+        assert "too few" not in replace(found, inputs=10_000).reading
+    low, high = found.plain()["levels"][1]["interval"]
+    assert (low, high) == pytest.approx(tuple(binomtest(15, 20).proportion_ci(0.95)))
+
+
+def test_a_random_denoiser_or_model_is_probed_if_it_says_so():
+    def drops(x):
+        return halves(torch.nn.functional.dropout(x, 0.5))
+
+    class Drops(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.dropout(x, 0.5)
+
+    options = {"sigmas": [0.25], "copies": 50, "classes": 2, "device": "cpu"}
+    data = (np.array([[0.5, 0.0]], np.float32), [1])
+    with pytest.raises(sc.InvalidInput, match="give stochastic=True"):
+        sc.probe(halves, data, denoiser=Drops(), **options)
+    behind = sc.probe(halves, data, denoiser=Drops(), stochastic=True, **options)
+    alone = sc.probe(drops, data, stochastic=True, **options)
+    assert behind.levels[0].accuracy == 1  # without noise there is no denoiser
+    assert 0.2 < behind.levels[1].accuracy < 0.8  # half of the values are dropped
+    assert behind.levels[1] == alone.levels[1]
+
+
+def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(monkeypatch):
+    formats = []
+
+    class Recording(torch.nn.Linear):
+        def forward(self, x):
+            formats.append(x.dtype)
+            return super().forward(x)
+
+    def settled(runtime, module, inputs, *, classes, noise):
+        return replace(runtime, dtype="float32" if noise.sigma > 0.3 else "bfloat16")
+
+    monkeypatch.setattr(probing, "without_doubt", settled)
+    data = (np.array([[0.5, 0.0]], np.float32), [1])
+    used = []  # the last format before the result for each sigma
+    found = sc.probe(
+        Recording(2, 2).eval(),
+        data,
+        sigmas=[0.25, 0.5],
+        device="cpu",
+        on_level=lambda level: used.append(formats[-1]),
+    )
+    assert used == [torch.bfloat16, torch.bfloat16, torch.float32]
+    assert found.dtype == "float32"
 
 
 def test_the_chart_shows_both_measures_at_every_sigma(tmp_path):

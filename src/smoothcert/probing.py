@@ -36,6 +36,7 @@ from smoothcert.report.charts import evenly
 from smoothcert.sampler.engine import Input, assemble
 from smoothcert.sampler.number_format import COMPARED_INPUTS, without_doubt
 from smoothcert.sampler.streams import check_seed
+from smoothcert.statistics.bounds import interval
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """The standard deviations that papers use most."""
@@ -43,7 +44,9 @@ SIGMAS = (0.12, 0.25, 0.5, 1.0)
 _BATCH = 64
 """Rows per forward pass by default. Measuring the fastest batch would take longer than most probes."""
 _KEPT = 0.75
-"""Noise is too large for a model that keeps less than this share of its accuracy."""
+"""Noise is too large for a model that keeps less than this share of its accuracy above chance."""
+_ALPHA = 0.05
+"""One minus the confidence of the intervals."""
 _ABOVE_CHANCE = 0.1
 """A model that closes less than this share of the gap from guessing to perfection has not learnt this data."""
 
@@ -76,7 +79,7 @@ class Probe:
         copies: Noisy copies of each input.
         levels: The results by sigma, in increasing order. The first one is without noise.
         device: The device.
-        dtype: The number format of the classifier.
+        dtype: The number format of the classifier. Where it was chosen for each sigma, that of the largest one.
         seconds: How long the probe took, without loading.
         denoiser: The name of the denoiser in front of the classifier, if there is one.
     """
@@ -98,27 +101,51 @@ class Probe:
         return self.model if self.denoiser is None else f"{self.model} behind {self.denoiser}"
 
     @property
+    def chance(self) -> float:
+        """The accuracy of guessing, where all classes are equally frequent."""
+        return 1 / self.classes
+
+    @property
+    def threshold(self) -> float:
+        """Noise is too large below this accuracy: chance, and three quarters of what the model has above it."""
+        return self.chance + _KEPT * (self.levels[0].accuracy - self.chance)
+
+    @property
     def too_large(self) -> tuple[float, ...]:
-        """The sigmas at which the model keeps less than three quarters of its accuracy without noise."""
-        clean = self.levels[0].accuracy
-        return tuple(level.sigma for level in self.levels[1:] if level.accuracy < _KEPT * clean)
+        """The sigmas at which the model keeps less than three quarters of its accuracy above chance.
+
+        This means nothing for a model that is hardly better than chance without noise. The reading then says so.
+        """
+        return tuple(level.sigma for level in self.levels[1:] if level.accuracy < self.threshold)
+
+    def interval(self, level: Level) -> tuple[float, float]:
+        """The 95% confidence interval of the accuracy on noisy copies, for inputs that are drawn at random.
+
+        Copies of one input are not independent, so each input counts as a single observation. The interval is that of
+        Clopper and Pearson. It is wider than necessary where the copies of an input have different labels.
+
+        Args:
+            level: The result for one sigma.
+        """
+        low, high = interval(level.accuracy * self.inputs, self.inputs, alpha=_ALPHA)
+        return float(low), float(high)
 
     @property
     def reading(self) -> str:
-        """What the numbers mean, in one sentence."""
+        """What the numbers mean, in one sentence, and in a second one if there are too few inputs to tell."""
         clean, *noisy = self.levels
         without = f"{clean.accuracy:.0%} without noise"
-        chance = 1 / self.classes
-        if clean.accuracy < chance + _ABOVE_CHANCE * (1 - chance):
+        if clean.accuracy < self.chance + _ABOVE_CHANCE * (1 - self.chance):
             return (
-                f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs: check its weights, its "
-                "preprocessing (it gets values in [0, 1]) and the order of its classes."
+                f"Without noise, the model is right on only {clean.accuracy:.0%} of the inputs, and guessing on "
+                f"{100 * self.chance:.2g}%: check its weights, its preprocessing (it gets values in [0, 1]) and the "
+                "order of its classes."
             )
         if not self.too_large:
             largest = noisy[-1]
             return (
                 f"At sigma {largest.sigma:g} the model is right on {largest.accuracy:.0%} of noisy inputs ({without}): "
-                "this noise is not too large for it."
+                f"this noise is not too large for it.{self._doubt(largest)}"
             )
         first = next(level for level in noisy if level.sigma in self.too_large)
         smaller = [level for level in noisy if level.sigma < first.sigma]
@@ -129,7 +156,17 @@ class Probe:
             ways.append(f"stay at sigma {smaller[-1].sigma:g} ({smaller[-1].accuracy:.0%})")
         return (
             f"At sigma {first.sigma:g} the model is right on {first.accuracy:.0%} of noisy inputs ({without}): "
-            f"{', '.join(ways[:-1])} or {ways[-1]}."
+            f"{', '.join(ways[:-1])} or {ways[-1]}.{self._doubt(first)}"
+        )
+
+    def _doubt(self, level: Level) -> str:
+        """A warning if another choice of inputs could well lead to another verdict on a sigma."""
+        low, high = self.interval(level)
+        if not low < self.threshold < high:
+            return ""
+        return (
+            f" {self.inputs} inputs are too few to be sure: the limit is {self.threshold:.0%}, and on other inputs the "
+            f"model may be right on {low:.0%} to {high:.0%}."
         )
 
     def chart(self) -> Chart:
@@ -174,7 +211,7 @@ class Probe:
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
-        levels = [asdict(level) for level in self.levels]
+        levels = [asdict(level) | {"interval": list(self.interval(level))} for level in self.levels]
         return asdict(self) | {"levels": levels, "too_large": list(self.too_large), "reading": self.reading}
 
 
@@ -190,6 +227,7 @@ def probe(
     weights: str | Path | None = None,
     classes: int | None = None,
     denoiser: str | Path | nn.Module | None = None,
+    stochastic: bool = False,
     seed: int = 0,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -212,6 +250,7 @@ def probe(
         classes: The number of classes, where the model does not tell.
         denoiser: Removes the noise before the model sees an input, as for `certify`. Inputs without noise go to the
             model directly.
+        stochastic: Whether the model or the denoiser is random by design, as for `certify`.
         seed: The key of the noise.
         device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
         dtype: The number format of the classifier, as for `certify`.
@@ -223,7 +262,7 @@ def probe(
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
-    front = None if denoiser is None else load_denoiser(denoiser)
+    front = None if denoiser is None else load_denoiser(denoiser, stochastic=stochastic)
     if sigmas is None:
         sigmas = SIGMAS if front is None else _removed_by(front)
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
@@ -236,7 +275,15 @@ def probe(
 
     def job_for(noise: Gaussian, denoiser: Denoiser | None) -> Job:
         """The job of `certify`, whose classifier may depend on the noise, as the bundled weights do."""
-        classifier, _ = load(model, dataset, weights=weights, classes=classes, noise=noise, denoiser=denoiser)
+        classifier, _ = load(
+            model,
+            dataset,
+            weights=weights,
+            classes=classes,
+            noise=noise,
+            stochastic=stochastic,
+            denoiser=denoiser,
+        )
         own = settle_dtype(dtype, classifier.module)
         runtime = Runtime.resolve(device, own, "none", _BATCH if batch == "auto" else batch)
         runtime.check_noise(noise.sigma)
@@ -292,10 +339,10 @@ class _Prepared:
         self.classify, self.runtime = prepare(job.classifier.module, job.classifier.classes, self.shape, job.runtime)
 
     def runs(self, job: Job) -> bool:
-        """Whether this is the classifier of another job, too."""
+        """Whether this is the classifier of another job, too, in the same number format."""
         own, other = self.job.classifier, job.classifier
         same_weights = own.weights_hash is not None and own.weights_hash == other.weights_hash
-        return own.module is other.module or same_weights
+        return (own.module is other.module or same_weights) and self.job.runtime == job.runtime
 
     @torch.inference_mode()
     def without_noise(self) -> Level:

@@ -22,6 +22,9 @@ def test_probe_as_json(smoothcert):
     assert found["copies"] == 4
     assert all(0 <= level["accuracy"] <= 1 for level in found["levels"])
     assert found["reading"]
+    assert all(low <= level["accuracy"] <= high for level in found["levels"] for low, high in [level["interval"]])
+    random = json.loads(smoothcert(f"{PROBE} --sigmas 0.25 --copies 4 --stochastic --dtype float32 --json").out)
+    assert random["levels"][0] == found["levels"][0]  # a model that draws no random numbers stays the same
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from smoothcert.cli.options import (
     Json,
     Model,
     Seed,
+    Stochastic,
     Weights,
     numbers,
     print_json,
@@ -32,6 +33,7 @@ def command(
     weights: Weights = None,
     classes: Classes = None,
     denoiser: Denoiser = None,
+    stochastic: Stochastic = False,
     sigmas: Annotated[
         str | None,
         typer.Option(
@@ -77,6 +79,7 @@ def command(
             weights=weights,
             classes=classes,
             denoiser=denoiser,
+            stochastic=stochastic,
             seed=seed,
             device=device,
             dtype=dtype,
