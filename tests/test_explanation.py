@@ -2,7 +2,9 @@
 
 import base64
 import io
+import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from smoothcert.datasets.fashion_mnist import CLASS_NAMES
 from smoothcert.denoisers import Denoiser
 from smoothcert.report import render
 from smoothcert.report.distances import distance
+from smoothcert.runs.journal import FILE
 
 HOSTILE = "<script>document.title='owned'</script>"
 
@@ -141,6 +144,48 @@ def test_denoised_copies_are_what_the_classifier_sees(tmp_path):
     assert "denoised" in render([run], dataset=places["data"], explained=[e])
 
 
+class InPlace(torch.nn.Module):
+    def forward(self, x):
+        return x.clamp_(0.4, 0.6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_denoiser_or_classifier_that_works_in_place_leaves_the_pictures_as_they_are(tmp_path, dtype):
+    def spoiling(x):
+        labels = brighter_half(x)
+        x.zero_()
+        return labels
+
+    run, places = certified(tmp_path, model=spoiling, denoiser=InPlace(), dtype=dtype)
+    pure, _ = certified(tmp_path / "pure", denoiser=torch.nn.Hardtanh(0.4, 0.6), dtype=dtype)
+    assert [c.looks for c in run] == [c.looks for c in pure]
+    [e] = sc.explain(run, [1], denoiser=InPlace(), **places)
+    assert all(opened(copy.picture).std() > 0.2 for copy in e.noisy)
+    assert all(0.39 < opened(copy).min() < opened(copy).max() < 0.61 for copy in e.denoised)
+
+
+class Shaking(torch.nn.Module):
+    """Shows the random number that decides: it brightens the left half or darkens it."""
+
+    def forward(self, x):
+        left = torch.where(torch.rand(()) > 0.5, 0.9, 0.1).to(x)
+        return torch.cat([left.expand_as(x[..., :4]), torch.full_like(x[..., 4:], 0.5)], -1)
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_the_copies_of_a_random_denoiser_are_those_that_were_classified(tmp_path, module):
+    class Half(torch.nn.Module):
+        def forward(self, x):
+            return brighter_half(x)
+
+    model = Half() if module else brighter_half
+    run, places = certified(tmp_path, model=model, denoiser=Shaking(), stochastic=True)
+    [e] = sc.explain(run, [0], denoiser=Shaking(), copies=20, **places)
+    shown = ["right" if opened(copy)[0, 0] < 0.5 else HOSTILE for copy in e.denoised]
+    assert shown == [copy.text for copy in e.noisy]
+    assert set(shown) == {"right", HOSTILE}
+
+
 @pytest.mark.parametrize("noise", [sc.Laplace(0.5), sc.Discrete(0.4, 11), sc.Translation(1), sc.Brightness(0.2)])
 def test_other_noises_have_no_distances_that_they_do_not_measure(tmp_path, noise):
     run, places = certified(tmp_path, noise=noise)
@@ -190,6 +235,23 @@ def test_a_radius_of_0_is_no_promise_about_changes(tmp_path):
     assert "the votes prove no radius above 0" in text
     assert "can alter this answer" not in text
     assert e.changed == ()
+
+
+def test_a_run_without_certificates_is_one_sentence(tmp_path):
+    run, places = certified(tmp_path)
+    with closing(sqlite3.connect(run.path / FILE)) as journal:
+        journal.execute("DELETE FROM certificates")
+        journal.commit()
+    for ids in ([0], []):
+        with pytest.raises(sc.InvalidInput, match="run has no certificates yet, so there is nothing to explain"):
+            sc.explain(tmp_path / "run", ids, **places)
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (8, 3)])
+def test_a_picture_that_is_too_small_is_refused_for_that_reason(tmp_path, shape):
+    run, places = certified(tmp_path, data=Gradient(shape=shape), model=lambda x: (x.mean((1, 2, 3)) > 0.5).long())
+    with pytest.raises(sc.InvalidInput, match=r"at least 4 pixels on each side can be explained"):
+        sc.explain(run, [0], **places)
 
 
 def test_what_cannot_be_explained_is_said(tmp_path, fashion):

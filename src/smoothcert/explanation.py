@@ -15,6 +15,7 @@ from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.certification import load_again
 from smoothcert.classifiers import Classifier
+from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.datasets import Dataset
 from smoothcert.denoisers.denoised import Denoised, DenoisedFunction
 from smoothcert.device.prepare import place, prepare
@@ -64,6 +65,8 @@ def explain(
     """
     run = run if isinstance(run, Run) else open_run(run)
     copies = _check.whole("copies", copies, least=1)
+    if not len(run):
+        raise InvalidInput(f"{run.path} has no certificates yet, so there is nothing to explain")
     if unknown := [id for id in ids if id not in run]:
         raise InvalidInput(
             f"{run.path} has no certificate of input {unknown[0]}; it has {len(run)}, for inputs "
@@ -130,8 +133,12 @@ class _Drawer:
         self.stream = stream_for(runtime.torch_device, m.seed, noise.draw)
         self.noisy = blank(output, runtime)
         self.denoiser: Callable[[Tensor], Tensor] | None = None
-        if isinstance(module := classifier.module, (Denoised, DenoisedFunction)):
-            self.denoiser = place(module.denoiser, runtime, output)
+        module = classifier.module
+        inner = module.model if isinstance(module, SeededRows) else module
+        if isinstance(inner, (Denoised, DenoisedFunction)):
+            # The denoiser runs first, so on the seed of the row it draws the same random numbers as in the run.
+            front = SeededRows(inner.denoiser) if isinstance(module, SeededRows) else inner.denoiser
+            self.denoiser = place(front, runtime, output)
 
     @torch.inference_mode()
     def draw(self, id: int, x: Tensor) -> tuple[list[NDArray[np.float64]], list[int], list[NDArray[np.float64]]]:
@@ -140,13 +147,13 @@ class _Drawer:
         rows = torch.zeros((3, len(self.samples)), dtype=torch.int32, device=self.noisy.device)  # slot, id and sample
         rows[1], rows[2] = id, torch.tensor(self.samples)
         self.stream.write(self.noisy, inputs, [Segment(0, id, sample, 1) for sample in self.samples], rows)
-        denoised = [] if self.denoiser is None else _arrays(self.denoiser(self.noisy))
-        # A noise may add channels, which mark missing pixels.
-        return [copy[: len(x)] for copy in _arrays(self.noisy)], self.classify(self.noisy).tolist(), denoised
+        noisy = [copy[: len(x)] for copy in _arrays(self.noisy)]  # a noise may add channels, which mark missing pixels
+        denoised = [] if self.denoiser is None else _arrays(self.denoiser(self.noisy.clone()))  # it may work in place
+        return noisy, self.classify(self.noisy).tolist(), denoised
 
 
 def _arrays(batch: Tensor) -> list[NDArray[np.float64]]:
-    return list(batch.double().cpu().numpy())
+    return list(batch.cpu().to(torch.float64, copy=True).numpy())
 
 
 def _picture(dataset: Dataset, id: int) -> Tensor:

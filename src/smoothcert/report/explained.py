@@ -10,7 +10,7 @@ import numpy as np
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Certificate
 from smoothcert.report.distances import COUNTED, NORMS, Picture, concentrated_change, distance, spread_change
-from smoothcert.report.thumbnails import picture_of
+from smoothcert.report.thumbnails import SMALLEST_SIDE, picture_of
 from smoothcert.statistics.metrics import round_down
 
 _MOST_CLASSES = 5
@@ -188,7 +188,8 @@ def check_picture(x: Picture, id: int) -> None:
     """
     if picture_of(x) is None:
         raise InvalidInput(
-            f"input {id} has shape {tuple(x.shape)}: only pictures with 1 or 3 channels can be explained"
+            f"input {id} has shape {tuple(x.shape)}: only pictures with 1 or 3 channels and at least {SMALLEST_SIDE} "
+            "pixels on each side can be explained"
         )
 
 

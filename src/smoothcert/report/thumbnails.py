@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BUDGET = 1_200_000
 """Characters that all pictures of a page may take together."""
+SMALLEST_SIDE = 4
+"""Pixels that a picture needs on each side."""
 _SIDE = 64
 _OF_EACH_KIND = 60
 
@@ -52,7 +54,7 @@ def picture_of(x: Any, *, side: int = _SIDE) -> str | None:
     array = np.asarray(x)
     if array.ndim == 2:
         array = array[None]
-    if array.ndim != 3 or array.shape[0] not in (1, 3) or min(array.shape[1:]) < 4:
+    if array.ndim != 3 or array.shape[0] not in (1, 3) or min(array.shape[1:]) < SMALLEST_SIDE:
         return None
     pixels = np.rint(np.clip(np.nan_to_num(array), 0, 1) * 255).astype(np.uint8)
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
