@@ -192,6 +192,20 @@ def test_the_folder_of_a_pipeline_is_accepted(folder, tmp_path):
         assert load_denoiser(f"hf:{place}").prediction == "sample"
 
 
+@pytest.mark.parametrize("autoencoder", ["vae", "vqvae"])
+def test_a_latent_diffusion_model_is_refused(folder, tmp_path, autoencoder):
+    copied(folder, tmp_path / "unet")
+    (tmp_path / autoencoder).mkdir()
+    for place in (tmp_path, tmp_path / "unet"):
+        with pytest.raises(InvalidInput, match=f"is a latent diffusion model, with the autoencoder {autoencoder}"):
+            load_denoiser(f"hf:{place}")
+
+
+def test_an_unknown_type_of_prediction_is_refused():
+    with pytest.raises(InvalidInput, match="prediction must be one of epsilon, v_prediction, sample, got 'v'"):
+        DiffusionDenoiser(nn.Identity(), LINEAR, prediction="v")
+
+
 @pytest.mark.parametrize(
     ("config", "scheduler", "message"),
     [

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
+from smoothcert import _check
 from smoothcert.denoisers.base import Denoiser
 from smoothcert.errors import InvalidInput, MissingExtra, first_line
 
@@ -56,7 +57,7 @@ class DiffusionDenoiser(Denoiser):
         super().__init__((float(levels[0]) / 2, float(levels[-1]) / 2), shape=shape)
         self.network = network
         self.alphas = alphas.double().cpu()  # not a buffer, which would be rounded with the weights of the network
-        self.prediction = prediction
+        self.prediction: Prediction = _check.one_of("prediction", prediction, get_args(Prediction))
 
     def timestep(self, sigma: float) -> int:
         """The timestep whose noise level is closest to a standard deviation.
@@ -161,6 +162,11 @@ def load(folder: str) -> DiffusionDenoiser:
         raise InvalidInput(f"{spec}: there is no config.json of a diffusers model in the folder {folder}")
     config = _read(place / "config.json")
     _check_config(spec, config)
+    pipeline = here.parent if (here := place.absolute()).name == "unet" else here
+    if latent := next((name for name in ("vae", "vqvae") if (pipeline / name).is_dir()), None):
+        raise InvalidInput(
+            f"{spec} is a latent diffusion model, with the autoencoder {latent}: use a diffusion model of images"
+        )
     if not any(place.glob("diffusion_pytorch_model*.safetensors")):
         raise InvalidInput(f"{spec}: there is no diffusion_pytorch_model.safetensors in {place}")
     try:
