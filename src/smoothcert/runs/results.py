@@ -293,17 +293,20 @@ class Results:
         Args:
             reference: Results at the full ceiling.
         """
-        basis, other = (None if r.certified_by is None else r.certified_by.basis for r in (self, reference))
-        for run, own in ((self, basis), (reference, other)):
-            if own is None:
-                return f"the plan of {run.name} is unknown, or its radii cannot be compared with those of other plans"
+        for run in (self, reference):
+            if run.certified_by is None:
+                return f"the plan of {run.name} is unknown"
         if self.noise != reference.noise:
             return f"the noise of {self.name} is {self.noise}, not {reference.noise}"
         if not self.shares_noise_with(reference):
             return f"{self.name} has another model, data, seed or number format, and so other votes"
         if not np.all(np.isin(self.id, reference.id)):
             return f"{self.name} has inputs that {reference.name} has not"
-        if basis != other:
+        mine, theirs = (run.certified_by.basis for run in (self, reference) if run.certified_by is not None)
+        if mine is None or theirs is None:
+            one = self if mine is None else reference
+            return f"the radii of {one.name} ({one.certified_by}) cannot be compared with those of other plans"
+        if mine != theirs:
             return f"the plans of {self.name} and {reference.name} differ in pilot, alpha, bound or known labels"
         return None
 
