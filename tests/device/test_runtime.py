@@ -12,7 +12,7 @@ from smoothcert import Fixed, Gaussian
 from smoothcert.device.cuda_graph import CapturedGraph
 from smoothcert.device.prepare import LabelClassifier, _captured, prepare
 from smoothcert.device.runtime import Runtime, settle_dtype
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, ModelFailed
 from smoothcert.sampler.engine import build_engine
 
 CPU = Runtime.resolve("cpu", batch=64)
@@ -148,7 +148,7 @@ def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
             raise RuntimeError("broken")
         return x[:, :3]
 
-    with pytest.raises(RuntimeError, match=r"^broken$"):
+    with pytest.raises(ModelFailed, match=r"^the model fails with RuntimeError: broken$"):
         prepare(broken, 3, (4,), CPU)
 
 

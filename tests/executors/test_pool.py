@@ -7,12 +7,12 @@ import pytest
 
 from smoothcert import Fixed, Gaussian
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError
 from smoothcert.executors import choose_executor, pool
 from smoothcert.executors.base import Job, Status
 from smoothcert.executors.local import LocalExecutor
 from smoothcert.executors.pool import PoolExecutor
-from smoothcert.executors.worker import Failed, Ready, Report
+from smoothcert.executors.worker import Failed, Ready, Report, _failed
 from smoothcert.plans import Certificate, Look
 
 PLAN, NOISE = Fixed(1000, pilot=100), Gaussian(0.5)
@@ -135,3 +135,8 @@ def test_options_of_another_executor_are_refused(name, options, message):
 
 def test_without_options_this_process_does_the_work():
     assert isinstance(choose_executor("local"), LocalExecutor)
+
+
+def test_a_model_that_fails_later_may_work_on_another_worker():
+    assert not _failed(ModelFailed("the model fails with RuntimeError: CUDA error")).final
+    assert _failed(InvalidInput("sigma must be a number above 0")).final
