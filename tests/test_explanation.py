@@ -5,6 +5,7 @@ import io
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 
 import smoothcert as sc
+from smoothcert.classifiers import load_classifier
 from smoothcert.datasets.fashion_mnist import CLASS_NAMES
 from smoothcert.denoisers import Denoiser
 from smoothcert.report import render
@@ -245,6 +247,16 @@ def test_a_run_without_certificates_is_one_sentence(tmp_path):
     for ids in ([0], []):
         with pytest.raises(sc.InvalidInput, match="run has no certificates yet, so there is nothing to explain"):
             sc.explain(tmp_path / "run", ids, **places)
+
+
+def test_a_loaded_model_takes_the_place_of_recorded_weights(tmp_path):
+    weights = files("smoothcert") / "assets" / "fashion-cnn-0.50.safetensors"
+    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(100), "limit": 1, "batch": 64, "device": "cpu"}
+    run = sc.certify("fashion-cnn", "fashion-mnist", weights=str(weights), out=tmp_path, **settings)
+    loaded = load_classifier("fashion-cnn", weights=str(weights))
+    assert len(sc.explain(run, [0], model=loaded)) == 1
+    with pytest.raises(sc.InvalidInput, match="is for a model given by its name"):
+        sc.explain(run, [0], model=loaded, weights=str(weights))
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (8, 3)])
