@@ -9,6 +9,7 @@ from typing import Any, cast
 from smoothcert import _check
 from smoothcert._registry import describe
 from smoothcert.training.methods import Method
+from smoothcert.training.methods.base import keep
 from smoothcert.training.schedule import SCHEDULES
 
 
@@ -44,18 +45,19 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "architecture", self.method.canonical_name(self.architecture))
-        _check.whole("epochs", self.epochs, least=1)
-        _check.whole("batch", self.batch, least=1)
-        if self.learning_rate is None:
-            object.__setattr__(self, "learning_rate", self.method.learning_rate)
-        _check.between("learning_rate", self.learning_rate, 0)
-        if self.schedule is None:
-            object.__setattr__(self, "schedule", self.method.schedule)
-        _check.one_of("schedule", self.schedule, tuple(SCHEDULES))
-        _check.between("momentum", self.momentum, 0, 1)
-        _check.at_least("weight_decay", self.weight_decay, 0)
-        _check.whole("seed", self.seed)
+        rate = self.method.learning_rate if self.learning_rate is None else self.learning_rate
+        schedule = self.method.schedule if self.schedule is None else self.schedule
+        keep(
+            self,
+            architecture=self.method.canonical_name(self.architecture),
+            epochs=_check.whole("epochs", self.epochs, least=1),
+            batch=_check.whole("batch", self.batch, least=1),
+            learning_rate=_check.between("learning_rate", rate, 0),
+            schedule=_check.one_of("schedule", schedule, tuple(SCHEDULES)),
+            momentum=_check.between("momentum", self.momentum, 0, 1),
+            weight_decay=_check.at_least("weight_decay", self.weight_decay, 0),
+            seed=_check.whole("seed", self.seed),
+        )
 
     def settings(self) -> dict[str, Any]:
         """All settings in one flat dictionary, which holds the name and the constants of the method."""

@@ -41,6 +41,8 @@ class Method(ABC):
     """The highest learning rate in the method's paper."""
     schedule: ClassVar[str] = "cosine"
     """How the learning rate changes, by default."""
+    input_range: ClassVar[tuple[float, float] | None] = None
+    """The smallest and the largest value of an input that the method takes; None if it takes any."""
     measure: ClassVar[Literal["accuracy", "psnr"]] = "accuracy"
     """What `score` computes."""
     needs_labels: ClassVar[bool] = True
@@ -119,6 +121,17 @@ class Method(ABC):
             labels: The class of each input.
         """
         return (outputs.argmax(-1) == labels).float()
+
+
+def keep(config: object, **checked: object) -> None:
+    """Store checked values in a frozen dataclass. The checks return Python numbers, which a record can hold.
+
+    Args:
+        config: The dataclass.
+        checked: Its fields with their checked values.
+    """
+    for name, value in checked.items():
+        object.__setattr__(config, name, value)
 
 
 def draw_noise(x: Tensor, copies: int, sigma: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
+from smoothcert.training.methods.base import Method, Objective, draw_noise, keep, log_mean_probability, logits_of
 from smoothcert.training.methods.gaussian import natural_loss
 
 
@@ -53,10 +53,13 @@ class Consistency(Method):
     entropy_weight: float = 0.5
 
     def __post_init__(self) -> None:
-        _check.between("sigma", self.sigma, 0)
-        _check.at_least("weight", self.weight, 0)
-        _check.whole("copies", self.copies, least=2)
-        _check.at_least("entropy_weight", self.entropy_weight, 0)
+        keep(
+            self,
+            sigma=_check.between("sigma", self.sigma, 0),
+            weight=_check.at_least("weight", self.weight, 0),
+            copies=_check.whole("copies", self.copies, least=2),
+            entropy_weight=_check.at_least("entropy_weight", self.entropy_weight, 0),
+        )
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:

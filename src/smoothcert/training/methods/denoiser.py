@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from smoothcert import _check
 from smoothcert.denoisers import UNETS, UNet, build_unet
 from smoothcert.errors import InvalidInput
-from smoothcert.training.methods.base import Method, Objective
+from smoothcert.training.methods.base import Method, Objective, keep
 from smoothcert.training.optimizers import adamw
 from smoothcert.training.trainee import Frozen, Start, Trainee
 
@@ -93,12 +93,11 @@ class Denoising(Method):
     stability: float = 0.0
 
     def __post_init__(self) -> None:
-        _check.between("sigma", self.sigma, 0)
-        if self.sigma_low is None:
-            object.__setattr__(self, "sigma_low", self.sigma)
-        if _check.between("sigma_low", self.sigma_low, 0) > self.sigma:
-            raise InvalidInput(f"sigma_low must be at most sigma, got {self.sigma_low:g} and {self.sigma:g}")
-        _check.at_least("stability", self.stability, 0)
+        sigma = _check.between("sigma", self.sigma, 0)
+        low = sigma if self.sigma_low is None else _check.between("sigma_low", self.sigma_low, 0)
+        if low > sigma:
+            raise InvalidInput(f"sigma_low must be at most sigma, got {low:g} and {sigma:g}")
+        keep(self, sigma=sigma, sigma_low=low, stability=_check.at_least("stability", self.stability, 0))
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.training.methods.base import Method, Objective, logits_of, noisy_copies
+from smoothcert.training.methods.base import Method, Objective, keep, logits_of, noisy_copies
 
 
 def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -28,7 +29,7 @@ class Gaussian(Method):
     """Minimise the cross-entropy at x + delta with delta ~ N(0, sigma^2 I), or at inputs under another noise.
 
     Args:
-        sigma: The standard deviation of the noise; 0 trains without noise.
+        sigma: The standard deviation of the noise; 0 trains without noise. With `noise`, this is its deviation.
         noise: Another noise than Gaussian noise.
     """
 
@@ -38,8 +39,9 @@ class Gaussian(Method):
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        if self.noise is None:
-            _check.at_least("sigma", self.sigma, 0)
+        keep(self, sigma=_check.at_least("sigma", self.sigma, 0))
+        if self.noise is not None and self.sigma != self.noise.deviation:
+            raise InvalidInput(f"sigma must be the deviation {self.noise.deviation} of {self.noise}, got {self.sigma}")
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
+from smoothcert.training.methods.base import Method, Objective, draw_noise, keep, log_mean_probability, logits_of
 
 # Probabilities are clamped to this distance from 0 and 1, so that their quantiles are finite. This changes no gradient:
 # with such probabilities, the radius exceeds every hinge in use.
@@ -66,9 +66,14 @@ class Macer(Method):
     hinge: float = 8.0
 
     def __post_init__(self) -> None:
-        _check.between("sigma", self.sigma, 0)
-        _check.at_least("weight", self.weight, 0)
-        _check.whole("copies", self.copies, least=1)
+        keep(
+            self,
+            sigma=_check.between("sigma", self.sigma, 0),
+            weight=_check.at_least("weight", self.weight, 0),
+            copies=_check.whole("copies", self.copies, least=1),
+            inverse_temperature=_check.between("inverse_temperature", self.inverse_temperature, 0),
+            hinge=_check.at_least("hinge", self.hinge, 0),
+        )
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
+from smoothcert.training.methods.base import Method, Objective, draw_noise, keep, log_mean_probability, logits_of
 from smoothcert.training.methods.gaussian import natural_loss
 
 
@@ -60,6 +60,7 @@ class SmoothAdv(Method):
 
     name: ClassVar[str] = "smoothadv"
     learning_rate: ClassVar[float] = 0.1
+    input_range: ClassVar[tuple[float, float]] = (0.0, 1.0)  # the attack stays in it
     sigma: float
     epsilon: float
     copies: int
@@ -67,11 +68,14 @@ class SmoothAdv(Method):
     warmup: int = 10
 
     def __post_init__(self) -> None:
-        _check.between("sigma", self.sigma, 0)
-        _check.whole("copies", self.copies, least=1)
-        _check.between("epsilon", self.epsilon, 0)
-        _check.whole("steps", self.steps, least=1)
-        _check.whole("warmup", self.warmup, least=1)
+        keep(
+            self,
+            sigma=_check.between("sigma", self.sigma, 0),
+            copies=_check.whole("copies", self.copies, least=1),
+            epsilon=_check.between("epsilon", self.epsilon, 0),
+            steps=_check.whole("steps", self.steps, least=1),
+            warmup=_check.whole("warmup", self.warmup, least=1),
+        )
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
