@@ -221,6 +221,27 @@ def test_a_network_whose_number_of_classes_is_unknown_is_trained(options, tmp_pa
     assert load_classifier("own:convolution", weights=tmp_path / "run" / "weights.safetensors").classes == 4
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--sigma", "0.5"], 0.5),
+        (["--noise", "gaussian:0.5"], 0.5),
+        (["--noise", "grid-gaussian:0.5"], 0.5),
+        (["--sigma", "0"], 0.25),
+        (["--sigma", "0.5", "--method", "finetune", "--denoiser", "d.safetensors"], 0.25),
+        (["--sigma", "0.5", "--method", "denoiser", "--arch", "unet-small", "--stability"], 0.25),
+        (["--sigmas", "0.1,0.5", "--method", "denoiser", "--arch", "unet-small", "--stability"], 0.25),
+    ],
+)
+def test_the_bundled_weights_to_start_from_are_those_that_certify_takes(more, expected, options, monkeypatch, tmp_path):
+    found = []
+    monkeypatch.setattr("smoothcert.training.train", lambda *_, classifier, **__: found.append(classifier) or 1 / 0)
+    monkeypatch.setattr("smoothcert.denoisers.load_denoiser", lambda place: None)
+    given = ["--data", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run"), "--epochs", "1"]
+    CliRunner().invoke(app, ["train", "--model", "fashion-cnn", *given, *more])
+    assert [classifier.trained_sigma for classifier in found] == [expected]
+
+
 @pytest.mark.filterwarnings("ignore:.*values lie in")
 @pytest.mark.parametrize("method", ["denoiser", "finetune"])
 def test_data_that_a_denoiser_does_not_take_is_refused(options, method, refused, tmp_path):

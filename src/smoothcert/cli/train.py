@@ -15,6 +15,7 @@ from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.classifiers import Classifier
+    from smoothcert.noises import Noise
     from smoothcert.training import Epoch, Recipe, Trained
 
 
@@ -105,7 +106,9 @@ def command(
 
     _check_options(method, copies=copies, weight=None if method == "denoiser" else weight, epsilon=epsilon, steps=steps)
     constants = _noise(noise, sigmas, method) | _loss_weights(method, weight, stability)
-    classifier = _classifier(method, arch, model, weights, noise.sigma, stability)
+    # Behind a denoiser, the bundled weights with the least noise in training fit best.
+    sigma = None if denoiser or stability else _deviation(**constants)
+    classifier = _classifier(method, arch, model, weights, sigma, stability)
     recipe = Recipe(
         _architecture(method, arch, classifier),
         method_named(method, **constants, copies=copies, epsilon=epsilon, steps=steps),
@@ -206,6 +209,11 @@ def _noise(options: NoiseOptions, sigmas: str | None, method: str) -> dict[str, 
         return _sigma_range(options, sigmas, method)
     without = options.sigma == 0 and options.noise is None
     return {"sigma": 0.0} if without else {"noise": options.build()}
+
+
+def _deviation(noise: Noise | None = None, sigma: float | None = None, **_: Any) -> float | None:
+    """The standard deviation of the noise that `_noise` returned."""
+    return sigma if noise is None else noise.deviation
 
 
 def _sigma_range(options: NoiseOptions, sigmas: str, method: str) -> dict[str, Any]:
