@@ -154,6 +154,47 @@ def test_data_of_another_shape_is_refused(small, tmp_path):
         train(Recipe("cifar-resnet20", Gaussian(0.25), epochs=1), *small, out=tmp_path, device="cpu")
 
 
+def labelled(images, labels, **other):
+    return ArrayDataset(images, np.asarray(labels), name="own", **other)
+
+
+@pytest.mark.parametrize(
+    ("labels", "others", "message"),
+    [
+        ([0, 1] * 8, [0, 5] * 8, "own has the label 5, but the classifier has 2 classes: leave out such inputs, or"),
+        ([0, 3_000_000] * 8, [0, 1] * 8, "own has 16 inputs and the label 3000000, so most classes have no example"),
+    ],
+)
+def test_labels_without_a_class_or_without_examples_are_refused(labels, others, message, tmp_path):
+    images = np.zeros((16, 1, 28, 28), np.uint8)
+    with pytest.raises(InvalidInput, match=message):
+        train(recipe(batch=16), labelled(images, labels), labelled(images, others), out=tmp_path, device="cpu")
+
+
+def test_labels_beyond_the_class_names_are_refused(tmp_path):
+    data = labelled(np.zeros((16, 1, 28, 28), np.uint8), [0, 9] * 8)
+    data.class_names = ("a", "b")
+    with pytest.raises(InvalidInput, match="own has the label 9, but the names of 2 classes only"):
+        train(recipe(batch=16), data, data, out=tmp_path, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+def test_smoothadv_refuses_data_that_its_attack_would_change(tmp_path):
+    images = np.linspace(-1, 1, 16 * 784, dtype=np.float32).reshape(16, 1, 28, 28)
+    data = labelled(images, [0, 1] * 8)
+    with pytest.raises(InvalidInput, match="own has values from -1 to 1, and method smoothadv takes inputs with valu"):
+        train(recipe(METHODS[3], batch=16), data, data, out=tmp_path, device="cpu")
+    train(recipe(epochs=1, batch=16), data, data, out=tmp_path, device="cpu")  # the other methods take them
+
+
+def test_a_last_step_that_diverges_is_not_a_success(small, tmp_path):
+    last = recipe(epochs=1, batch=512, learning_rate=1e30)  # one step: its loss is still finite
+    with pytest.raises(InvalidInput, match=r"outputs for validation inputs are not finite numbers: the learning rate"):
+        train(last, *small, out=tmp_path, device="cpu")
+    assert not (tmp_path / "weights.safetensors").exists()
+    assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
 def test_a_damaged_checkpoint_is_named(small, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
     with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is damaged .* give another out=DIR"):

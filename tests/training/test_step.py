@@ -103,6 +103,34 @@ def test_the_learning_rate_is_read_at_each_step():
     assert not any(map(torch.equal, before, step.module.parameters()))
 
 
+def test_capturing_restores_all_buffers_that_its_steps_change(monkeypatch):
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()), persistent=False)
+            self.register_buffer("constant", torch.ones(1).expand(3), persistent=False)
+
+        def forward(self, x):
+            self.calls += 1
+            return x
+
+    def run_twice(work):
+        work()
+        work()
+        raise RuntimeError("there is no CUDA here")
+
+    monkeypatch.setattr("smoothcert.training.step.capture", run_twice)
+    step = make_step(METHODS[0])
+    step.module.add_module("counter", Counter())
+    step.module.register_forward_hook(lambda module, args, output: module.counter(output))
+    before = [tensor.clone() for tensor in state(step)]
+    assert not step.capture()
+    assert all(map(torch.equal, before, state(step)))
+    assert step.module.counter.calls == 0
+    run(step, steps=1)
+    assert step.module.counter.calls == 1
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

@@ -1,4 +1,4 @@
-"""The checks before the first step: the networks run, and the data has the values that a denoiser takes."""
+"""The checks before the first step: the networks run, and the data has the values that they take."""
 
 from __future__ import annotations
 
@@ -20,17 +20,28 @@ from smoothcert.training.methods.base import noisy_copies
 from smoothcert.training.methods.denoiser import Judged
 from smoothcert.training.trainee import Start, Trainee
 
+_ROUNDING = 1e-6  # how far values may be outside the range that a method takes
 
-def check_data(trainee: Trainee, data: DeviceData, name: str) -> None:
-    """Refuse data with values that a denoiser of this training, or the one that it trains, does not take.
+
+def check_data(method: Method, trainee: Trainee, data: DeviceData, name: str) -> None:
+    """Refuse data with values that the method, a denoiser of this training, or the one that it trains does not take.
 
     Args:
+        method: The training method.
         trainee: What is trained.
         data: The data.
         name: The name of the data.
     """
     if data.inputs.dtype == torch.uint8:  # these are numbers from 0 to 1
         return
+    if method.input_range is not None:
+        low, high = method.input_range
+        smallest, largest = float(data.inputs.min()), float(data.inputs.max())
+        if smallest < low - _ROUNDING or largest > high + _ROUNDING:
+            raise InvalidInput(
+                f"{name} has values from {smallest:g} to {largest:g}, and method {method.name} takes inputs with "
+                f"values from {low:g} to {high:g}: scale the data"
+            )
     for part in trainee.module.modules():
         if isinstance(part, Denoiser):
             check_values(part.values, data.inputs, name)

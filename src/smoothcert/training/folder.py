@@ -1,14 +1,18 @@
-"""The folder of a training run: a checkpoint after each epoch, and the weights at the end."""
+"""The folder of a training run: a checkpoint after each epoch, and the weights at the end.
+
+Both files record the settings. So a run is only continued, and its weights are only replaced, by the same run.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -16,6 +20,11 @@ from torch import Tensor
 from smoothcert._differences import check_settings
 from smoothcert._files import write_whole
 from smoothcert.errors import InvalidInput
+from smoothcert.runs.manifest import Answer, same_answers
+
+_OPTIONAL_SETTINGS = ("noise", "classifier", "denoiser")
+BUFFER = "buffer."
+"""The prefix of buffers that are not saved with the weights (`persistent=False`)."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +33,13 @@ class Folder:
 
     Args:
         path: The folder.
+        settings: The settings of the run.
+        answers: What the given networks answer to fixed inputs, by the name of the network.
     """
 
     path: Path
+    settings: Mapping[str, Any]
+    answers: Mapping[str, Sequence[Answer] | None]
 
     @property
     def weights(self) -> Path:
@@ -38,23 +51,47 @@ class Folder:
         """The file from which an interrupted run continues."""
         return self.path / "checkpoint.safetensors"
 
-    def open(self, settings: Mapping[str, Any]) -> int:
-        """The number of epochs that are already trained.
+    def score(self, measure: str) -> float | None:
+        """The score of the finished run; None if the run is not finished. Weights of another run are an error.
 
         Args:
-            settings: The settings of this run. If they differ from those of the trained epochs, that is an error.
+            measure: The name of the score.
         """
+        if not self.weights.exists():
+            return None
+        metadata = _read_metadata(self.weights)
+        known = (*self.settings, *_OPTIONAL_SETTINGS)
+        there = {key: _parsed(metadata[key]) for key in known if key in metadata}
+        if not {"method", "fingerprint"} <= there.keys():
+            raise _foreign(self.weights)
+        self._check(there, {key: _parsed(str(value)) for key, value in self.settings.items()}, metadata)
+        try:
+            return float(metadata[measure])
+        except (KeyError, ValueError):
+            raise _foreign(self.weights) from None
+
+    def open(self) -> int:
+        """The number of epochs that are already trained. A checkpoint of another run is an error."""
+        now = json.loads(json.dumps(self.settings))
         if not self.checkpoint.exists():
             return 0
         metadata = _read_metadata(self.checkpoint)
         try:
-            then, epochs_done = json.loads(metadata["settings"]), int(metadata["epochs_done"])
+            there, epochs_done = json.loads(metadata["settings"]), int(metadata["epochs_done"])
         except (KeyError, ValueError):
-            raise InvalidInput(
-                f"{self.checkpoint} does not belong to a training run of smoothcert: give another out=DIR"
-            ) from None
-        check_settings(self.path, then, json.loads(json.dumps(settings)), what="training run")
+            raise _foreign(self.checkpoint) from None
+        self._check(there, now, metadata)
         return epochs_done
+
+    def _check(self, there: Mapping[str, Any], now: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+        check_settings(self.path, there, now, what="training run")
+        recorded = json.loads(metadata.get("answers", "{}"))  # older versions did not record them
+        for name, answers in self.answers.items():
+            if not same_answers(recorded.get(name), answers):
+                raise InvalidInput(
+                    f"{self.path} holds another training run: its {name} had the same weights, but it gave other "
+                    "answers to the same inputs (has its code changed?); choose another out=DIR"
+                )
 
     def check_writable(self) -> None:
         """Raise an error now, not after the first epoch, if the folder cannot be written."""
@@ -63,15 +100,15 @@ class Folder:
         except OSError as error:
             raise InvalidInput(f"cannot write into {self.path}: {error.strerror}") from None
 
-    def save_checkpoint(self, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], epochs_done: int) -> None:
+    def save_checkpoint(self, tensors: Mapping[str, Tensor], epochs_done: int) -> None:
         """Write the checkpoint.
 
         Args:
             tensors: Everything that training changes, by name.
-            settings: The settings of this run.
             epochs_done: The number of epochs that are trained.
         """
-        _write(self.checkpoint, tensors, {"settings": json.dumps(settings), "epochs_done": str(epochs_done)})
+        metadata = {"settings": json.dumps(self.settings), "epochs_done": str(epochs_done)}
+        _write(self.checkpoint, tensors, metadata | self._recorded_answers)
 
     def load_checkpoint(self, tensors: Mapping[str, Tensor]) -> None:
         """Read the checkpoint.
@@ -80,21 +117,46 @@ class Folder:
             tensors: The tensors to overwrite, under the names that they were saved with.
         """
         with safe_open(self.checkpoint, framework="pt") as file:
-            for name, tensor in tensors.items():
-                tensor.copy_(file.get_tensor(name))
+            saved = set(file.keys())
+            if other := {name for name in saved ^ tensors.keys() if not name.startswith(BUFFER)}:
+                raise InvalidInput(
+                    f"{self.checkpoint} is from a network with other trained layers: only one of them has "
+                    f"{min(other)}; give another out=DIR"
+                )
+            for name in saved & tensors.keys():
+                value, tensor = file.get_tensor(name), tensors[name]
+                # A buffer with another shape is a cache, which the network computes again. One that training does not
+                # change may be an expanded tensor, which cannot be overwritten.
+                if not name.startswith(BUFFER) or (
+                    value.shape == tensor.shape and not torch.equal(value, tensor.cpu())
+                ):
+                    tensor.copy_(value)
 
-    def save_weights(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    def save_weights(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Write the weights.
 
         Args:
             tensors: The state of the network.
-            metadata: What the file says about itself, such as the architecture and the noise.
+            facts: What the file says about itself beside the settings, such as the number of classes.
         """
-        _write(self.weights, tensors, {key: str(value) for key, value in metadata.items()})
+        metadata = {key: str(value) for key, value in {**self.settings, **facts}.items()}
+        _write(self.weights, tensors, metadata | self._recorded_answers)
 
-    def weights_metadata(self) -> dict[str, str]:
-        """The metadata of the weights file; empty if there is no file."""
-        return _read_metadata(self.weights) if self.weights.exists() else {}
+    @property
+    def _recorded_answers(self) -> dict[str, str]:
+        return {"answers": json.dumps(self.answers)} if self.answers else {}
+
+
+def _foreign(path: Path) -> InvalidInput:
+    return InvalidInput(f"{path} does not belong to a training run of smoothcert: give another out=DIR")
+
+
+def _parsed(text: str) -> Any:
+    """A setting in the metadata of the weights: 5 and 5.0 are the same number."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _read_metadata(path: Path) -> dict[str, str]:
@@ -107,8 +169,19 @@ def _read_metadata(path: Path) -> dict[str, str]:
         raise InvalidInput(f"{path} is damaged ({error}): delete it to start again, or give another out=DIR") from None
 
 
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU. The format has no shared memory, so each of several tied weights gets its own copy."""
+    found: dict[int, str] = {}
+    separate = {}
+    for name, tensor in tensors.items():
+        content = tensor.detach().cpu().contiguous()
+        first = found.setdefault(content.untyped_storage().data_ptr(), name)
+        separate[name] = content if first == name else content.clone()
+    return separate
+
+
 def _write(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    content = save(_separate(tensors), metadata)
     # The library writes its header in random order. We sort it, so that equal weights give equal files.
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()

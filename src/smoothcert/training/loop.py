@@ -29,7 +29,8 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.training.check import check_data, check_networks, with_classes
 from smoothcert.training.data import DeviceData
-from smoothcert.training.folder import Folder
+from smoothcert.training.folder import BUFFER, Folder
+from smoothcert.training.identity import network_answers
 from smoothcert.training.optimizers import RunningMean, state_tensors
 from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step, compile_blocks
@@ -103,11 +104,13 @@ def train(
 
     Args:
         recipe: How to train.
-        training: The data to train on. Every input needs a label, unless a denoiser is trained.
+        training: The data to train on. Every input needs a label, unless a denoiser is trained. Inputs of shape
+            (3, height, width) are taken to be colour images: each is shifted by up to 4 pixels, and half are mirrored.
         validation: The data to measure the accuracy on after each epoch.
         out: The folder for checkpoints and weights.
-        classifier: The classifier to start from; by default, it has random weights. If a denoiser is trained, the fixed
-            classifier of its stability loss.
+        classifier: The classifier to start from; by default, it has random weights. Parameters that do not require a
+            gradient stay frozen, unless this is so for all of them. If a denoiser is trained, the fixed classifier of
+            its stability loss.
         denoiser: A fixed denoiser in front of the classifier. If a denoiser is trained, the one to start from.
         device: "cpu", "cuda", "cuda:N" or "mps". "auto" takes the fastest device.
         dtype: "float32" or "bfloat16". "auto" takes bfloat16 on CUDA.
@@ -132,11 +135,12 @@ def train(
     labelled, measure = recipe.method.needs_labels, recipe.method.measure
     if labelled:
         _check_classes(training, validation)
+    answers = network_answers(recipe.method, training, classifier, denoiser)
     with exclusive(out, kind="training run") as path:
-        folder = Folder(path)
-        epochs_done = folder.open(settings)
-        if epochs_done == recipe.epochs and (metadata := folder.weights_metadata()):
-            return Trained(folder.weights, 0, **{measure: float(metadata[measure])})
+        folder = Folder(path, settings, answers)
+        if (score := folder.score(measure)) is not None:
+            return Trained(folder.weights, 0, **{measure: score})
+        epochs_done = folder.open()
         folder.check_writable()
 
         keep_freed_memory(runtime.torch_device)
@@ -146,12 +150,14 @@ def train(
         classes = max(len(training.class_names or ()), int(training_data.labels.max()) + 1, 2)
         if classifier is not None:
             classifier = with_classes(classifier, recipe.method, training_data.shape, classes)
+        if labelled:
+            _check_labels(training, training_data, validation, validation_data, classifier)
         start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
         with _training_context(runtime):
             _seed(recipe, 0)
             trainee = recipe.method.trainee(start)
-            check_data(trainee, training_data, training.name)
-            check_data(trainee, validation_data, validation.name)
+            check_data(recipe.method, trainee, training_data, training.name)
+            check_data(recipe.method, trainee, validation_data, validation.name)
             run = _Run(recipe, runtime, training_data, validation_data, trainee)
             with run.autocast():
                 check_networks(start, recipe.method, run.validator, training_data)
@@ -166,11 +172,11 @@ def train(
                 if time.perf_counter() < last + _SECONDS_BETWEEN_CHECKPOINTS and number + 1 < recipe.epochs:
                     continue
                 score = run.score()
-                folder.save_checkpoint(run.tensors, settings, number + 1)
+                folder.save_checkpoint(run.tensors, number + 1)
                 scores: dict[str, Any] = {measure: score}
                 on_epoch(replace(trained, **scores))
                 last = time.perf_counter()
-        folder.save_weights(run.result, settings | run.validator.facts | {measure: f"{score:.4f}"})
+        folder.save_weights(run.result, run.validator.facts | {measure: f"{score:.4f}"})
         return Trained(folder.weights, recipe.epochs - epochs_done, **{measure: score})
 
 
@@ -210,8 +216,10 @@ class _Run:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, by name. The schedule and the randomness depend only on the epoch."""
         mean = {} if self.mean is None else self.validator.trained.state_dict()
+        state = self.trained.state_dict()
         return (
-            self.trained.state_dict()
+            state
+            | {f"{BUFFER}{name}": tensor for name, tensor in self.trained.named_buffers() if name not in state}
             | state_tensors(self.optimizer, self.trained)
             | {f"mean.{name}": tensor for name, tensor in mean.items()}
         )
@@ -252,10 +260,7 @@ class _Run:
         loss, train_score = (self.step.totals / batches).tolist()
         seconds = time.perf_counter() - start
         if not math.isfinite(loss):
-            raise InvalidInput(
-                f"the loss is not a finite number in epoch {number + 1}: the learning rate {recipe.learning_rate:g} is "
-                "too high; give a lower learning_rate= and another out=DIR"
-            )
+            raise _diverged(recipe, f"the loss is not a finite number in epoch {number + 1}")
         scores = {f"train_{recipe.method.measure}": train_score}
         return Epoch(number + 1, loss, batches * batch / seconds, **scores)
 
@@ -267,6 +272,7 @@ class _Run:
             self.validator.trained.load_state_dict(self.trained.state_dict())
         method, device = self.recipe.method, self.validation.labels.device
         total = torch.zeros((), dtype=torch.double, device=device)
+        numbers = torch.ones((), dtype=torch.bool, device=device)  # a logit may be -inf, but not NaN or inf
         # On CUDA, large batches are faster because launching a kernel takes longer than computing a row.
         fitting = max(_CUDA_VALIDATION_NUMBERS // math.prod(self.validation.shape), 1)
         batch = fitting if device.type == "cuda" else self.recipe.batch
@@ -274,8 +280,18 @@ class _Run:
             x = self.validation.batch(index)
             with self.autocast():
                 outputs = method.outputs(self.validator.module, x)
+            numbers &= (outputs < math.inf).all()
             total += method.score(outputs, x, self.validation.labels[index]).double().sum()
+        if not numbers.item() or not math.isfinite(total.item()):
+            raise _diverged(self.recipe, "the outputs for validation inputs are not finite numbers")
         return total.item() / len(self.validation)
+
+
+def _diverged(recipe: Recipe, symptom: str) -> InvalidInput:
+    return InvalidInput(
+        f"{symptom}: the learning rate {recipe.learning_rate:g} is too high; give a lower learning_rate= and another "
+        "out=DIR"
+    )
 
 
 def _check_classes(training: Dataset, validation: Dataset) -> None:
@@ -292,6 +308,30 @@ def _check_data(recipe: Recipe, training: DeviceData, validation: DeviceData) ->
     if len(training) < recipe.batch:
         raise InvalidInput(
             f"a batch of {recipe.batch} needs as many inputs, the data has {len(training)}: give a smaller batch="
+        )
+
+
+def _check_labels(
+    training: Dataset,
+    training_data: DeviceData,
+    validation: Dataset,
+    validation_data: DeviceData,
+    classifier: Classifier | None,
+) -> None:
+    """Refuse labels for which there is no class, or no example to train with."""
+    names, last = training.class_names, int(training_data.labels.max())
+    if names and last >= len(names):
+        raise InvalidInput(f"{training.name} has the label {last}, but the names of {len(names)} classes only")
+    if classifier is None and not names and last >= len(training_data):
+        raise InvalidInput(
+            f"{training.name} has {len(training_data)} inputs and the label {last}, so most classes have no example: "
+            "number the classes from 0 on, without gaps"
+        )
+    classes = max(len(names or ()), last + 1, 2) if classifier is None else classifier.classes
+    if (unknown := int(validation_data.labels.max())) >= classes:
+        raise InvalidInput(
+            f"{validation.name} has the label {unknown}, but the classifier has {classes} classes: leave out such "
+            "inputs, or train with examples of this class"
         )
 
 

@@ -107,7 +107,8 @@ class Step:
         """
         remembered = [tensor for state in self.optimizer.state.values() for tensor in state.values()]
         means = [] if self.mean is None else self.mean.tensors
-        tensors = [*self.module.state_dict().values(), *remembered, *means, self.totals]
+        state = dict(self.module.named_buffers()) | self.module.state_dict()
+        tensors = [*state.values(), *remembered, *means, self.totals]
         saved = [tensor.clone() for tensor in tensors]
         try:
             self._run = capture(self._compute).replay
@@ -120,4 +121,5 @@ class Step:
         finally:
             with torch.no_grad():
                 for tensor, value in zip(tensors, saved, strict=True):
-                    tensor.copy_(value)
+                    if not torch.equal(tensor, value):  # a constant buffer may be expanded and cannot be overwritten
+                        tensor.copy_(value)

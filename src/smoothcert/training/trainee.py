@@ -120,7 +120,14 @@ def _continued(start: Start, classifier: Classifier) -> nn.Module:
         raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, the data has {start.classes}")
     if classifier.input_shape is not None:
         _check_shape(start, classifier.input_shape)
-    return copy.deepcopy(classifier.module).train().requires_grad_()
+    network = copy.deepcopy(classifier.module).train()
+    parameters = [parameter for parameter in network.parameters() if parameter.is_floating_point()]
+    if not parameters:
+        raise InvalidInput(f"{classifier.name} has no parameters: there is nothing to train")
+    if not any(parameter.requires_grad for parameter in parameters):  # otherwise, the user has frozen the others
+        for parameter in parameters:
+            parameter.requires_grad_()
+    return network
 
 
 def _check_shape(start: Start, expected: tuple[int, ...]) -> None:

@@ -1,0 +1,159 @@
+"""The folder of a training run: what is kept, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from smoothcert.classifiers import Classifier, load_classifier, state_hash
+from smoothcert.errors import InvalidInput
+from smoothcert.training import Consistency, Denoising, Gaussian, Macer, Recipe, SmoothAdv, train
+from smoothcert.training.folder import Folder
+
+
+def recipe(method=Gaussian(0.25), epochs=1, **other):  # noqa: B008
+    return Recipe("fashion-cnn", method, epochs=epochs, **{"batch": 64, "learning_rate": 0.05} | other)
+
+
+def own(module):
+    return Classifier(module.eval(), classes=4, name="mine:network", weights_hash=state_hash(module))
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop(epoch):
+    raise Interrupted
+
+
+def test_weights_without_a_checkpoint_are_a_finished_run(small, tmp_path):
+    first = train(recipe(), *small, out=tmp_path, device="cpu")
+    content = first.weights.read_bytes()
+    (tmp_path / "checkpoint.safetensors").unlink()
+    again = train(recipe(), *small, out=tmp_path, device="cpu", on_step=pytest.fail)
+    assert again.epochs_now == 0
+    assert again.accuracy == pytest.approx(first.accuracy, abs=1e-4)
+    with pytest.raises(InvalidInput, match=r"another training run: it differs in .*sigma \(there 0\.25, now 0\.5\)"):
+        train(recipe(Gaussian(0.5)), *small, out=tmp_path, device="cpu")
+    with pytest.raises(InvalidInput, match=r"differs in .*method"):
+        train(Recipe("unet-small", Denoising(0.25), epochs=1), *small, out=tmp_path, device="cpu")
+    assert first.weights.read_bytes() == content
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"method": "gaussian", "fingerprint": "0"}])
+@pytest.mark.parametrize("epochs_done", [0, 1, 2])
+def test_weights_of_somebody_else_are_never_overwritten(metadata, epochs_done, small, tmp_path):
+    if epochs_done == 1:
+        with pytest.raises(Interrupted):
+            train(recipe(epochs=2), *small, out=tmp_path, device="cpu", on_epoch=stop)
+    elif epochs_done == 2:
+        train(recipe(epochs=2), *small, out=tmp_path, device="cpu")
+    weights = tmp_path / "weights.safetensors"
+    save_file({"weight": torch.ones(2)}, weights, metadata)
+    content = weights.read_bytes()
+    with pytest.raises(InvalidInput, match=r"(does not belong to a|holds another) training run.*out=DIR"):
+        train(recipe(epochs=2), *small, out=tmp_path, device="cpu")
+    assert weights.read_bytes() == content
+
+
+def test_whole_numbers_in_a_recipe_are_the_same_settings(small, tmp_path):
+    train(recipe(Consistency(0.25, weight=5.0)), *small, out=tmp_path, device="cpu")
+    assert train(recipe(Consistency(0.25, weight=5)), *small, out=tmp_path, device="cpu").epochs_now == 0
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(16, 16)
+        self.b = self.a
+        self.last = nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = nn.functional.avg_pool2d(x, 7).flatten(1)
+        return self.last(self.b(self.a(x).relu()))
+
+
+def test_tied_weights_are_saved_and_resumed(small, tmp_path):
+    torch.manual_seed(0)
+    given = {"device": "cpu", "classifier": own(Tied())}
+    whole = train(recipe(epochs=2), *small, out=tmp_path / "whole", **given)
+    with pytest.raises(Interrupted):
+        train(recipe(epochs=2), *small, out=tmp_path / "broken", on_epoch=stop, **given)
+    resumed = train(recipe(epochs=2), *small, out=tmp_path / "broken", **given)
+    assert resumed.epochs_now == 1
+    assert resumed.weights.read_bytes() == whole.weights.read_bytes()
+    state = load_file(whole.weights)
+    assert torch.equal(state["a.weight"], state["b.weight"])
+    Tied().load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Gaussian(np.float32(0.25)),
+        Consistency(np.float32(0.25), weight=np.float32(5), copies=np.int64(2)),
+        Macer(np.float32(0.25), weight=np.int32(4), copies=np.int64(2), hinge=np.float32(8)),
+        SmoothAdv(np.float32(0.25), epsilon=np.float32(0.5), copies=np.int64(2), steps=np.int64(1)),
+    ],
+    ids=lambda method: method.name,
+)
+def test_numpy_numbers_are_numbers(method, small, tmp_path):
+    numbers = {"batch": np.int64(64), "learning_rate": np.float32(0.05), "seed": np.int64(3), "epochs": 1.0}
+    trained = train(recipe(method, **numbers), *small, out=tmp_path, device="cpu")
+    assert load_classifier(None, weights=trained.weights).trained_sigma == 0.25
+
+
+def test_numpy_numbers_are_numbers_for_a_denoiser(small, tmp_path):
+    denoising = Denoising(np.float32(0.5), np.float32(0.25))
+    train(Recipe("unet-small", denoising, epochs=1, batch=256), *small, out=tmp_path, device="cpu")
+
+
+def test_a_checkpoint_of_a_network_with_other_trained_layers_is_refused(small, tmp_path):
+    module = nn.Sequential(nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
+    module[2].requires_grad_(False)
+    with pytest.raises(Interrupted):
+        train(recipe(epochs=2), *small, out=tmp_path, device="cpu", classifier=own(module), on_epoch=stop)
+    with pytest.raises(InvalidInput, match=r"other trained layers: only one of them has momentum\.2\.bias; give ano"):
+        train(recipe(epochs=2), *small, out=tmp_path, device="cpu", classifier=own(module.requires_grad_()))
+
+
+class Centred(nn.Module):
+    """Subtracts a running mean that is not a part of the weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 4)
+        self.register_buffer("mean", torch.zeros(16), persistent=False)
+        self.register_buffer("same", torch.zeros(1).expand(3), persistent=False)
+
+    def forward(self, x):
+        x = nn.functional.avg_pool2d(x, 7).flatten(1)
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+        return self.layer(x - self.mean)
+
+
+def test_buffers_that_are_not_a_part_of_the_weights_are_resumed(small, tmp_path):
+    torch.manual_seed(0)
+    given = {"device": "cpu", "classifier": own(Centred())}
+    whole = train(recipe(epochs=2), *small, out=tmp_path / "whole", **given)
+    with pytest.raises(Interrupted):
+        train(recipe(epochs=2), *small, out=tmp_path / "broken", on_epoch=stop, **given)
+    resumed = train(recipe(epochs=2), *small, out=tmp_path / "broken", **given)
+    assert resumed.weights.read_bytes() == whole.weights.read_bytes()
+    assert load_file(whole.weights).keys() == {"layer.weight", "layer.bias"}
+
+
+def test_a_checkpoint_of_an_older_version_without_buffers_and_answers_resumes(small, tmp_path, monkeypatch):
+    given = {"device": "cpu", "out": tmp_path, "classifier": own(Centred())}
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "_recorded_answers", {})
+        patch.setattr(Centred, "named_buffers", lambda *_, **__: iter(()))
+        with pytest.raises(Interrupted):
+            train(recipe(epochs=2), *small, on_epoch=stop, **given)
+    assert load_file(tmp_path / "checkpoint.safetensors").keys() == {
+        *("layer.weight", "layer.bias", "momentum.layer.weight", "momentum.layer.bias")
+    }
+    assert train(recipe(epochs=2), *small, **given).epochs_now == 1
