@@ -69,6 +69,56 @@ def test_a_fallback_is_logged_and_recorded(model, reason, caplog):
     assert reason in caplog.text
 
 
+class OutsideOfTracing(nn.Module):
+    """Limits its inputs, far from [0, 1], where no graph can see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x.clamp(-50, 50) if isinstance(x, torch.Tensor) else x)
+
+
+class Labels(OutsideOfTracing):
+    def forward(self, x):
+        return super().forward(x).argmax(1)
+
+
+@pytest.mark.parametrize("module", [OutsideOfTracing(), Labels()])
+def test_a_graph_with_other_answers_far_from_the_unit_interval_is_not_used(module):
+    torch.manual_seed(0)
+    nn.init.normal_(module.linear.weight)
+    nn.init.normal_(module.linear.bias, std=20)
+    with pytest.raises(NotFast), torch.inference_mode():
+        build_fast(module.eval(), module, (4,), CPU)
+
+
+class SameLabel(nn.Module):
+    def forward(self, x):
+        return (x.flatten(1).sum(1) > 1e9).long()
+
+
+def test_labels_that_never_differ_prove_nothing():
+    with pytest.raises(NotFast, match="the same label"), torch.inference_mode():
+        build_fast(SameLabel(), SameLabel(), (4,), CPU)
+
+
+class InPlaceNormalisation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = calibrated("cifar-resnet20")
+
+    def forward(self, x):
+        return self.network(x.sub_(0.5).div_(0.2))
+
+
+def test_a_module_that_changes_its_inputs_is_compared_with_itself():
+    module = InPlaceNormalisation().eval()
+    _, runtime = prepare(module, 10, SHAPE, CPU)
+    assert runtime.compile == "fast"
+
+
 def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
     """The seam between the sampler and a classifier with noise of its own."""
     seen = []

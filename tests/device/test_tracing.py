@@ -4,9 +4,10 @@ import torch.nn.functional as F
 from resnets import calibrated, relative_error
 from torch import nn
 
+from smoothcert.device.in_place import Untraceable
 from smoothcert.device.probing import Unexpected
 from smoothcert.device.resnet.match import match
-from smoothcert.device.tracing import Untraceable, trace
+from smoothcert.device.tracing import trace
 
 SHAPE = (3, 32, 32)
 
@@ -197,3 +198,188 @@ def test_what_symbolic_tracing_cannot_follow_is_exported():
     x = torch.randn(5, 4)
     assert torch.equal(traced(x), module(x))
     assert traced.graph.find_nodes(op="call_function", target=torch.relu)
+
+
+class Forward(nn.Module):
+    """A module with some parameters and this forward pass."""
+
+    def __init__(self, forward):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn = nn.BatchNorm2d(8)
+        self.norm = nn.LayerNorm(8)
+        self.offset = nn.Parameter(torch.rand(8))
+        self.relu6 = nn.ReLU6(inplace=True)
+        self.hardtanh = nn.Hardtanh(-20, 20, inplace=True)
+        self._code = forward
+
+    def forward(self, x):
+        return self._code(self, x)
+
+
+def clamped_by_a_statement(m, x):
+    y = 10 * x
+    y.clamp_(-4, 4)
+    return m.conv(y)
+
+
+def clamped_by_a_module_statement(m, x):
+    y = 10 * x
+    m.hardtanh(y)
+    return m.conv(y)
+
+
+def clamped_by_a_function(m, x):
+    y = 10 * x
+    F.hardtanh(y, -4, 4, True)
+    torch.clamp_(y, -3, 3)
+    return m.conv(y)
+
+
+def through_an_alias(m, x):
+    y = 10 * x
+    z = y
+    z -= 3
+    return m.conv(y)
+
+
+def after_a_view(m, x):
+    y = m.conv(x)
+    z = y.flatten(1)
+    y.relu_()
+    return z
+
+
+def on_a_view(m, x):
+    y = m.conv(x)
+    F.relu(y[:, :4], inplace=True)
+    return y
+
+
+def past_a_convolution(m, x):
+    h = 2 * x
+    y = m.conv(h)
+    h *= 0.5
+    return torch.relu(y + h.mean())
+
+
+def in_the_input(m, x):
+    return m.conv(x.sub_(0.5).div_(0.2))
+
+
+def usual_block(m, x):
+    y = m.bn(m.conv(x))
+    z = m.relu6(y)
+    z += x.mean(1, keepdim=True)
+    return F.relu(z, True)
+
+
+def added_twice(m, x):
+    return m.conv(x) + torch.add(m.conv(2 * x), m.conv(x), alpha=0.5)
+
+
+def pooled(m, x):
+    y = m.conv(x)
+    return F.max_pool2d(y, y.shape[2:]) + F.max_pool2d(y, y.size(2))
+
+
+def reshaped(m, x):
+    y = m.conv(x)
+    return y.reshape(y.shape[:2] + y.shape[2:]) + torch.add(y, other=y)
+
+
+def normalised(m, x):
+    y = m.conv(x)
+    return F.layer_norm(y, y.shape[1:]) + F.conv2d(x, m.conv.weight, padding="same")
+
+
+def computed_weights(m, x):
+    return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, 1 + m.offset, -m.offset)
+
+
+def upsampled(m, x):
+    return F.relu(F.conv_transpose2d(m.conv(x), m.conv.weight, stride=2)[:, :, :8, :8] + x)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.export's own
+@pytest.mark.parametrize(
+    "forward",
+    [
+        clamped_by_a_statement,
+        clamped_by_a_module_statement,
+        clamped_by_a_function,
+        through_an_alias,
+        after_a_view,
+        on_a_view,
+        past_a_convolution,
+        in_the_input,
+        usual_block,
+        added_twice,
+        pooled,
+        reshaped,
+        normalised,
+        computed_weights,
+        upsampled,
+    ],
+)
+def test_a_traced_module_computes_the_same_or_is_refused(forward):
+    module = Forward(forward).eval()
+    x = 10 * torch.randn(4, 3, 8, 8)
+    try:
+        traced = trace(module, (3, 8, 8))
+    except Untraceable:
+        assert forward in (after_a_view, on_a_view)
+        return
+    assert relative_error(traced(x.clone()), module(x.clone())) < 1e-5
+    if forward is not after_a_view and forward is not on_a_view:
+        names = {str(node.target) for node in traced.graph.nodes if node.op == "call_method"}
+        assert not any(name.endswith("_") for name in names)
+
+
+def with_a_hook():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+    module.register_forward_pre_hook(lambda _, inputs: (inputs[0].clamp(-4, 4),))
+    return module
+
+
+def with_another_forward():
+    module = nn.Sequential(nn.Identity(), nn.Flatten(), nn.Linear(192, 3))
+    module[0].forward = lambda x: x.clamp(-4, 4)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.export's own
+@pytest.mark.parametrize("make", [with_a_hook, with_another_forward])
+def test_hooks_and_replaced_functions_are_kept(make):
+    module = make().eval()
+    x = 10 * torch.randn(4, 3, 8, 8)
+    assert relative_error(trace(module, (3, 8, 8))(x), module(x)) < 1e-5
+
+
+class Clamping(nn.Module):
+    """A network for values up to 255 that limits its inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = calibrated("cifar-resnet20")
+
+    def forward(self, x):
+        return self.network(x.clamp(-20, 275) / 255)
+
+
+class SeesInputsAgain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = calibrated("cifar-resnet20")
+
+    def forward(self, x):
+        return self.network(x) + (x - 4).relu().mean((1, 2, 3))[:, None]
+
+
+@pytest.mark.parametrize(
+    ("module", "message"), [(Clamping(), "not normalised channel by channel"), (SeesInputsAgain(), "inputs once more")]
+)
+def test_what_acts_only_far_from_the_unit_interval_is_seen(module, message):
+    with pytest.raises(Unexpected, match=message):
+        match(trace(module.eval(), SHAPE), SHAPE)

@@ -169,9 +169,9 @@ def _try_fast_path(
             raise NotFast("it returns something else than a tensor")
         fast = build_fast(module, classifier.module, shape, runtime, say, clock, draw=draw)
         return fast, replace(runtime, compile=fast.compile)
-    except NotFast as error:
-        reason = first_line(error)
-    except RuntimeError as error:  # operations that the module hides may fail for any reason
+    except InvalidInput:
+        raise
+    except Exception as error:  # NotFast, or anything: networks of any kind come here
         reason = first_line(error)
     instead: Compile = "default" if runtime.torch_device.type == "cuda" else "none"
     log.info("the classifier runs with compile=%s, not with %s: %s", instead, runtime.compile, reason)
@@ -211,8 +211,15 @@ def _faster(
     seconds = batch_seconds(classify, batch)
     if seconds * runtime.work / runtime.batch < _SECONDS_WORTH_COMPILING:
         return fast
-    compiled, how = _compile_and_capture(plain, shape, replace(runtime, compile="default"), say)
-    compiled_seconds = batch_seconds(compiled, batch)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a compilation that fails does no harm here
+            compiled, how = _compile_and_capture(plain, shape, replace(runtime, compile="default"), say)
+            compiled_seconds = batch_seconds(compiled, batch)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return fast
     log.info("a batch takes %.1f ms on the fast path, %.1f ms compiled", 1e3 * seconds, 1e3 * compiled_seconds)
     return fast if how.compile == "none" or seconds <= compiled_seconds else (compiled, how)
 
@@ -283,7 +290,7 @@ def _captured(
     try:
         with torch.cuda.device(x.device):
             graph = capture(lambda: classify(x))
-        expected = classify(test_batch := _random_batch_like(x))
+        expected = classify((test_batch := _random_batch_like(x)).clone())  # some classifiers change their inputs
     except (RuntimeError, ModelFailed) as error:
         if is_out_of_memory(error):
             raise

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 _TOLERANCE = 1e-5  # relative; weights may be float32 numbers that were rounded once
-PROBES = 4
-"""Random inputs on which a part of a graph is compared with what it should compute."""
+_PROBES = 4  # random inputs on which a part of a graph is compared with what it should compute
+_SCALES = (4.0, 1e2, 1e4, 1e6)  # of these inputs; data may have any unit, and a clamp acts only beyond its bounds
 
 
 class Unexpected(Exception):
@@ -30,13 +31,24 @@ class Probe:
         self.shape = shape
         self._generator = torch.Generator().manual_seed(0)
 
-    def random(self, *shape: int) -> Tensor:
-        """Numbers of a size that would also show what clamps its inputs.
+    def require(
+        self, start: fx.Node, end: object, shape: tuple[int, ...], expected: Callable[[Tensor], Tensor], message: str
+    ) -> None:
+        """Raise `Unexpected` unless a part of the graph computes a certain function, on random values of all sizes.
 
         Args:
-            shape: The shape of the result.
+            start: The node where the part begins.
+            end: The node where it ends.
+            shape: The shape of one value of `start`.
+            expected: The function.
+            message: The message of the exception.
         """
-        return 4 * torch.randn(shape, generator=self._generator, dtype=torch.float64)
+        for scale in _SCALES:
+            batch = scale * torch.randn((_PROBES, *shape), generator=self._generator, dtype=torch.float64)
+            computed, wanted = self(start, end, batch.clone()), expected(batch)
+            tolerance = _TOLERANCE * float(wanted.abs().max())
+            if computed.shape != wanted.shape or not torch.allclose(computed, wanted, rtol=0, atol=tolerance):
+                raise Unexpected(message)
 
     def __call__(self, start: fx.Node, end: object, value: Tensor) -> Tensor:
         """The value of the node `end` if the node `start` has this value.
@@ -55,9 +67,13 @@ class Probe:
             node = waiting.pop()
             if node in interpreter.env or node in needed:
                 continue
-            if node.op == "placeholder":  # only its batch size can matter, or the values of the result differ
+            if node.op == "placeholder":  # only its shape may matter
                 interpreter.env[node] = torch.zeros((len(value), *self.shape), dtype=torch.float64)
                 continue
+            if any(x.op == "placeholder" and x is not start for x in node.all_input_nodes) and not _asks_for_shape(
+                node
+            ):
+                raise Unexpected("a part of the network sees the inputs once more")
             needed.add(node)
             waiting += node.all_input_nodes
         try:
@@ -70,6 +86,14 @@ class Probe:
         if not isinstance(result, Tensor):
             raise Unexpected("a part of the network does not compute a tensor")
         return result
+
+
+def _asks_for_shape(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        return node.target in ("size", "dim")
+    if node.target is getattr:
+        return node.args[1] in ("shape", "ndim", "device", "dtype")
+    return node.target in (torch.ops.aten.sym_size.int, len)
 
 
 class _Float64(fx.Interpreter):
@@ -95,28 +119,14 @@ def channelwise(probe: Probe, x: fx.Node, result: object, channels: int) -> tupl
     Raises:
         Unexpected: Something else happens to the inputs.
     """
-    batch = probe.random(PROBES, *probe.shape)
     if result is x:
         return torch.ones(channels), torch.zeros(channels)
-    offset = probe(x, result, torch.zeros_like(batch[:1]))
-    if offset.shape[1:] != batch.shape[1:]:
+    zeros = torch.zeros((1, *probe.shape), dtype=torch.float64)
+    offset = probe(x, result, zeros)
+    if offset.shape != zeros.shape:
         raise Unexpected("the inputs are changed in shape before the first convolution")
-    factor = probe(x, result, torch.ones_like(batch[:1])) - offset
-    factor, offset = factor[0, :, 0, 0], offset[0, :, 0, 0]
-    expected = batch * factor.view(-1, 1, 1) + offset.view(-1, 1, 1)
-    require_equal(probe(x, result, batch.clone()), expected, "the inputs are not normalised channel by channel")
-    return factor.float(), offset.float()
-
-
-def require_equal(computed: Tensor, expected: Tensor, message: str) -> None:
-    """Raise `Unexpected` unless two tensors are equal up to rounding.
-
-    Args:
-        computed: A tensor.
-        expected: What it should be.
-        message: The message of the exception.
-    """
-    if computed.shape != expected.shape or not torch.allclose(
-        computed, expected, rtol=0, atol=_TOLERANCE * float(expected.abs().max())
-    ):
-        raise Unexpected(message)
+    factor = probe(x, result, torch.ones_like(zeros)) - offset
+    factor, offset = factor[0, :, :1, :1], offset[0, :, :1, :1]
+    message = "the inputs are not normalised channel by channel"
+    probe.require(x, result, probe.shape, lambda batch: batch * factor + offset, message)
+    return factor.flatten().float(), offset.flatten().float()

@@ -173,10 +173,12 @@ def synchronize(device: torch.device) -> None:
 
 
 def _has_bfloat16(device: str) -> bool:
-    """Whether the hardware supports bfloat16; other CPUs emulate it, which is slow."""
-    native = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("avx512_bf16", "amx_tile"))
+    """Whether the hardware supports bfloat16; other devices emulate it, which is slow."""
     kind = torch.device(device).type
-    return kind == "cuda" or (kind == "cpu" and any(supported() for supported in native))
+    if kind == "cuda":  # workers may have the device, and this process may have none
+        return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 0)
+    native = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("avx512_bf16", "amx_tile"))
+    return kind == "cpu" and any(supported() for supported in native)
 
 
 def _dtype_name(dtype: Dtype) -> str:

@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-
-class Untraceable(Exception):
-    """A module cannot be traced into a graph."""
+from smoothcert.device.in_place import OPERATORS, Untraceable, write_out_of_place
+from smoothcert.errors import first_line
 
 
 @torch.no_grad()
@@ -31,21 +30,23 @@ def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
     Raises:
         Untraceable: The module depends on its inputs in a way that a graph cannot express.
     """
-    try:
-        traced = fx.symbolic_trace(module)
-    except Exception as first:  # user code may raise any error on a symbolic input
+    reasons = []
+    for attempt in (_symbolic, _exported):
         try:
-            traced = _exported(module, shape)
-        except Exception as second:
-            raise Untraceable(f"{first}; {second}") from None
-    if len(traced.graph.find_nodes(op="placeholder")) != 1:
-        raise Untraceable("the module takes several inputs")
-    _write_in_one_form(traced)
-    _fold_batch_norms(traced)
-    traced.graph.eliminate_dead_code()
-    traced.delete_all_unused_submodules()
-    traced.recompile()
-    return traced
+            traced = attempt(module, _example(module, shape))
+            if len(traced.graph.find_nodes(op="placeholder")) != 1:
+                raise Untraceable("the module takes several inputs")
+            _remove_identities(traced)
+            write_out_of_place(traced, _example(module, shape))
+            _write_in_one_form(traced)
+            _fold_batch_norms(traced)
+            traced.graph.eliminate_dead_code()
+            traced.delete_all_unused_submodules()
+            traced.recompile()
+            return traced
+        except Exception as error:  # user code may raise any error on a symbolic input
+            reasons.append(first_line(error))
+    raise Untraceable("; ".join(reasons))
 
 
 def constant(graph_module: fx.GraphModule, node: object) -> Tensor | None:
@@ -63,18 +64,54 @@ def constant(graph_module: fx.GraphModule, node: object) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _exported(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
+def _example(module: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    parameter = next(module.parameters(), torch.empty(0))
+    return torch.zeros((2, *shape), device=parameter.device, dtype=parameter.dtype)
+
+
+class _Proxy(fx.Proxy):
+    """Records `x += y` as what it is. A proxy of torch would record `x = x + y`."""
+
+
+for _in_place in OPERATORS:
+    setattr(
+        _Proxy,
+        f"__{_in_place.__name__}__",
+        lambda self, other, target=_in_place: self.tracer.create_proxy("call_function", target, (self, other), {}),
+    )
+
+
+class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+
+def _symbolic(module: nn.Module, _: Tensor) -> fx.GraphModule:
+    """A graph by symbolic tracing, which knows neither hooks nor functions that replace the `forward` of a layer."""
+    if any(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in module.modules()):
+        raise Untraceable("it has hooks")
+    return fx.GraphModule(module, _Tracer().trace(module))
+
+
+def _exported(module: nn.Module, example: Tensor) -> fx.GraphModule:
     """A graph by torch.export, which follows Python code that symbolic tracing cannot follow."""
     from torch.export import Dim, export  # this import takes a second
 
-    parameter = next(module.parameters(), torch.empty(0))
-    example = torch.zeros((2, *shape), device=parameter.device, dtype=parameter.dtype)
     exported = export(module, (example,), dynamic_shapes=({0: Dim.DYNAMIC},)).module()
     assert isinstance(exported, fx.GraphModule)
     for node in exported.graph.find_nodes(op="call_module"):  # checks of the input's shape
         if not node.users:
             exported.graph.erase_node(node)
     return exported
+
+
+def _remove_identities(traced: fx.GraphModule) -> None:
+    modules = dict(traced.named_modules())
+    for node in traced.graph.find_nodes(op="call_module"):
+        module = modules[str(node.target)]
+        if type(module) in (nn.Identity, nn.Dropout, nn.Dropout2d) and not module.training and len(node.args) == 1:
+            node.replace_all_uses_with(node.args[0])
+            traced.graph.erase_node(node)
 
 
 def _write_in_one_form(traced: fx.GraphModule) -> None:
@@ -84,6 +121,9 @@ def _write_in_one_form(traced: fx.GraphModule) -> None:
             _replace_module(node, modules[str(node.target)])
         elif node.op in ("call_function", "call_method"):
             _replace_function(node)
+    for node in traced.graph.nodes:
+        if node.target in _WRITTEN and not node.meta.get("written"):
+            raise Untraceable(f"{node.name} is written in an unusual way")
     traced.graph.lint()  # type: ignore[no-untyped-call]
 
 
@@ -121,40 +161,24 @@ def _replace_module(node: fx.Node, module: nn.Module) -> None:
             new = graph.call_function(torch.max_pool2d, (x, *pairs, module.ceil_mode))
         elif isinstance(module, nn.ReLU):
             new = graph.call_function(torch.relu, (x,))
-            if module.inplace:
-                _redirect_later_uses(x, new, node)
-        elif kind in (nn.Identity, nn.Dropout, nn.Dropout2d):
-            node.replace_all_uses_with(x)  # type: ignore[arg-type]
-            graph.erase_node(node)
-            return
         else:
             return
-    node.replace_all_uses_with(new)
-    graph.erase_node(node)
+    _replace(node, new)
 
 
 def _replace_function(node: fx.Node) -> None:
     """Replace one of the ways to write a ReLU, an addition, a convolution or a batch normalisation."""
-    written, in_place = _FORMS.get(node.target, (None, False))
-    if written is None:
-        return
-    arguments = written(*node.args, **node.kwargs)
-    if arguments is None:
-        return
-    in_place = in_place or bool(node.kwargs.get("inplace", False))
-    with node.graph.inserting_before(node):
-        new = node.graph.call_function(*arguments)
-    if in_place:
-        _redirect_later_uses(node.args[0], new, node)
+    written = _FORMS.get(node.target)
+    arguments = None if written is None or "tensor" not in node.meta else written(*node.args, **node.kwargs)
+    if arguments is not None:
+        with node.graph.inserting_before(node):
+            _replace(node, node.graph.call_function(*arguments))
+
+
+def _replace(node: fx.Node, new: fx.Node) -> None:
+    new.meta = {"tensor": True, "written": True}
     node.replace_all_uses_with(new)
     node.graph.erase_node(node)
-
-
-def _redirect_later_uses(x: object, new: fx.Node, node: fx.Node) -> None:
-    """After an operation in place, its input has the result. `new` returns the result and leaves the input alone."""
-    if isinstance(x, fx.Node):
-        order = {n: i for i, n in enumerate(node.graph.nodes)}
-        x.replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[node])
 
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -165,9 +189,10 @@ def _relu(x: Any, inplace: bool = False) -> _Call:
 
 
 def _add(x: Any, y: Any, *, alpha: float = 1) -> _Call | None:
-    if alpha != 1 or not (isinstance(x, fx.Node) and isinstance(y, fx.Node)):
+    if alpha != 1:
         return None
-    return torch.add, (x, y)
+    are_tensors = all(isinstance(value, fx.Node) and "tensor" in value.meta for value in (x, y))
+    return torch.add if are_tensors else operator.add, (x, y)
 
 
 def _conv2d(
@@ -224,19 +249,19 @@ def _pair(value: Any) -> tuple[int, int]:
 
 _aten = torch.ops.aten
 
-# What to write instead of each function or method, and whether it changes its first argument in place.
-_FORMS: dict[Any, tuple[Callable[..., _Call | None], bool]] = {
-    **dict.fromkeys((torch.relu, F.relu, "relu", _aten.relu.default), (_relu, False)),
-    **dict.fromkeys((torch.relu_, F.relu_, "relu_", _aten.relu_.default), (_relu, True)),
-    **dict.fromkeys((operator.add, torch.add, "add", _aten.add.Tensor), (_add, False)),
-    **dict.fromkeys((operator.iadd, "add_", _aten.add_.Tensor), (_add, True)),
-    **dict.fromkeys((torch.conv2d, F.conv2d, _aten.conv2d.default), (_conv2d, False)),
-    F.batch_norm: (_functional_batch_norm, False),
-    **dict.fromkeys((torch.batch_norm, _aten.batch_norm.default), (_batch_norm, False)),
-    **dict.fromkeys((F.linear, _aten.linear.default), (_linear, False)),
-    **dict.fromkeys((F.max_pool2d, torch.max_pool2d, _aten.max_pool2d.default), (_max_pool, False)),
-    **dict.fromkeys((F.layer_norm, torch.layer_norm, _aten.layer_norm.default), (_layer_norm, False)),
+# What to write instead of each function or method.
+_FORMS: dict[Any, Callable[..., _Call | None]] = {
+    **dict.fromkeys((torch.relu, F.relu, "relu", _aten.relu.default), _relu),
+    **dict.fromkeys((operator.add, torch.add, "add", _aten.add.Tensor), _add),
+    **dict.fromkeys((torch.conv2d, F.conv2d, _aten.conv2d.default), _conv2d),
+    F.batch_norm: _functional_batch_norm,
+    **dict.fromkeys((torch.batch_norm, _aten.batch_norm.default), _batch_norm),
+    **dict.fromkeys((F.linear, _aten.linear.default), _linear),
+    **dict.fromkeys((F.max_pool2d, torch.max_pool2d, _aten.max_pool2d.default), _max_pool),
+    **dict.fromkeys((F.layer_norm, torch.layer_norm, _aten.layer_norm.default), _layer_norm),
 }
+_WRITTEN: set[Any] = {torch.conv2d, torch.conv_transpose2d, torch.batch_norm, torch.relu, torch.add}
+_WRITTEN |= {torch.max_pool2d, F.linear, F.layer_norm}
 
 
 def _fold_batch_norms(traced: fx.GraphModule) -> None:
@@ -247,7 +272,10 @@ def _fold_batch_norms(traced: fx.GraphModule) -> None:
             continue
         weight, bias = (constant(traced, argument) for argument in convolution.args[1:3])
         scale, shift, mean, variance = (constant(traced, argument) for argument in others[:4])
-        if weight is None or mean is None or variance is None or (convolution.args[2] is not None and bias is None):
+        if weight is None or mean is None or variance is None:
+            continue
+        computed = zip((bias, scale, shift), (convolution.args[2], *others[:2]), strict=True)
+        if any(value is None and argument is not None for value, argument in computed):
             continue
         factor = (variance.double() + float(others[6])).rsqrt()
         factor = factor if scale is None else factor * scale.double()

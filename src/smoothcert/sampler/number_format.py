@@ -18,6 +18,7 @@ from torch import Tensor
 from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.device.prepare import LabelClassifier, place
 from smoothcert.device.runtime import Runtime, blank
+from smoothcert.errors import first_line
 from smoothcert.noises import Noise
 from smoothcert.sampler.packing import MOST_IDS, Segment
 from smoothcert.sampler.streams import HostStream
@@ -59,6 +60,10 @@ def without_doubt(
     for dtype in formats:
         try:
             shares.append(_differing(replace(runtime, dtype=dtype), module, inputs, classes, noise))
+        except _FailsInFloat32 as error:
+            message = f"the labels in {dtype} cannot be compared with those in float32: {error}"
+            warnings.warn(message, stacklevel=3)
+            return runtime
         except Exception:  # a classifier that fails, for any reason, is reported when it is prepared
             return runtime
         if shares[-1] <= _MOST_DIFFERING:
@@ -72,6 +77,10 @@ def without_doubt(
             stacklevel=3,
         )
     return replace(runtime, dtype=dtype)
+
+
+class _FailsInFloat32(Exception):
+    """A classifier runs in a reduced format, and not in float32."""
 
 
 @torch.inference_mode()
@@ -96,6 +105,10 @@ def _differing(
         stream.write(noisy, clean, [segment], torch.empty(0))
         like_run = blank(shape, runtime, _ROWS_AT_A_TIME).copy_(noisy)
         like_exact = blank(shape, exact_runtime, _ROWS_AT_A_TIME).copy_(noisy)
-        differing += int((reduced(like_run) != exact(like_exact)).sum())
+        labels = reduced(like_run)
+        try:
+            differing += int((labels != exact(like_exact)).sum())
+        except Exception as error:
+            raise _FailsInFloat32(first_line(error)) from error
         rows += _ROWS_AT_A_TIME
     return differing / rows

@@ -33,8 +33,8 @@ class PhiloxStream(Stream):
 
     @property
     def kernel_draw(self) -> Draw | None:
-        is_normal = isinstance(self.draw, Additive) and self.draw.law == "normal"
-        return self.draw if is_normal or isinstance(self.draw, AdditiveGrid) else None
+        is_normal = type(self.draw) is Additive and self.draw.law == "normal"
+        return self.draw if is_normal or type(self.draw) is AdditiveGrid else None
 
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
         with torch.cuda.device(out.device):

@@ -132,7 +132,7 @@ class Fusion:
         assert isinstance(first, fx.Node)
         assert isinstance(second, fx.Node)
         biases = [constant(self.module, node.args[2]) for node in (first, second)]
-        if biases[0] is None or biases[1] is None:
+        if biases[0] is None or biases[1] is None or biases[0].shape != biases[1].shape:
             return
         both = self._constant(first, biases[0] + biases[1])
         first.args = (*first.args[:2], both, *first.args[3:])
@@ -170,8 +170,10 @@ class Fusion:
         """Whether a node is a transposed convolution without overlap whose result has no other use."""
         if node.target is not torch.conv_transpose2d or len(node.users) > 1:
             return False
-        _, weight_node, _, stride, padding, output_padding, groups, dilation = _arguments(node)
-        weight = constant(self.module, weight_node)
+        _, weight_node, bias_node, stride, padding, output_padding, groups, dilation = _arguments(node)
+        weight, bias = (constant(self.module, argument) for argument in (weight_node, bias_node))
+        if bias is None and bias_node is not None:
+            return False
         if weight is None or (padding, output_padding, groups, dilation) != ((0, 0), (0, 0), 1, (1, 1)):
             return False
         square = stride[0] == stride[1] and tuple(weight.shape[2:]) == tuple(stride)

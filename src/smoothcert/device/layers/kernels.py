@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smoothcert.device.layers.convolution import FUSED_DTYPES
 from smoothcert.device.nvrtc import Kernel
 
 VECTOR = 8
@@ -47,6 +48,9 @@ class _Arguments(ctypes.Structure):
 
 def _launch(name: str, like: Tensor, threads: int, constants: dict[str, Any], **arguments: Any) -> None:
     """Run a kernel of layers.cu with so many threads."""
+    tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
+    if like.dtype not in FUSED_DTYPES or any(tensor.dtype != like.dtype for tensor in tensors):
+        raise TypeError(f"{name} takes tensors in bfloat16 or in float16, not in {like.dtype} or in several formats")
     constants = {
         name.upper(): 1,
         "THREADS": _THREADS,

@@ -187,6 +187,7 @@ class StageClassifier:
     ) -> None:
         if dtype not in _DTYPES or device.type != "cuda" or torch.version.hip:
             raise NotAResNet(f"the kernels compute in bfloat16 or float16 on CUDA, not in {dtype} on {device}")
+        device = torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
         if torch.cuda.get_device_capability(device) < _OLDEST:
             raise NotAResNet("the device has no tensor cores for this")
         self.shape, self.classes, self.dtype, self.device = network.shape, network.classes, dtype, device
@@ -322,9 +323,9 @@ class StageClassifier:
 
 def _noise_constant(draw: Draw | None) -> int:
     """The constant NOISE of the kernel that draws this noise."""
-    if isinstance(draw, AdditiveGrid):
+    if type(draw) is AdditiveGrid:
         return _GRID
-    return _NORMAL if isinstance(draw, Additive) and draw.law == "normal" else _NO_NOISE
+    return _NORMAL if type(draw) is Additive and draw.law == "normal" else _NO_NOISE
 
 
 def _describe_noise(arguments: Arguments, draw: Draw | None, device: torch.device) -> None:

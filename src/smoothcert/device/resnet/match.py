@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from smoothcert.device.probing import PROBES, Probe, Unexpected, channelwise, require_equal
+from smoothcert.device.probing import Probe, Unexpected, channelwise
 from smoothcert.device.resnet.network import Block, Convolution, Network
 from smoothcert.device.tracing import constant
 
@@ -118,10 +118,13 @@ def _subsampling(
     if columns.shape != (channels, first.channels, size // first.stride, size // first.stride):
         raise NotAResNet("a shortcut has another shape than its block")
     weight = columns[:, :, 0, 0].T.contiguous()
-    batch = probe.random(PROBES, channels, size, size)
-    expected = torch.conv2d(batch, weight[:, :, None, None], stride=first.stride)
-    require_equal(probe(x, result, batch.clone()), expected, "a shortcut is not a subsampling")
-    return Convolution(weight[:, :, None, None].float(), torch.zeros(first.channels), first.stride)
+    kernel = weight[:, :, None, None]
+
+    def subsample(batch: Tensor) -> Tensor:
+        return torch.conv2d(batch, kernel, stride=first.stride)
+
+    probe.require(x, result, (channels, size, size), subsample, "a shortcut is not a subsampling")
+    return Convolution(kernel.float(), torch.zeros(first.channels), first.stride)
 
 
 def _linear_of_means(probe: Probe, x: fx.Node, result: object, channels: int, size: int) -> tuple[Tensor, Tensor]:
@@ -131,9 +134,6 @@ def _linear_of_means(probe: Probe, x: fx.Node, result: object, channels: int, si
     if bias.ndim != 2:
         raise NotAResNet("the network does not return logits")
     weight = (probe(x, result, basis.contiguous()) - bias).T.contiguous()
-    batch = probe.random(PROBES, channels, size, size)
-    expected = batch.mean((2, 3)) @ weight.T + bias
-    require_equal(
-        probe(x, result, batch.clone()), expected, "the logits are not a linear function of the channels' means"
-    )
+    message = "the logits are not a linear function of the channels' means"
+    probe.require(x, result, (channels, size, size), lambda batch: batch.mean((2, 3)) @ weight.T + bias, message)
     return weight.float(), bias[0].float()
