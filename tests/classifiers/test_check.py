@@ -53,6 +53,7 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
         (network(nn.Dropout()).train(), r"training mode \(Dropout\); call model.eval\(\)"),
         (network(nn.BatchNorm2d(1)).train(), r"training mode \(BatchNorm2d\); call model.eval\(\)"),
         (lambda x: F.dropout(x.flatten(1)[:, :3], 0.2), "changes its answer"),
+        (lambda x: x.flatten(1)[:, :3] + 0.02 * torch.randn(3), "changes its answer"),
         (lambda x: F.batch_norm(x, None, None, training=True).flatten(1)[:, :3], "changes its answer"),
         (lambda x: (x.mean((1, 2, 3)) > x.mean()).long(), "changes its answer"),
         (lambda x: x.flatten(1)[:, :4], r"logits of shape \(8, 3\) .* 3 classes, got torch.float32 of shape \(8, 4\)"),

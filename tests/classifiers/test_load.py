@@ -151,3 +151,11 @@ def test_weights_of_a_denoiser_are_no_classifier(tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(2)}, tmp_path / "d.safetensors", {"method": "denoiser", "architecture": "unet"})
     with pytest.raises(InvalidInput, match="holds a denoiser, not a classifier"):
         load_classifier(None, weights=tmp_path / "d.safetensors")
+
+
+def test_a_file_that_weights_name_is_not_executed(tmp_path: Path) -> None:
+    code = tmp_path / "own.py"
+    code.write_text("raise SystemExit('executed')\n")
+    save_file({"weight": torch.zeros(2)}, tmp_path / "w.safetensors", {"architecture": f"{code}:network"})
+    with pytest.raises(InvalidInput, match="whose code is not run"):
+        load_classifier(None, weights=tmp_path / "w.safetensors")

@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -118,7 +118,10 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
             "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
         )
     scale = float(output.nan_to_num(0, 0, 0).abs().max()) if output.is_floating_point() else 0.0
-    if not all(_close(output[kept], again, scale) for kept, again in _repeated_answers(module, x, output)):
+    # The very same batch uses the same kernels, so nothing but the last bits may differ.
+    tolerances = chain([max(1e-3, 4 * torch.finfo(x.dtype).eps)], repeat(0.05))
+    repeated = zip(_repeated_answers(module, x, output), tolerances, strict=False)
+    if not all(_close(output[kept], again, tolerance, scale) for (kept, again), tolerance in repeated):
         raise InvalidInput(
             "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
             "or give stochastic=True if it is random by design"
@@ -143,8 +146,8 @@ def _repeated_answers(module: Callable[[Tensor], Any], x: Tensor, output: Tensor
                 yield half, smaller
 
 
-def _close(a: Tensor, b: Tensor, scale: float) -> bool:
+def _close(a: Tensor, b: Tensor, tolerance: float, scale: float) -> bool:
     """Whether two answers are equal up to rounding, which depends on the kernels that the library chooses."""
     if not a.is_floating_point():
         return bool(torch.equal(a, b))
-    return bool(torch.allclose(a.float(), b.float(), rtol=0.05, atol=0.05 * scale, equal_nan=True))
+    return bool(torch.allclose(a.float(), b.float(), rtol=tolerance, atol=tolerance * scale, equal_nan=True))

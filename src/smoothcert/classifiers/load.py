@@ -13,6 +13,7 @@ from smoothcert import _check
 from smoothcert.classifiers.architectures import ARCHITECTURES, NAMED_WEIGHTS
 from smoothcert.classifiers.base import Classifier, Source, Weights
 from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
+from smoothcert.classifiers.factory import names_file
 from smoothcert.errors import InvalidInput
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
@@ -75,6 +76,8 @@ def load_classifier(
 
 def _spec_of(architecture: str | None) -> str | None:
     """The model name for the architecture of a file. A name that is not bundled is one of torchvision."""
+    if architecture is not None and names_file(architecture):  # weights may come from a stranger
+        raise InvalidInput(f"the weights name the file {architecture}, whose code is not run: give it as the model")
     if architecture is None or ":" in architecture or architecture.replace("_", "-") in ARCHITECTURES:
         return architecture
     return f"torchvision:{architecture}"
