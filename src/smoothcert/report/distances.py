@@ -11,7 +11,7 @@ Picture = NDArray[np.float64]
 """Values in [0, 1], of shape (channels, height, width)."""
 
 _HALVINGS = 60
-
+_VERY_FAR = 1e9
 
 _LENGTHS: dict[str, Callable[[Picture], float]] = {
     "l2": lambda change: float(np.sqrt(np.sum(change**2))),
@@ -44,7 +44,7 @@ def distance(one: Picture, other: Picture, norm: str) -> float:
 def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture:
     """The picture after a change in a random direction, at a distance of `radius`. All values stay in [0, 1].
 
-    In l0, random values or pixels change.
+    In l0, random values or pixels change. No picture may be so far away; then this one is as far as possible.
 
     Args:
         x: The picture.
@@ -57,8 +57,10 @@ def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture
         places = random.permutation(x.size if norm == "l0" else x[0].size)[: int(radius)]
         return _change_values(x, places if norm == "l0" else _values_of(places, x).ravel())
     direction = random.standard_normal(x.shape)
+    if distance(np.clip(x + _VERY_FAR * direction, 0, 1), x, norm) < radius:  # then all values go where there is room
+        direction = np.copysign(direction, 0.5 - x)
     low, high = 0.0, 1.0
-    while distance(np.clip(x + high * direction, 0, 1), x, norm) < radius and high < 1e6:
+    while distance(np.clip(x + high * direction, 0, 1), x, norm) < radius and high < _VERY_FAR:
         high *= 2
     for _ in range(_HALVINGS):  # the distance grows with the factor
         middle = (low + high) / 2
