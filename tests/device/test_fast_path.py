@@ -162,6 +162,12 @@ class NotAStage(Undecided):
         return super().forward(x).tanh()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_saturated_logits_do_not_keep_a_network_from_the_fast_path(dtype):
+    _, runtime = prepare(NotAStage().eval(), 2, SHAPE, replace(CPU, dtype=dtype))
+    assert runtime.compile == "fast"
+
+
 def votes(module, inputs, *, batch, compile="fast", noise=None):
     engine, runtime = build_engine(
         module,

@@ -37,6 +37,7 @@ _ROUNDING = 5e-3  # relative; two orders of the same sums may differ by this in 
 # rounding errors are larger, so differences must be large to tell.
 _OTHER_SCALES = (16.0, 256.0, 4096.0)
 _MUCH_ERROR, _MUCH_ROUNDING = 3.0, 0.1
+_HARDLY = 1e-3  # of their size; logits may be saturated
 _MANY_DIFFERING_LABELS = {True: 0.25, False: 0.05}  # with logits to compare, and with labels alone
 
 
@@ -215,6 +216,7 @@ def _differing(outputs: Tensor, exact: Tensor) -> float:
 
 
 def _error(outputs: Tensor, exact: Tensor) -> float:
-    """The error relative to how much the logits vary between inputs."""
+    """The error relative to how much the logits vary between inputs, or to their size where they hardly vary."""
     outputs, exact = (values.cpu().double() for values in (outputs, exact))
-    return float((outputs - exact).norm() / (exact - exact.mean(0)).norm().clamp(min=1e-30))
+    reference = torch.maximum((exact - exact.mean(0)).norm(), _HARDLY * exact.norm())
+    return float((outputs - exact).norm() / reference.clamp(min=1e-30))

@@ -7,6 +7,7 @@ the same noise on every device of a kind.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ from smoothcert.sampler.drawing import Drawer, MoreBits, drawer_for, split_mix
 from smoothcert.sampler.packing import Segment
 
 LARGEST_SEED = 2**63 - 1
+
+log = logging.getLogger(__name__)
 
 
 class Stream(ABC):
@@ -119,7 +122,8 @@ def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
     if device.type == "cuda":
         try:
             from smoothcert.sampler.philox import PhiloxStream
-        except ImportError:  # no Triton on this platform
+        except ImportError:
+            log.info("this platform has no Triton, so noise is drawn on the host, and is other noise")
             return HostStream(seed, draw)
         return PhiloxStream(seed, draw)
     return HostStream(seed, draw)
