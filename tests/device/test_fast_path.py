@@ -261,6 +261,16 @@ class TestOnAGpu:
         x = torch.rand(64, 3, 64, 64, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
         assert classify(x).shape == (64,)
 
+    def test_a_row_that_is_not_finite_is_no_vote(self):
+        """Fused operations keep NaN, which a comparison with 0 would lose."""
+        classify, runtime = prepare(NotAStage().eval(), 2, SHAPE, Runtime.resolve("cuda", batch=16))
+        assert runtime.compile == "fast"
+        x = torch.rand(16, *SHAPE, device="cuda").to(runtime.torch_dtype, memory_format=torch.channels_last)
+        expected = classify(x).tolist()
+        x[3, 0, 0, 0] = torch.nan
+        expected[3] = 2
+        assert classify(x).tolist() == expected
+
     @pytest.mark.filterwarnings("ignore")  # the compiler's own
     def test_an_untraceable_network_is_compiled(self):
         module = Values().eval()

@@ -159,6 +159,8 @@ class _Comparison:
         """Raise NotFast if these outputs are worse than those of the plain classifier."""
         self.usual.check(outputs, _MORE_DIFFERING_LABELS, _MORE_ERROR, _ROUNDING)
         for compared in self.others:
+            if not compared.kept.all():  # the format is too small for this scale, and fused sums overflow elsewhere
+                continue
             more_labels = _MANY_DIFFERING_LABELS[compared.exact.is_floating_point()]
             compared.check(outputs, more_labels, _MUCH_ERROR, _MUCH_ROUNDING)
 
