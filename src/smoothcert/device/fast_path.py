@@ -191,7 +191,7 @@ class _Compared:
         if fast.shape != self.exact.shape:
             raise NotFast("its fast form returns another shape")
         if not self.kept.any():
-            return
+            raise NotFast("its outputs are not finite numbers")
         fast, plain, exact = (values[self.kept] for values in (fast, self.plain, self.exact))
         if (differing := _differing(fast, exact)) > _differing(plain, exact) + more_labels:
             raise NotFast(f"its fast form gives other labels for {differing:.1%} of noisy inputs")
