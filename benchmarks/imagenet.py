@@ -1,7 +1,7 @@
 r"""Fixed sampling, input-specific sampling and chosen radii on the same draws: a pretrained model behind a denoiser.
 
     python benchmarks/imagenet.py --model examples/keras_resnet50.py:resnet50 --weights resnet50.safetensors \
-        --denoiser runs/stable/weights.safetensors --data DIR --sigma 0.25 --skip 4 --out runs/shared-0.25 \
+        --denoiser runs/stable/weights.safetensors --data DIR --sigma 0.25 --skip 5 --out runs/shared-0.25 \
         --results docs/results/imagenet-0.25
 
 All plans have the same ceiling. They share one run (`Combined`), so each one sees the votes that it would see alone,
