@@ -75,16 +75,21 @@ class Tied(nn.Module):
         return self.last(self.b(self.a(x).relu()))
 
 
-def test_tied_weights_are_saved_and_resumed(small, tmp_path):
+def resumed_as_if_whole(make, small, tmp_path):
+    """The weights of a resumed run, which are those of a run without interruption."""
     torch.manual_seed(0)
-    given = {"device": "cpu", "classifier": own(Tied())}
+    given = {"device": "cpu", "classifier": own(make())}
     whole = train(recipe(epochs=2), *small, out=tmp_path / "whole", **given)
     with pytest.raises(Interrupted):
         train(recipe(epochs=2), *small, out=tmp_path / "broken", on_epoch=stop, **given)
     resumed = train(recipe(epochs=2), *small, out=tmp_path / "broken", **given)
     assert resumed.epochs_now == 1
     assert resumed.weights.read_bytes() == whole.weights.read_bytes()
-    state = load_file(whole.weights)
+    return whole.weights
+
+
+def test_tied_weights_are_saved_and_resumed(small, tmp_path):
+    state = load_file(resumed_as_if_whole(Tied, small, tmp_path))
     assert torch.equal(state["a.weight"], state["b.weight"])
     Tied().load_state_dict(state)
 
@@ -136,14 +141,7 @@ class Centred(nn.Module):
 
 
 def test_buffers_that_are_not_a_part_of_the_weights_are_resumed(small, tmp_path):
-    torch.manual_seed(0)
-    given = {"device": "cpu", "classifier": own(Centred())}
-    whole = train(recipe(epochs=2), *small, out=tmp_path / "whole", **given)
-    with pytest.raises(Interrupted):
-        train(recipe(epochs=2), *small, out=tmp_path / "broken", on_epoch=stop, **given)
-    resumed = train(recipe(epochs=2), *small, out=tmp_path / "broken", **given)
-    assert resumed.weights.read_bytes() == whole.weights.read_bytes()
-    assert load_file(whole.weights).keys() == {"layer.weight", "layer.bias"}
+    assert load_file(resumed_as_if_whole(Centred, small, tmp_path)).keys() == {"layer.weight", "layer.bias"}
 
 
 def test_a_checkpoint_of_an_older_version_without_buffers_and_answers_resumes(small, tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
     if prefix == "hf" and colon:
         from smoothcert.denoisers import diffusion
 
-        denoiser: Denoiser = diffusion.load(name)
+        denoiser: Denoiser = diffusion.load(name).eval()
     elif not colon or Path(spec).exists():
         if Path(spec).is_dir() and (inside := Path(spec) / "weights.safetensors").is_file():
             raise InvalidInput(f"{spec} is a folder: give the file in it, {inside}")
@@ -46,13 +46,12 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
             raise InvalidInput(
                 f"{spec} has to be trained first, by train(...) or smoothcert train: give its weights file"
             )
-        denoiser = _from_checkpoint(read_checkpoint(spec))
+        denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
     else:
-        denoiser = _from_factory(spec := as_module(spec))
-        denoiser.name = spec
-        return denoiser if stochastic else denoiser.eval()
+        made = _from_factory(spec := as_module(spec))
+        denoiser = made if stochastic else made.eval()
     denoiser.name = spec
-    return denoiser.eval()
+    return denoiser
 
 
 def _from_factory(name: str) -> Denoiser:
