@@ -114,6 +114,19 @@ def test_a_failing_compilation_is_one_warning(monkeypatch):
     assert classify(torch.zeros(8, 4)).shape == (8,)
 
 
+def test_a_compiled_classifier_with_other_answers_is_not_used(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda classifier, **options: lambda x: classifier(-x))
+    with pytest.warns(UserWarning, match=r"runs uncompiled: this form gives other labels for \d+.\d% of noisy inputs"):
+        classify, runtime = prepare(Identity(), 4, (4,), Runtime.resolve("cpu", "float32", "default", 8))
+    assert runtime.compile == "none"
+    assert classify(torch.eye(4).repeat(2, 1)).tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+class Identity(nn.Module):
+    def forward(self, x):
+        return x
+
+
 def test_a_torch_version_without_the_fusion_pass_runs_uncompiled(monkeypatch):
     monkeypatch.setitem(sys.modules, "smoothcert.device.fusion", None)
     with pytest.warns(UserWarning, match="runs uncompiled: import of smoothcert.device.fusion halted"):

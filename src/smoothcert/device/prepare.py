@@ -17,6 +17,7 @@ from smoothcert.classifiers.check import check_classifier
 from smoothcert.classifiers.outputs import find_logits
 from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.device.batch_size import batch_seconds, fastest_batch
+from smoothcert.device.comparison import check_labels
 from smoothcert.device.cuda_graph import capture, cudnn_benchmark
 from smoothcert.device.fast_path import FastClassifier, NotFast, build_fast
 from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
@@ -171,7 +172,7 @@ def _try_fast_path(
         return fast, replace(runtime, compile=fast.compile)
     except InvalidInput:
         raise
-    except Exception as error:  # NotFast, or anything: networks of any kind come here
+    except Exception as error:  # networks of any kind come here
         reason = first_line(error)
     instead: Compile = "default" if runtime.torch_device.type == "cuda" else "none"
     log.info("the classifier runs with compile=%s, not with %s: %s", instead, runtime.compile, reason)
@@ -187,6 +188,7 @@ def _compile_and_capture(
         try:
             compiled = _with_cudnn_benchmark(_compiled(classifier, runtime.compile), runtime)
             compiled(blank(shape, runtime))
+            check_labels(compiled, classifier, shape, runtime)
             return _naming_errors(_captured(compiled, classifier, blank(shape, runtime))), runtime
         except Exception as error:
             if is_out_of_memory(error):
