@@ -137,7 +137,25 @@ def test_a_hugging_face_table_is_data(tmp_path):
 def test_data_that_runs_code_of_the_user_is_not_read_completely():
     data = Loose(*[(np.full(2, i / 1000), 0) for i in range(1000)])
     assert as_dataset(data).fingerprint
-    assert len(data.read) < 20
+    assert len(data.read) < 30
+
+
+def test_a_pair_of_arrays_may_have_whole_floats_and_unknown_labels():
+    for labels in (torch.tensor([0.0, 1, -1, 1]), [0.0, 1, None, 1]):
+        dataset = as_dataset((X, labels))
+        assert [dataset[i][1] for i in range(4)] == [0, 1, -1, 1]
+    assert [tuple(x.shape) for x, _ in as_dataset([X[0], X[1]])] == [tuple(X[0].shape)] * 2  # two inputs, no labels
+
+
+def test_inputs_that_change_from_one_reading_to_the_next_are_refused():
+    class Augmented(Loose):
+        def __getitem__(self, index):
+            x, label = super().__getitem__(index)
+            return x + torch.rand(2), label
+
+    with pytest.raises(InvalidInput, match=r"input 0 of .*Augmented is another one each time it is read"):
+        as_dataset(Augmented((torch.zeros(2), 0)))
+    assert len(as_dataset(Loose((torch.full((2,), torch.nan), 0)))) == 1  # NaN is refused if it is certified
 
 
 @pytest.mark.parametrize("damaged", [0, 7, 15])
@@ -162,6 +180,10 @@ def test_an_input_that_cannot_be_read_does_not_stop_others(damaged):
         (DataLoader(Stream()), "over a stream"),
         ({"x": X, "y": Y}, r'got dict: give \(data\["x"\], data\["y"\]\)'),
         ((X, Y[:3]), "there are 4 inputs but 3 labels: give one label per input"),
+        ((X, [0, 1]), "there are 4 inputs but 2 labels: give one label per input"),
+        ((X, torch.eye(4)), "the label of input 0 must be the number of its class, got 4 values"),
+        ((X, ["cat", "dog", "cat", "dog"]), "the label of input 0 must be a whole number"),
+        ((X, [0, 0.5, 1, 1]), "the label of input 1 must be a whole number"),
         ([{"a": X, "b": 1}], "got a dictionary with a, b as input 0 of list: it needs one of pixel_values"),
         ([{"image": X, "label": 1, "y": 2}], "at most one of label"),
         ([(X, 1, 7)], "got three values as input 0 of list, and it is unclear which one is the label"),

@@ -26,6 +26,7 @@ _EXPECTED = (
 )
 _INPUT_KEYS = ("pixel_values", "image", "img", "input", "x")
 _LABEL_KEYS = ("label", "labels", "target", "y")
+_REPEATED_READS = 5  # a transform that acts with probability 1/2 is missed once in 32 times
 
 
 def as_dataset(data: Any, labels: Any = None) -> Dataset:
@@ -50,17 +51,32 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
         return ArrayDataset(_numpy(data), name="array")
     if (arrays := _pair_of_arrays(data)) is not None:
         return ArrayDataset(*arrays, name="arrays")
+    if _is_meant_as_inputs_and_labels(data):
+        return _with_labels(*data)
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (Mapping, str, bytes)):
         raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__}{_way_out(data)}")
     if not len(data):
         raise InvalidInput("the data is empty")
+    return _wrapped(data)
+
+
+def _wrapped(data: Any) -> WrappedDataset:
+    """A data set around a sequence whose first input has the right form and stays the same."""
     dataset = WrappedDataset(data)
     try:
-        dataset[0]
+        first = dataset[0][0]
+        is_random = not _is_in_memory(data) and any(
+            not torch.equal(first, dataset[0][0]) for _ in range(_REPEATED_READS)
+        )
     except InvalidInput:  # it has a wrong form
         raise
     except Exception:  # it is damaged, which does not matter unless it is certified
-        pass
+        return dataset
+    if is_random and bool(first.isfinite().all()):  # NaN differs from itself; it has a message of its own
+        raise InvalidInput(
+            f"input 0 of {dataset.name} is another one each time it is read, so a certificate would be about an input "
+            "that nobody can get again: leave random transforms out of the data set"
+        )
     return dataset
 
 
@@ -109,7 +125,7 @@ class WrappedDataset:
 
     def _probes(self) -> Iterator[int]:
         size = None
-        if isinstance(self._data, (list, tuple, torch_data.TensorDataset)):
+        if _is_in_memory(self._data):
             size = len(self) * next((x.nbytes for x in self._readable()), 0)
         yield from probes(len(self), size=size)
 
@@ -178,6 +194,19 @@ def _pair_of_arrays(data: Any) -> tuple[Any, Any] | None:
     return (_numpy(inputs), labels) if labels.size == len(inputs) and labels.dtype.kind in "iu" else None
 
 
+def _is_meant_as_inputs_and_labels(data: Any) -> bool:
+    """Whether the data is an array of inputs and something that can only be its labels, although perhaps wrong ones.
+
+    It could also be a list of two inputs. These have the same shape.
+    """
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or not _is_array(data[0]) or data[0].ndim < 2:
+        return False
+    inputs, labels = data
+    if _is_array(labels):
+        return labels.ndim in (1, 2) and labels.shape != inputs.shape
+    return isinstance(labels, (tuple, list)) and all(label is None or np.ndim(label) == 0 for label in labels)
+
+
 def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
     """The data set of a loader that hands out all of it, unchanged."""
     plain_order = isinstance(loader.sampler, (torch_data.SequentialSampler, torch_data.RandomSampler))
@@ -204,7 +233,7 @@ def _from_huggingface(data: Any) -> Dataset:
     if not hasattr(data, "select_columns") or not hasattr(data, "__len__"):
         raise InvalidInput(f"{_EXPECTED}, got a {type(data).__name__}: give a datasets.Dataset, not a stream")
     if data.format["type"] is not None:  # the user has set a transform, which makes the inputs
-        return WrappedDataset(data)
+        return _wrapped(data)
     from smoothcert.datasets.huggingface import HuggingFaceDataset
 
     return HuggingFaceDataset(data, name=getattr(data.info, "dataset_name", None) or "datasets.Dataset")
@@ -214,6 +243,10 @@ def _way_out(data: Any) -> str:
     if isinstance(data, Mapping) and {"x", "y"} <= set(data):
         return ': give (data["x"], data["y"])'
     return ""
+
+
+def _is_in_memory(data: Any) -> bool:
+    return isinstance(data, (list, tuple, torch_data.TensorDataset))
 
 
 def _is_array(value: Any) -> bool:
