@@ -237,6 +237,24 @@ def clamped_by_a_function(m, x):
     return m.conv(y)
 
 
+def clamped_by_an_operator(m, x):
+    y = 10 * x
+    torch.ops.aten.clamp_(y, -3, 3)
+    return m.conv(y)
+
+
+def set_to_zero(m, x):
+    y = m.conv(x)
+    z = y.mean(1, keepdim=True)
+    torch.zero_(z)  # there is no torch.zero
+    return y + z
+
+
+def viewed(m, x):
+    y = m.conv(x)
+    return y.view(y.size(0), -1).view(y.shape) + y.view(-1).view((2 * x).shape[0], 8, 8, 8)
+
+
 def through_an_alias(m, x):
     y = 10 * x
     z = y
@@ -309,6 +327,9 @@ def upsampled(m, x):
         clamped_by_a_statement,
         clamped_by_a_module_statement,
         clamped_by_a_function,
+        clamped_by_an_operator,
+        set_to_zero,
+        viewed,
         through_an_alias,
         after_a_view,
         on_a_view,
@@ -347,8 +368,17 @@ def with_another_forward():
     return module
 
 
+class Called(nn.Sequential):
+    def __call__(self, x):
+        return super().__call__(x.clamp(-4, 4))
+
+
+def with_another_call():
+    return Called(nn.Flatten(), nn.Linear(192, 3))
+
+
 @pytest.mark.filterwarnings("ignore")  # torch.export's own
-@pytest.mark.parametrize("make", [with_a_hook, with_another_forward])
+@pytest.mark.parametrize("make", [with_a_hook, with_another_forward, with_another_call])
 def test_hooks_and_replaced_functions_are_kept(make):
     module = make().eval()
     x = 10 * torch.randn(4, 3, 8, 8)

@@ -78,22 +78,24 @@ def _changes_its_input(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         return False
     if isinstance(target, torch._ops.OpOverload):
         return bool(target._schema.is_mutable)
+    if isinstance(target, torch._ops.OpOverloadPacket):  # which overload runs is known only when it runs
+        overloads = target.overloads()  # type: ignore[no-untyped-call]
+        return any(getattr(target, name)._schema.is_mutable for name in overloads)
     if node.kwargs.get("out") is not None:
         return True
-    return target in OPERATORS or _namesake(target) is not None or _asked_for_in_place(node) is not None
+    return target in OPERATORS or _home(target) is not None or _asked_for_in_place(node) is not None
 
 
 def _is_name_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def _namesake(function: Any) -> Any:
-    """torch.relu for torch.relu_; None for any function that does not work in place."""
+def _home(function: Any) -> Any:
+    """The module of a function that works in place, such as torch for torch.relu_; None for any other function."""
     name = getattr(function, "__name__", "")
     if not _is_name_in_place(name):
         return None
-    homes = (home for home in (F, torch) if getattr(home, name, None) is function)
-    return next((getattr(home, name[:-1], None) for home in homes), None)
+    return next((home for home in (F, torch) if getattr(home, name, None) is function), None)
 
 
 def _asked_for_in_place(node: fx.Node) -> inspect.BoundArguments | None:
@@ -102,7 +104,7 @@ def _asked_for_in_place(node: fx.Node) -> inspect.BoundArguments | None:
         bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
     except (TypeError, ValueError):  # many functions of torch have no signature
         return None
-    return bound if bound.arguments.get("inplace") is True else None
+    return bound if bound.arguments.get("inplace") else None
 
 
 def _require_no_other_view(node: fx.Node, storages: dict[fx.Node, int], later: set[fx.Node]) -> None:
@@ -141,6 +143,8 @@ def _out_of_place(traced: fx.GraphModule, node: fx.Node, modules: dict[str, nn.M
     elif (bound := _asked_for_in_place(node)) is not None:
         bound.arguments["inplace"] = False
         return graph.call_function(target, bound.args, bound.kwargs)  # type: ignore[arg-type]
-    elif "out" not in node.kwargs and (function := _namesake(target)) is not None:
-        return graph.call_function(function, node.args, node.kwargs)
+    elif "out" not in node.kwargs and (home := _home(target)) is not None:
+        function = getattr(home, getattr(target, "__name__", "")[:-1], None)  # torch.relu for torch.relu_
+        if function is not None:
+            return graph.call_function(function, node.args, node.kwargs)
     raise Untraceable(f"{node.name} works in place, and has no other form")

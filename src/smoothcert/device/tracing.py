@@ -7,6 +7,7 @@ of every operation that other modules look for: `torch.conv2d`, `torch.conv_tran
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,8 @@ def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
     reasons = []
     for attempt in (_symbolic, _exported):
         try:
-            traced = attempt(module, _example(module, shape))
+            # A copy for each attempt: the code of a module may keep symbolic values in its attributes.
+            traced = attempt(copy.deepcopy(module), _example(module, shape))
             if len(traced.graph.find_nodes(op="placeholder")) != 1:
                 raise Untraceable("the module takes several inputs")
             _remove_identities(traced)
@@ -90,6 +92,8 @@ def _symbolic(module: nn.Module, _: Tensor) -> fx.GraphModule:
     """A graph by symbolic tracing, which knows neither hooks nor functions that replace the `forward` of a layer."""
     if any(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in module.modules()):
         raise Untraceable("it has hooks")
+    if type(module).__call__ is not nn.Module.__call__ and not isinstance(module, fx.GraphModule):
+        raise Untraceable("it does something before or after its forward function")
     return fx.GraphModule(module, _Tracer().trace(module))
 
 
@@ -153,13 +157,13 @@ def _replace_module(node: fx.Node, module: nn.Module) -> None:
         elif isinstance(module, nn.ConvTranspose2d) and kind is nn.ConvTranspose2d:
             shape = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
             new = graph.call_function(torch.conv_transpose2d, (x, weight("weight"), weight("bias"), *shape))
-        elif isinstance(module, nn.LayerNorm):
+        elif isinstance(module, nn.LayerNorm) and kind is nn.LayerNorm:
             tensors = [weight(name) for name in ("weight", "bias")]
             new = graph.call_function(F.layer_norm, (x, module.normalized_shape, *tensors, module.eps))
-        elif isinstance(module, nn.MaxPool2d) and not module.return_indices:
+        elif isinstance(module, nn.MaxPool2d) and kind is nn.MaxPool2d and not module.return_indices:
             pairs = (_pair(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation))
             new = graph.call_function(torch.max_pool2d, (x, *pairs, module.ceil_mode))
-        elif isinstance(module, nn.ReLU):
+        elif kind is nn.ReLU:
             new = graph.call_function(torch.relu, (x,))
         else:
             return
@@ -242,6 +246,23 @@ def _layer_norm(
     return F.layer_norm, (x, tuple(shape), weight, bias, eps)
 
 
+def _view(x: Any, *shape: Any, **kwargs: Any) -> _Call | None:
+    """A fused operation may store its result in another order, of which there is no view."""
+    if kwargs or any(isinstance(length, torch.dtype) for length in shape):
+        return None
+    return reshape, (x, *shape)
+
+
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """The tensor in another shape: a view of it where that is possible, else a copy.
+
+    Args:
+        x: The tensor.
+        shape: The shape, as `Tensor.view` takes it.
+    """
+    return x.reshape(*shape)
+
+
 def _pair(value: Any) -> tuple[int, int]:
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * 2 if len(values) == 1 else values
@@ -259,6 +280,7 @@ _FORMS: dict[Any, Callable[..., _Call | None]] = {
     **dict.fromkeys((F.linear, _aten.linear.default), _linear),
     **dict.fromkeys((F.max_pool2d, torch.max_pool2d, _aten.max_pool2d.default), _max_pool),
     **dict.fromkeys((F.layer_norm, torch.layer_norm, _aten.layer_norm.default), _layer_norm),
+    **dict.fromkeys(("view", _aten.view.default), _view),
 }
 _WRITTEN: set[Any] = {torch.conv2d, torch.conv_transpose2d, torch.batch_norm, torch.relu, torch.add}
 _WRITTEN |= {torch.max_pool2d, F.linear, F.layer_norm}
