@@ -137,6 +137,8 @@ def test_published_networks_keep_their_answers(name):
         nn.Conv2d(3, 9, 1, 2),
         nn.MaxPool2d(3, 2, ceil_mode=True),
         nn.MaxPool2d((2, 3)),
+        nn.Sequential(nn.Conv2d(3, 8, 1), nn.MaxPool2d(15)),
+        nn.Sequential(nn.Flatten(1, 2), nn.MaxPool2d(3)),
         nn.Sequential(nn.Conv2d(3, 8, 1), nn.ConvTranspose2d(8, 8, 3, 2, padding=1)),
     ],
     ids=str,
@@ -146,6 +148,26 @@ def test_unusual_layers_stay_correct(layer):
     traced, _ = fused(module, (3, 15, 15))
     x = torch.rand(4, 3, 15, 15)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+class Viewed(nn.Module):
+    """Fused layers store channels last, and this view is possible only in the other order."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):
+        y = F.max_pool2d(self.conv1(x), 2)
+        return torch.cat([y.view(y.size(0), -1), self.conv2(y).view(-1, 72)], 1)
+
+
+def test_a_fused_layer_can_be_followed_by_a_view():
+    module = Viewed().eval().requires_grad_(False)
+    traced, counts = fused(module, (1, 8, 8))
+    x = torch.rand(4, 1, 8, 8)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
+    assert counts[OPERATIONS.max_pool.default] == 1
 
 
 class Doubled(nn.Module):
@@ -193,6 +215,8 @@ def check_kernels(dtype, device):
     weight, bias = images(1, 264, 1, 2, dtype=dtype, device=device)[0, :, 0].T.contiguous()
     rows = images(5, 7, 264, 1, dtype=dtype, device=device)[..., 0].contiguous()
     compare("add_layer_norm", (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
+    shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(rows.shape)  # no multiple of 16 bytes
+    compare("add_layer_norm", (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
     found = kernels._add_layer_norm_on_cuda(rows, None, weight, bias, 1e-6)[1]
     expected = F.layer_norm(rows.float(), (264,), weight.float(), bias.float(), 1e-6)
     torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)

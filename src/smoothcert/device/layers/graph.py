@@ -17,6 +17,7 @@ from smoothcert.device.probing import Probe, Unexpected, channelwise
 from smoothcert.device.tracing import add_buffer, constant
 
 _LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp
+_LARGEST_POOL = 7  # the kernel has code for every pixel of a window
 
 Affine = tuple[fx.Node, Tensor, Tensor]
 
@@ -205,7 +206,8 @@ class Fusion:
         pairs = [tuple(pair) for pair in geometry]
         if dilation != (1, 1) or ceil_mode or any(pair[0] != pair[1] for pair in pairs):
             return
-        if self.shapes[node][0][1] % VECTOR == 0:
+        shape = self.shapes[node][0]
+        if len(shape) == 4 and shape[1] % VECTOR == 0 and pairs[0][0] <= _LARGEST_POOL:
             arguments = (x, *(pair[0] for pair in pairs))
             self._replace(node, torch.ops.smoothcert.max_pool.default, arguments)
 

@@ -16,6 +16,7 @@ from smoothcert.device.nvrtc import Kernel
 
 VECTOR = 8
 """Numbers that a thread reads at once; channel counts must be multiples of it."""
+_VECTOR_BYTES = 16
 _THREADS = 256
 _WARP = 32
 
@@ -73,6 +74,12 @@ def _literals(values: list[float]) -> str:
     return ",".join(f"{value!r}f" for value in values)
 
 
+def _aligned(tensor: Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+    """The tensor without gaps, and at an address from which a thread can read 16 bytes at once."""
+    tensor = tensor.contiguous(memory_format=memory_format)
+    return tensor.clone(memory_format=memory_format) if tensor.data_ptr() % _VECTOR_BYTES else tensor
+
+
 def _images(like: Tensor, channels: int, height: int, width: int) -> Tensor:
     """Memory for images with their channels last."""
     return torch.empty(
@@ -120,7 +127,7 @@ def _max_pool(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
 
 @torch.library.impl(_library, "max_pool", "CUDA")
 def _max_pool_on_cuda(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
-    x = x.contiguous(memory_format=torch.channels_last)
+    x = _aligned(x, torch.channels_last)
     height, width = ((length + 2 * padding - size) // stride + 1 for length in x.shape[2:])
     out = _images(x, x.shape[1], height, width)
     constants = {"CHANNELS": x.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "SIZE": size, "STRIDE": stride}
@@ -140,10 +147,10 @@ def _add_layer_norm(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, e
 def _add_layer_norm_on_cuda(
     x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    x = x.contiguous()
+    x, weight, bias = (_aligned(tensor) for tensor in (x, weight, bias))
     out = torch.empty_like(x)
     added = torch.empty_like(x) if y is not None else x.new_empty(0)
-    y = y if y is None else y.contiguous()
+    y = y if y is None else _aligned(y)
     rows, constants = x.numel() // len(weight), {"WIDTH": len(weight), "ADDS": int(y is not None)}
     _launch(
         "add_layer_norm",
@@ -172,7 +179,7 @@ def _depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
 
 @torch.library.impl(_library, "depth_to_space_add_relu", "CUDA")
 def _depth_to_space_add_relu_on_cuda(x: Tensor, added: Tensor, block: int) -> Tensor:
-    x, added = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, added))
+    x, added = (_aligned(tensor, torch.channels_last) for tensor in (x, added))
     out = torch.empty_like(added)
     constants = {"CHANNELS": added.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "BLOCK": block}
     count = out.numel() // VECTOR
