@@ -51,6 +51,7 @@ def test_a_model_that_normalises_in_place_does_not_change_the_example():
         (nn.Linear(4, 1), None, "has 1 output, and a classifier needs at least two classes"),
         (lambda x: [x, x], None, "unclear which part is the logits"),
         (nn.Linear(4, 3, device="meta"), None, "the model has no weights yet .it is on the meta device"),
+        (nn.Linear(4, 3, dtype=torch.complex64), None, "the model has complex weights"),
         (nn.Linear(7, 3), None, "the model fails on a float32 batch"),
         (nn.Sequential(nn.BatchNorm1d(4)), None, "training mode"),
     ],

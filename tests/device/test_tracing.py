@@ -396,6 +396,11 @@ class Clamping(nn.Module):
         return self.network(x.clamp(-20, 275) / 255)
 
 
+class WithoutNaN(Clamping):
+    def forward(self, x):
+        return self.network(x).nan_to_num()
+
+
 class SeesInputsAgain(nn.Module):
     def __init__(self):
         super().__init__()
@@ -406,7 +411,12 @@ class SeesInputsAgain(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("module", "message"), [(Clamping(), "not normalised channel by channel"), (SeesInputsAgain(), "inputs once more")]
+    ("module", "message"),
+    [
+        (Clamping(), "not normalised channel by channel"),
+        (WithoutNaN(), "not a linear function"),
+        (SeesInputsAgain(), "inputs once more"),
+    ],
 )
 def test_what_acts_only_far_from_the_unit_interval_is_seen(module, message):
     with pytest.raises(Unexpected, match=message):

@@ -50,7 +50,7 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
 
 
 def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -> None:
-    """Refuse a module whose weights are not there yet.
+    """Refuse a module whose weights are not there yet, or are complex numbers.
 
     Args:
         module: The classifier, or a part of it.
@@ -62,6 +62,8 @@ def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -
             raise InvalidInput(f"{what} has layers without weights yet (lazy layers?): call it on an input first")
         if tensor.is_meta:
             raise InvalidInput(f"{what} has no weights yet (it is on the meta device): load its weights first")
+        if tensor.is_complex():  # torch would drop their imaginary parts in the number format of the run
+            raise InvalidInput(f"{what} has complex weights: store them as pairs of real numbers (torch.view_as_real)")
 
 
 def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:

@@ -49,6 +49,10 @@ class Probe:
             tolerance = _TOLERANCE * float(wanted.abs().max())
             if computed.shape != wanted.shape or not torch.allclose(computed, wanted, rtol=0, atol=tolerance):
                 raise Unexpected(message)
+        for unusual in (torch.nan, torch.inf, -torch.inf):  # `nan_to_num` acts on nothing else
+            batch = torch.full((1, *shape), unusual, dtype=torch.float64)
+            if self(start, end, batch).isfinite().all():
+                raise Unexpected(message)
 
     def __call__(self, start: fx.Node, end: object, value: Tensor) -> Tensor:
         """The value of the node `end` if the node `start` has this value.
