@@ -77,6 +77,41 @@ def test_options_that_make_no_noise_are_named(options, named):
 
 
 @pytest.mark.parametrize(
+    ("source", "command", "named"),
+    [
+        (
+            "class Hum(sc.Noise):\n    norm = 'l2'\n    draw = radius = None",
+            "map --noise hum:1",
+            "deviation and probability",
+        ),
+        (
+            "class Hum(sc.Plan):\n    name = 'hum'\n    __str__ = request = None",
+            "map --sigma 1 --method hum",
+            "lower_bound",
+        ),
+    ],
+)
+def test_a_noise_or_plan_of_the_user_that_lacks_a_method_is_told_so(smoothcert, tmp_path, source, command, named):
+    file = tmp_path / f"hum_{command[6]}.py"
+    file.write_text(f"import smoothcert as sc\n\n\n{source}\n")
+    answer = smoothcert(f"--import {file} {command}")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"smoothcert: Hum of module {file.stem} cannot be used: it does not define {named}\n"
+
+
+def test_a_plan_of_the_user_that_is_no_dataclass_is_told_so(smoothcert, tmp_path):
+    (tmp_path / "plain_plan.py").write_text(
+        "import smoothcert as sc\n\n\n"
+        "class Plain(sc.Plan):\n    name = 'plain'\n    __str__ = request = lower_bound = lambda *_: 'x'\n"
+    )
+    imported = f"--import {tmp_path / 'plain_plan.py'} map --sigma 1"
+    answer = smoothcert(f"{imported} --method plain")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "smoothcert: Plain cannot be used: make it a frozen dataclass (@dataclass(frozen=True))\n"
+    assert smoothcert(f"{imported} --method fixed --decline 1").code == 2  # another plan does not suffer from it
+
+
+@pytest.mark.parametrize(
     ("message", "shown"),
     [
         ("choose another out=DIR", "choose another --out DIR"),

@@ -7,8 +7,8 @@ option of the command.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -81,6 +81,7 @@ class NoiseOptions:
         known = {dashed(cls.__name__): cls for cls in _subclasses(Noise)}
         name, _, strength = self.noise.partition(":")
         if name not in known:
+            _refuse_unfinished(cls for cls in _abstract_subclasses(Noise) if dashed(cls.__name__) == name)
             raise InvalidInput(f"unknown noise {name!r}: choose one of {', '.join(sorted(known))}")
         try:
             values = [float(part) for part in strength.split(",")]
@@ -208,10 +209,13 @@ class PlanOptions:
         known = {cls.name: cls for cls in _subclasses(Plan) if isinstance(getattr(cls, "name", None), str)}
         known.pop("combined", None)  # it needs other plans, which options cannot describe
         if self.method not in known:
+            _refuse_unfinished(cls for cls in _abstract_subclasses(Plan) if getattr(cls, "name", None) == self.method)
             close = get_close_matches(self.method, known, n=1)
             hint = f": did you mean {close[0]}?" if close else ""
             raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}{hint}")
         cls = known[self.method]
+        if not is_dataclass(cls):
+            raise InvalidInput(f"{cls.__name__} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))")
         own = {field.name: field for field in fields(cls)}
         values = {name: getattr(self, name) for name in _OPTIONS}
         given = {name: value for name, value in values.items() if value is not None and value is not False}
@@ -225,14 +229,15 @@ class PlanOptions:
             given["pilot"] = _check.whole("pilot", self.pilot, least=1)
         for name in given:
             if name not in own:
-                owners = [other for other, c in known.items() if name in {f.name for f in fields(c)}]
+                classes = {other: c for other, c in known.items() if is_dataclass(c)}
+                owners = [other for other, c in classes.items() if name in {f.name for f in fields(c)}]
                 raise InvalidInput(
                     f"{_OPTIONS[name]} is for --method {' or '.join(owners)}: leave it out with --method {self.method}"
                 )
         needed = [n for n, f in own.items() if f.init and f.default is MISSING and f.default_factory is MISSING]
         if missing := [name for name in needed if name not in given]:
             raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: use it from Python")
-        made: Plan = cls(**given)
+        made: Plan = known[self.method](**given)
         return made
 
     def shown_radii(self) -> list[float] | None:
@@ -275,7 +280,20 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
 def _subclasses(cls: Any) -> list[Any]:
     """All subclasses that are neither abstract nor private."""
-    found = []
-    for sub in cls.__subclasses__():
-        found += [*_subclasses(sub), *([] if inspect.isabstract(sub) or sub.__name__.startswith("_") else [sub])]
-    return found
+    return [sub for sub in _descendants(cls) if not inspect.isabstract(sub) and not sub.__name__.startswith("_")]
+
+
+def _abstract_subclasses(cls: Any) -> list[Any]:
+    """All subclasses of the user that lack a method."""
+    package = __name__.partition(".")[0]
+    return [sub for sub in _descendants(cls) if inspect.isabstract(sub) and sub.__module__.partition(".")[0] != package]
+
+
+def _descendants(cls: Any) -> list[Any]:
+    return [found for sub in cls.__subclasses__() for found in (*_descendants(sub), sub)]
+
+
+def _refuse_unfinished(classes: Iterable[Any]) -> None:
+    for cls in classes:
+        missing = " and ".join(sorted(cls.__abstractmethods__))
+        raise InvalidInput(f"{cls.__name__} of module {cls.__module__} cannot be used: it does not define {missing}")
