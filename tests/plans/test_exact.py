@@ -1,3 +1,6 @@
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
 from smoothcert import Certificate, Exact, Fixed, Gaussian, InvalidInput, Look, Splitting, exact_coverage
@@ -24,6 +27,20 @@ def test_a_class_that_leads_without_a_majority_is_certified():
     assert found.radius == pytest.approx(0.5 * 20 / 255)
     tied = Certificate.from_votes([Look(255, {3: 100, 1: 100, 2: 55})], plan=Exact(255), noise=NOISE)
     assert tied.abstained
+
+
+@pytest.mark.parametrize("outcomes", range(2, 260, 3))
+def test_no_radius_exceeds_the_exact_fraction(outcomes):
+    """A radius of 2 / 510 that is rounded up would also certify changes by one whole level, 1 / 255."""
+    noise = Splitting(outcomes / 510, levels=255)
+    plan = Exact().for_noise(noise)
+    count, rival = (votes.ravel() for votes in np.mgrid[: outcomes + 1, : outcomes + 1])
+    keep = (count > rival) & (count + rival <= outcomes)
+    share = count[keep] / outcomes, rival[keep] / outcomes
+    for radius, lead, votes in zip(
+        plan.certified_radius(*share, noise).tolist(), (count - rival)[keep].tolist(), count[keep].tolist(), strict=True
+    ):
+        assert Fraction(radius) <= Fraction(max(lead, 2 * votes - outcomes), 510)
 
 
 def test_it_fails_never():

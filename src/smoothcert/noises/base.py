@@ -148,10 +148,12 @@ class Noise(Recorded, ABC):
             lower: Lower bounds on the probability of the class, as it was drawn.
             upper: Upper bounds on the probability of every other class, where the plan has them.
         """
-        low = np.maximum(np.asarray(lower, float) - self.drawing_error, 0)
+        # A bound may be a rounded quotient (plan `Exact`), and charging the error rounds again. One step outward covers
+        # both; near p = 1/2, the margin of the radius alone would not.
+        low = np.maximum(np.nextafter(np.asarray(lower, float) - self.drawing_error, -1), 0)
         radius = np.asarray(self.radius(low), float)
         if upper is not None:
-            high = np.minimum(np.asarray(upper, float) + self.drawing_error, 1)
+            high = np.minimum(np.nextafter(np.asarray(upper, float) + self.drawing_error, 2), 1)
             radius = np.fmax(radius, self.radius_between(low, high))
         return radius[()]
 
