@@ -162,6 +162,11 @@ def test_thresholds_of_a_rounded_normal_number_are_exact_to_the_last_bit(deviati
     assert table.error < 1e-15
 
 
+def test_tiny_noise_is_always_zero_and_needs_no_long_series():
+    table = thresholds(1e-6)
+    assert (table.smallest, len(table.values)) == (0, 0)
+
+
 def test_a_noise_is_bound_to_the_size_of_inputs():
     assert Ablation(45).for_shape((1, 28, 28)) == Ablation(45, 784)
     assert Ablation(75).for_shape((3, 32, 32)).size == 1024

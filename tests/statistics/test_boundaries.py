@@ -86,6 +86,13 @@ def test_what_is_spent_is_exact_and_never_above_alpha(first, steps, threshold, a
             assert float(exact_crossing(lower, looks[: i + 1], Fraction(float(threshold)))) > allowed * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("looks", [[100_000], default_looks(100_000)])
+def test_an_alpha_below_what_is_left_out_proves_nothing(looks):
+    votes, spent = boundary(0.5, looks, alpha=1e-30)
+    assert np.all(votes > looks)
+    assert spent < 1e-17
+
+
 @pytest.mark.parametrize("p", [0.5, 0.7, 0.95, 0.9999])
 def test_two_recursions_in_opposite_directions_agree(p):
     looks = default_looks(20_000)

@@ -53,8 +53,9 @@ def thresholds(deviation: float) -> Thresholds:
         context.prec = _DIGITS
         whole, scale = Decimal(2**_BITS), 1 / Decimal(deviation)
         for j in range(int(_SPREAD * deviation) + 2):
-            threshold = int((whole * _distribution((j + Decimal("0.5")) * scale)).to_integral_value())
-            if threshold >= 2**_BITS:
+            x = (j + Decimal("0.5")) * scale
+            # Beyond ten standard deviations, every threshold rounds to 2^64, and the series would be very long.
+            if x > 10 or (threshold := int((whole * _distribution(x)).to_integral_value())) >= 2**_BITS:
                 break
             above.append(threshold)
     values = [2**_BITS - threshold for threshold in reversed(above)] + above

@@ -191,6 +191,8 @@ class _Walk:
 
     def absorb_up_to_budget(self, budget: float) -> int:
         """Cut off as many of the smallest misses as the budget allows; returns the largest miss that is cut off."""
+        if self.spent > budget:  # the tails that `step` leaves out are too likely for a tiny alpha: nothing is proved
+            return -1
         reached = self.spent + np.cumsum(self._mass) * (1 + self._rounding)
         misses = self._first + int(np.searchsorted(reached, budget, side="right")) - 1
         self.absorb(misses)
