@@ -112,7 +112,14 @@ def test_nothing_is_said_of_own_bounds_on_other_classes():
     assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (0.001, 0.001, False, True)
 
 
-def test_the_formulas_for_two_looks_are_not_used_for_a_subclass_with_another_bound():
-    found = exact_coverage(_Bold(100), Gaussian(0.5))
+class _Greedy(Fixed):
+    @property
+    def level(self):
+        return 20 * self.alpha
+
+
+@pytest.mark.parametrize("kind", [_Bold, _Greedy])
+def test_the_formulas_for_two_looks_are_not_used_for_a_subclass_with_another_bound(kind):
+    found = exact_coverage(kind(100), Gaussian(0.5))
     assert found.searched
     assert not found.valid

@@ -198,5 +198,5 @@ class PilotPlan(Plan):
 
     def _has_own_bounds(self) -> bool:
         """Whether a subclass changes looks or bounds, so that the formulas for plans of two looks do not apply."""
-        names = ("request", "_next", "lower_bound", "upper_bound")
+        names = ("request", "_next", "lower_bound", "upper_bound", "level", "most_looks")
         return any(getattr(type(self), name) is not getattr(PilotPlan, name) for name in names)
