@@ -110,6 +110,12 @@ def test_the_decline_is_measured_on_the_same_noise():
         assert same.plan.acr == same.ceiling.acr
 
 
+def test_a_plan_with_another_bound_than_the_simulated_ceiling_has_no_decline():
+    population = from_shares(np.linspace(0.5, 1, 50), np.ones(50))
+    found = simulate(population, Fixed(1_000, bound="runner-up"), noise=NOISE, repetitions=1)
+    assert found.plan.mad is None
+
+
 def test_a_seed_gives_the_same_figures_again_and_another_seed_does_not(small):
     log = read_log(SMALL)
     assert replay(log, PLAN, noise=NOISE, log_samples=10_000) == small

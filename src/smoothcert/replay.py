@@ -39,7 +39,8 @@ class Outcome:
     acr: float
     """Average certified radius."""
     mad: float | None
-    """The largest decline of a radius against the ceiling; None for a plan that decides radii."""
+    """The largest decline of a radius against the ceiling. None for a plan that decides radii, and for one that bounds
+    other classes: the ceiling is simulated with the usual bound."""
     abstained: float
     """Share of inputs without a certificate."""
     certified_accuracy: dict[float, float]
@@ -315,7 +316,7 @@ def simulate(
     return Replay(
         len(population),
         repetitions,
-        replace(own, mad=None) if plan.basis is None else own,
+        replace(own, mad=None) if plan.basis is None or plan.uses_rivals else own,
         _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), ran.correct, radii),
         _summary(plan.most_samples, reference, reference, ran.correct, radii),
     )
