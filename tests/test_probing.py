@@ -31,11 +31,15 @@ def test_accuracy_is_the_probability_that_noise_does_not_cross_the_boundary():
         assert level.majority == 1
 
 
-def test_the_copies_are_the_samples_that_a_smoothed_classifier_draws():
+def test_the_copies_are_samples_of_another_seed_than_that_of_a_run():
     x = torch.tensor([0.1, 0.0])
-    look = sc.Smoothed(halves, noise=sc.Gaussian(0.5), classes=2, device="cpu").predict(x, samples=64, id=0).look
-    found = sc.probe(halves, (x.numpy()[None], [1]), sigmas=[0.5], copies=64, classes=2, device="cpu")
-    assert found.levels[1].accuracy == look.votes[1] / 64
+    options = {"classes": 2, "device": "cpu", "batch": 64}
+    found = sc.probe(halves, (x.numpy()[None], [1]), sigmas=[0.5], copies=64, seed=5, **options)
+    votes = [
+        sc.Smoothed(halves, noise=sc.Gaussian(0.5), seed=seed, **options).predict(x, samples=64, id=0).look.votes[1]
+        for seed in (5, 2**63 - 1 - 5)
+    ]
+    assert found.levels[1].accuracy == votes[1] / 64 != votes[0] / 64
 
 
 def test_the_batch_does_not_change_the_result():

@@ -35,7 +35,7 @@ from smoothcert.report.chart import Axis, Chart, Column, Line, Points
 from smoothcert.report.charts import evenly
 from smoothcert.sampler.engine import Input, assemble
 from smoothcert.sampler.number_format import COMPARED_INPUTS, without_doubt
-from smoothcert.sampler.streams import check_seed
+from smoothcert.sampler.streams import LARGEST_SEED, check_seed
 from smoothcert.statistics.bounds import interval
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
@@ -236,7 +236,7 @@ def probe(
 ) -> Probe:
     """Measure how often a base classifier is right on noisy inputs, for a few sigmas.
 
-    The noise is the one that `certify` would draw first: sample i of input j depends on (seed, j, i) alone.
+    `certify` draws other noise with the same seed, so votes that choose a sigma or model never count in a certificate.
 
     Args:
         model: The model, as for `certify`.
@@ -357,7 +357,7 @@ class _Prepared:
         return Level(0.0, right / len(self.inputs), right / len(self.inputs))
 
     def under(self, noise: Gaussian) -> Level:
-        """The accuracy on noisy copies, which are the first samples that `certify` would draw."""
+        """The accuracy on noisy copies."""
         job, copies = self.job, self.job.plan.pilot
         sampler = assemble(
             self.classify,
@@ -366,7 +366,7 @@ class _Prepared:
             noise=noise,
             plan=job.plan,
             runtime=self.runtime,
-            seed=job.seed,
+            seed=LARGEST_SEED - job.seed,  # never that of the run: whoever chooses by votes must not count them again
             flexible=self.runtime.torch_device.type != "cuda",
         ).sampler
         labels: dict[int, int] = {}
