@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from smoothcert.classifiers.copying import copied
 from smoothcert.classifiers.outputs import find_logits
 from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line
@@ -85,7 +85,7 @@ def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
     if x.dtype == torch.float32:
         return ""
     try:
-        (copy.deepcopy(module).float() if isinstance(module, nn.Module) else module)(x.float())
+        (copied(module).float() if isinstance(module, nn.Module) else module)(x.float())
     except Exception:  # as above
         return ""
     return '; try dtype="float32"'

@@ -6,7 +6,6 @@ give the same ones as before.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.classifiers.check import answer, check_weights
+from smoothcert.classifiers.copying import copied
 from smoothcert.errors import InvalidInput
 
 _MEMORY_ADDRESS = re.compile(r"( at |=)0x[0-9a-fA-F]+")  # it changes from process to process
@@ -69,7 +69,7 @@ def answers(
         None if the classifier fails here. If that is an error, the check before the run reports it.
     """
     if isinstance(model, nn.Module):
-        model = copy.deepcopy(getattr(model, "_orig_mod", model)).float()  # a call may change the module
+        model = copied(getattr(model, "_orig_mod", model)).float()  # a call may change the module
         if (tensor := next(chain(model.parameters(), model.buffers()), None)) is not None:
             device, dtype = tensor.device, torch.float32
 

@@ -7,7 +7,6 @@ of every operation that other modules look for: `torch.conv2d`, `torch.conv_tran
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from smoothcert.classifiers.copying import copied
 from smoothcert.device.in_place import OPERATORS, Untraceable, write_out_of_place
 from smoothcert.errors import first_line
 
@@ -35,7 +35,7 @@ def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
     for attempt in (_symbolic, _exported):
         try:
             # A copy for each attempt: the code of a module may keep symbolic values in its attributes.
-            traced = attempt(copy.deepcopy(module), _example(module, shape))
+            traced = attempt(copied(module), _example(module, shape))
             if len(traced.graph.find_nodes(op="placeholder")) != 1:
                 raise Untraceable("the module takes several inputs")
             _remove_identities(traced)

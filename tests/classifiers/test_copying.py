@@ -1,0 +1,21 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.classifiers.copying import copied
+from smoothcert.classifiers.identity import answers
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # weight_norm is deprecated, and many networks have it
+def test_a_module_that_computes_its_weights_can_be_copied():
+    module = nn.utils.weight_norm(nn.Linear(4, 3))
+    with pytest.raises(RuntimeError):
+        copy.deepcopy(module)
+    other, x = copied(module), torch.rand(2, 4)
+    assert torch.equal(other(x), module(x))
+    other.weight_g.data.mul_(2)
+    assert not torch.equal(other(x), module(x))
+    assert module.weight.grad_fn is not None
+    assert answers(module, torch.rand(4), torch.device("cpu"), torch.float32)
