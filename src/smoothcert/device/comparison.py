@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from smoothcert.device.placement import place
 from smoothcert.device.runtime import Runtime, blank
 
 _COMPARED_ROWS = {"cuda": 512, "cpu": 64, "mps": 64}
@@ -90,9 +91,8 @@ class _Finer:
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...], runtime: Runtime) -> None:
         coarse = runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
-        self.dtype = torch.float32 if coarse else torch.float64
-        module = copy.deepcopy(module).to(runtime.torch_device, self.dtype)
-        self.module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
+        runtime = replace(runtime, dtype="float32" if coarse else "float64")
+        self.dtype, self.module = runtime.torch_dtype, place(module, runtime, shape)
 
     def __call__(self, x: Tensor) -> Tensor:
         # Nobody needs all rows at once here, and a finer format needs more memory.

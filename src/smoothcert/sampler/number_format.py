@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from smoothcert.classifiers.seeded import SeededRows
-from smoothcert.device.prepare import LabelClassifier, place
+from smoothcert.device.placement import place
+from smoothcert.device.prepare import LabelClassifier
 from smoothcert.device.runtime import Runtime, blank
 from smoothcert.errors import first_line
 from smoothcert.noises import Noise

@@ -1,0 +1,51 @@
+"""A copy of a classifier on the device and in the formats of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.classifiers.copying import copied
+from smoothcert.device.runtime import Runtime, blank
+
+
+def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """A copy of a module on the device and in the number format of a run; a function is returned unchanged.
+
+    Images have their channels last, because that is faster. A module that calls `x.view(len(x), -1)` on its activations
+    fails on them, and gets contiguous images instead.
+
+    Args:
+        module: The classifier.
+        runtime: Device and number format.
+        shape: The shape of one input, which determines the memory format.
+    """
+    if not isinstance(module, nn.Module):
+        return module
+    memory_format = runtime.memory_format(shape)
+    placed = _converted(module, runtime, memory_format)
+    if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, 2)):
+        placed = _converted(module, runtime, torch.contiguous_format)
+        placed.register_forward_pre_hook(_make_contiguous)
+    return placed
+
+
+def _converted(module: nn.Module, runtime: Runtime, memory_format: torch.memory_format) -> nn.Module:
+    module = copied(module).to(runtime.torch_device, runtime.torch_dtype)
+    return module.to(memory_format=memory_format)  # type: ignore[no-any-return, call-overload]
+
+
+@torch.no_grad()
+def _needs_contiguous(module: nn.Module, x: Tensor) -> bool:
+    try:
+        module(x)
+    except Exception as error:  # the check before the run names all others
+        return "view size is not compatible" in str(error)
+    return False
+
+
+def _make_contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return inputs[0].contiguous(), *inputs[1:]
