@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
 
 class Untraceable(Exception):
@@ -40,7 +41,8 @@ def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
     interpreter.run(example)
     storages, modules = interpreter.found, dict(traced.named_modules())
     for node in list(traced.graph.nodes):
-        if node not in storages or not _changes_its_input(node, modules):
+        counts = node.target in OPERATORS and node not in storages  # `n += 1`, where n comes from a shape
+        if counts or not _changes_its_input(node, modules):
             continue
         order = {other: number for number, other in enumerate(traced.graph.nodes)}
         later = {other for other in order if order[other] > order[node]}
@@ -54,17 +56,19 @@ def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
 
 
 class _Storages(fx.Interpreter):
-    """Runs a graph and notes where in memory each tensor lies."""
+    """Runs a graph and notes where in memory the tensors of each result lie: one tensor or, after a split, several."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)  # so that no memory is used twice
-        self.found: dict[fx.Node, int] = {}
+        self.found: dict[fx.Node, set[int]] = {}
 
     def run_node(self, node: fx.Node) -> Any:
         result = super().run_node(node)
         if isinstance(result, Tensor) and node.op != "output":
             node.meta["tensor"] = True
-            self.found[node] = result.untyped_storage().data_ptr() if result.numel() else -id(node)
+        tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        if tensors and node.op != "output":
+            self.found[node] = {leaf.untyped_storage().data_ptr() if leaf.numel() else -id(node) for leaf in tensors}
         return result
 
 
@@ -107,13 +111,13 @@ def _asked_for_in_place(node: fx.Node) -> inspect.BoundArguments | None:
     return bound if bound.arguments.get("inplace") else None
 
 
-def _require_no_other_view(node: fx.Node, storages: dict[fx.Node, int], later: set[fx.Node]) -> None:
+def _require_no_other_view(node: fx.Node, storages: dict[fx.Node, set[int]], later: set[fx.Node]) -> None:
     """Nobody may see the change through another tensor with the same memory: only the changed one is redirected."""
     x = node.args[0] if node.args else None
-    if not isinstance(x, fx.Node) or storages.get(x) != storages[node]:
+    if not isinstance(x, fx.Node) or node not in storages or storages.get(x) != storages[node]:
         raise Untraceable(f"{node.name} works in place in an unusual way")
     for other, storage in storages.items():
-        if storage != storages[node] or other in later or other in (node, x):
+        if storage.isdisjoint(storages[node]) or other in later or other in (node, x):
             continue
         if other.op == "get_attr" or not later.isdisjoint(other.users):
             raise Untraceable(f"{node.name} works in place, and {other.name} shares its memory")
