@@ -19,3 +19,8 @@ def test_a_module_that_computes_its_weights_can_be_copied():
     assert not torch.equal(other(x), module(x))
     assert module.weight.grad_fn is not None
     assert answers(module, torch.rand(4), torch.device("cpu"), torch.float32)
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda module: torch.compile(module, backend="eager")])
+def test_what_only_runs_a_module_is_left_out(wrap):
+    assert type(copied(wrap(nn.Linear(4, 3)))) is nn.Linear

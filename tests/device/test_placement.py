@@ -36,6 +36,15 @@ def test_a_module_that_views_its_activations_gets_contiguous_images(dtype):
     assert torch.equal(again(x), placed(x))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+@pytest.mark.parametrize("wrap", [torch.jit.script, nn.DataParallel, torch.compile])
+@torch.no_grad()
+def test_so_does_a_module_in_another_form(wrap):
+    module = Viewing().eval()
+    x = blank(SHAPE, CPU, 4) + torch.rand(4, *SHAPE)
+    assert torch.equal(place(wrap(module), CPU, SHAPE)(x), module(x.contiguous()))
+
+
 def test_other_modules_have_their_channels_last():
     placed = place(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(288, 5)), CPU, SHAPE)
     assert placed[0].weight.is_contiguous(memory_format=torch.channels_last)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
 
 from torch import Tensor, nn
 
-M = TypeVar("M", bound=nn.Module)
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-def copied(module: M) -> M:
-    """A deep copy of a module.
+def copied(module: nn.Module) -> nn.Module:
+    """A deep copy of a module, without what `torch.compile` and `DataParallel` put around it.
 
     torch does not copy tensors that were computed from parameters. `torch.nn.utils.weight_norm` keeps such a weight in
     an attribute and computes it again in every forward pass, so its value is enough.
@@ -19,6 +18,8 @@ def copied(module: M) -> M:
     Args:
         module: The module.
     """
+    module = getattr(module, "_orig_mod", module)
+    module = module.module if isinstance(module, _PARALLEL) else module
     attributes = (value for part in module.modules() for value in vars(part).values())
     computed = (value for value in attributes if isinstance(value, Tensor) and not value.is_leaf)
     return copy.deepcopy(module, {id(tensor): tensor.detach().clone() for tensor in computed})

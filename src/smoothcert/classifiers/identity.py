@@ -69,7 +69,7 @@ def answers(
         None if the classifier fails here. If that is an error, the check before the run reports it.
     """
     if isinstance(model, nn.Module):
-        model = copied(getattr(model, "_orig_mod", model)).float()  # a call may change the module
+        model = copied(model).float()  # a call may change the module
         if (tensor := next(chain(model.parameters(), model.buffers()), None)) is not None:
             device, dtype = tensor.device, torch.float32
 

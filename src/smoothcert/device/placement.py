@@ -29,6 +29,8 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
     placed = _converted(module, runtime, memory_format)
     if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, 2)):
         placed = _converted(module, runtime, torch.contiguous_format)
+        if isinstance(placed, torch.jit.ScriptModule):  # it takes no hooks
+            return nn.Sequential(_Contiguous(), placed)
         placed.register_forward_pre_hook(_make_contiguous)
     return placed
 
@@ -45,6 +47,11 @@ def _needs_contiguous(module: nn.Module, x: Tensor) -> bool:
     except Exception as error:  # the check before the run names all others
         return "view size is not compatible" in str(error)
     return False
+
+
+class _Contiguous(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous()
 
 
 def _make_contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
