@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
+from smoothcert.statistics import boundaries
 from smoothcert.statistics.boundaries import (
     SPENDING,
     boundary,
@@ -99,6 +100,17 @@ def test_two_recursions_in_opposite_directions_agree(p):
     votes = boundary(0.7, looks, alpha=0.01).votes
     forward, backward = crossing_probability(votes, looks, p), crossing_probability_backward(votes, looks, p)
     assert forward == pytest.approx(backward, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1e-9, 1e-13])
+def test_what_is_spent_is_never_rounded_down_by_an_fft(monkeypatch, alpha):
+    looks = default_looks(100_000)
+    direct = boundary(0.9, looks, alpha=alpha)
+    monkeypatch.setattr(boundaries, "_DIRECT", 0)
+    assert crossing_probability(direct.votes, looks, 0.9) >= direct.spent
+    found = boundary(0.9, looks, alpha=alpha)
+    monkeypatch.undo()
+    assert crossing_probability(found.votes, looks, 0.9) <= found.spent <= alpha
 
 
 def test_the_chance_to_cross_grows_with_p():
