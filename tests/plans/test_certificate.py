@@ -156,3 +156,9 @@ def test_a_notebook_shows_the_radius_rounded_down():
     certificate = Certificate.from_votes([Look(100, {3: 100}), Look(1000, {3: 1000})], plan=Fixed(1000), noise=NOISE)
     shown = replace(certificate, radius=1.23996)._repr_html_()
     assert "1.2399 (l2)" in shown
+
+
+def test_a_notebook_never_shows_a_tiny_alpha_as_certainty():
+    looks = [Look(100, {3: 100}), Look(1000, {3: 1000})]
+    certificate = Certificate.from_votes(looks, plan=Fixed(1000, alpha=1e-9), noise=NOISE)
+    assert "<td>0.999999999</td>" in certificate._repr_html_()

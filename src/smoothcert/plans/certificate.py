@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from html import escape
 from typing import Self
 
@@ -154,7 +155,7 @@ class Certificate:
             "samples": f"{self.samples:,}",
             "plan": self.plan,
             "noise": self.noise,
-            "confidence": f"{1 - self.plan.alpha:g}",
+            "confidence": 1 - Decimal(f"{self.plan.alpha:g}"),  # as a float, 0.9999999 would be shown as 1
         }
         rows = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in shown.items())
         return f"<table>{''.join(rows)}</table>"
