@@ -16,6 +16,12 @@ def test_the_error_for_an_unknown_name_says_what_to_write(spec: str) -> None:
         load_dataset(spec)
 
 
+def test_a_file_of_another_kind_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").touch()
+    with pytest.raises(InvalidInput, match=r"x\.npy is neither an \.npz file nor a folder of images"):
+        load_dataset(tmp_path / "x.npy")
+
+
 @pytest.mark.parametrize("spec", ["~/d.npz", "cifar10:~/d", "~/d"])
 def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
