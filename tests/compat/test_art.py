@@ -81,6 +81,11 @@ def test_inputs_of_another_shape_are_refused():
         estimator().certify(X[0], n=100)
 
 
+def test_without_samples_no_class_can_be_chosen():
+    with pytest.raises(InvalidInput, match="sample_size must be at least 1, got 0"):
+        estimator(sample_size=0).certify(X, n=100)
+
+
 @pytest.fixture
 def art():
     return pytest.importorskip("art.estimators.certification.randomized_smoothing")

@@ -100,3 +100,8 @@ def test_a_decline_spends_less_and_gives_up_no_more():
 def test_what_can_never_certify_is_one_sentence(n, sigma):
     with pytest.raises(InvalidInput, match=r"use at least 10|sigma must be"):
         Smooth(above_half, 2, sigma).certify(torch.zeros(2), 5, n, 0.001, 100)
+
+
+def test_without_samples_no_class_can_be_chosen():
+    with pytest.raises(InvalidInput, match="n0 must be at least 1, got 0"):
+        Smooth(above_half, 2, 0.25).certify(torch.zeros(2), 0, 100, 0.001, 100)

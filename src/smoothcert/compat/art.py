@@ -97,7 +97,8 @@ class PyTorchRandomizedSmoothing:
         Returns:
             Classes, -1 for an abstention, and radii.
         """
-        plan = plan_for(n, pilot=self.sample_size, alpha=self.alpha, decline=self.decline)
+        pilot = _check.whole("sample_size", self.sample_size, least=1)
+        plan = plan_for(n, pilot=pilot, alpha=self.alpha, decline=self.decline)
         smoothed = self._current.smoothed(batch_size)
         inputs = self._inputs(x)
         if not len(inputs):

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from smoothcert import _check
 from smoothcert.compat._current import Current, plan_for
 from smoothcert.noises import Gaussian
 
@@ -72,7 +73,7 @@ class Smooth:
         Returns:
             The class and the radius; `ABSTAIN` and 0.0 if nothing is proved.
         """
-        plan = plan_for(n, pilot=n0, alpha=alpha, decline=self.decline)
+        plan = plan_for(n, pilot=_check.whole("n0", n0, least=1), alpha=alpha, decline=self.decline)
         smoothed = self._current.smoothed(batch_size, x)
         certificate = smoothed.certify(x, plan=plan, id=self._current.id())
         if certificate.prediction is None:
