@@ -117,6 +117,19 @@ def test_a_network_after_a_scaling_of_the_batch_is_refused(scaled):
         check_classifier(lambda x: network(scaled(x)), 10, x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_random_numbers_that_differ_between_rows_are_refused(dtype):
+    """A defence that seeds its generator in every call: an answer depends on the place of the input in the batch."""
+    model = network().eval().to(dtype)
+
+    def defended(x):
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
+        return model(x + 0.5 * noise)
+
+    with pytest.raises(InvalidInput, match="changes its answer for the same input"):
+        check_classifier(defended, 3, IMAGES.to(dtype))
+
+
 def test_networks_in_half_precision_are_accepted():
     for name in ("fashion-cnn", "cifar-resnet20"):
         classifier = build(name, classes=10).eval().bfloat16()
