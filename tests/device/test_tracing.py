@@ -92,6 +92,20 @@ def test_a_resnet_is_recognised(module, stages):
     module.float()
 
 
+def test_kernels_get_float32_whatever_the_default_is():
+    module = with_statistics(OtherResNet())
+    module.normalize = nn.Identity()
+    torch.set_default_dtype(torch.float64)
+    try:
+        network = match(trace(module, SHAPE), SHAPE)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    convolutions = [c for block in network.blocks for c in (block.first, block.second, block.shortcut) if c is not None]
+    tensors = [network.factor, network.offset, network.linear, network.linear_bias]
+    tensors += [tensor for c in (network.first, *convolutions) for tensor in (c.weight, c.bias)]
+    assert {tensor.dtype for tensor in tensors} == {torch.float32}
+
+
 class Difference(nn.Module):
     """Another linear function of the same features."""
 

@@ -66,6 +66,16 @@ def test_votes_do_not_depend_on_window_batch_or_order(expected, slots, batch):
     assert sample(make(slots=slots, batch=batch), order) == expected
 
 
+def test_votes_do_not_depend_on_the_default_number_format(expected):
+    torch.set_default_dtype(torch.float64)
+    try:
+        sampler = make(slots=3, batch=64)
+        assert sampler.counter.inputs.dtype == torch.float32
+        assert sample(sampler, range(len(INPUTS))) == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_votes_do_depend_on_the_seed(expected):
     assert sample(make(slots=3, batch=64, seed=1), range(len(INPUTS))) != expected
 

@@ -124,7 +124,7 @@ def channelwise(probe: Probe, x: fx.Node, result: object, channels: int) -> tupl
         Unexpected: Something else happens to the inputs.
     """
     if result is x:
-        return torch.ones(channels), torch.zeros(channels)
+        return torch.ones(channels, dtype=torch.float32), torch.zeros(channels, dtype=torch.float32)
     zeros = torch.zeros((1, *probe.shape), dtype=torch.float64)
     offset = probe(x, result, zeros)
     if offset.shape != zeros.shape:

@@ -62,7 +62,8 @@ class VoteCounter:
         self._classify_with_noise = getattr(classify, "with_noise", None) if self.stream.kernel_draw else None
         self.device = device
         self.flexible = flexible
-        self.inputs = torch.zeros((slots + 1, *shape), device=device).to(memory_format=memory_format)
+        clean = torch.zeros((slots + 1, *shape), device=device, dtype=torch.float32)
+        self.inputs = clean.to(memory_format=memory_format)
         noisy = (batch, *noise.draw.output_shape(shape))
         self.noisy = torch.zeros(noisy, device=device, dtype=dtype).to(memory_format=memory_format)
         self.counts = torch.zeros((slots + 1, classes + 1), device=device, dtype=torch.int64)

@@ -229,7 +229,7 @@ class StageClassifier:
         Args:
             noisy: A batch of noisy inputs in the number format of the classifier.
         """
-        logits = torch.empty((len(noisy), self.classes), device=self.device)
+        logits = torch.empty((len(noisy), self.classes), device=self.device, dtype=torch.float32)
         self._run(noisy.contiguous(memory_format=torch.channels_last), logits=logits)
         return logits
 

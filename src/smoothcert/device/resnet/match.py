@@ -124,7 +124,7 @@ def _subsampling(
         return torch.conv2d(batch, kernel, stride=first.stride)
 
     probe.require(x, result, (channels, size, size), subsample, "a shortcut is not a subsampling")
-    return Convolution(kernel.float(), torch.zeros(first.channels), first.stride)
+    return Convolution(kernel.float(), torch.zeros(first.channels, dtype=torch.float32), first.stride)
 
 
 def _linear_of_means(probe: Probe, x: fx.Node, result: object, channels: int, size: int) -> tuple[Tensor, Tensor]:
