@@ -60,6 +60,8 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
         (lambda x: x, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
         (lambda x: x.sum((1, 2, 3)), r"integer labels of shape \(8,\)"),
         (lambda x: torch.zeros(7, dtype=torch.long), r"got torch.int64 of shape \(7,\)"),
+        (lambda x: x.flatten(1)[:, :3] > 0.5, r"got torch.bool of shape \(8, 3\)"),
+        (lambda x: torch.fft.fft(x.flatten(1))[:, :3], r"got torch.complex64 of shape \(8, 3\)"),
         (lambda x: {"logits": x}, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
         (lambda x: {}, "must return a tensor of logits or labels, got dict"),
         (

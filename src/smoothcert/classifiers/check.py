@@ -109,7 +109,8 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     x = torch.cat([x[:-1], x[-1:] / 4])
     output = answer(module, x, classes=classes).clone()  # a copy, because a model may return the same buffer every time
     labels = output.ndim == 1 and not output.is_floating_point()
-    if not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes):
+    unordered = output.is_complex() or (output.dtype == torch.bool and not labels)
+    if unordered or (not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)):
         raise InvalidInput(
             f"the model must return logits of shape {(rows, classes)} or integer labels of shape {(rows,)} for "
             f"{rows} inputs and {classes} classes, got {output.dtype} of shape {tuple(output.shape)}"
