@@ -18,7 +18,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Plan, State
-from smoothcert.plans.base import RIVALS
+from smoothcert.plans.base import RIVALS, check_choice
 from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import Log, read_counts, read_votes, votes
 from smoothcert.runs.results import Results
@@ -293,6 +293,7 @@ def simulate(
     if noise.outcomes is not None:
         raise InvalidInput(f"{noise} is not random: its certificates are exact, so there are no votes to simulate")
     plan.check(noise)
+    check_choice(plan)
     ran = _follow(population, plan, noise, repetitions, rng)
     cost = float(np.mean(ran.spent))
     # Fixed sampling at the ceiling continues the same votes, with the usual bound.

@@ -101,6 +101,15 @@ def test_a_plan_without_a_closed_form_is_searched_and_this_is_said():
     assert not exact_coverage(Fixed(1000), Gaussian(0.5)).searched
 
 
+def test_a_class_is_never_chosen_by_the_votes_that_count_for_it():
+    """Two tied classes would fail with up to twice alpha, and no figure for a class fixed in advance shows that."""
+    plan = _OwnPlan(pilot=0)
+    with pytest.raises(InvalidInput, match='"own plan" has no pilot, so the votes that choose the class would count'):
+        exact_coverage(plan, Gaussian(0.5))
+    with pytest.raises(InvalidInput, match="give it a pilot, or known_labels=True"):
+        plan.more([], Gaussian(0.5))
+
+
 def test_the_search_finds_plans_that_fail_below_one_half():
     assert not exact_coverage(_CertifiesTheRare(), Gaussian(0.5)).valid
 

@@ -408,6 +408,19 @@ class Plan(Recorded, ABC):
         return Proof(prediction, float(state.lower), upper, int(state.count), int(state.drawn))
 
 
+def check_choice(plan: Plan) -> None:
+    """Refuse a plan whose class would be chosen by the very votes that count for it.
+
+    Args:
+        plan: The plan.
+    """
+    if not (plan.pilot or plan.known_labels or plan.enumerates):
+        raise InvalidInput(
+            f'"{plan}" has no pilot, so the votes that choose the class would count for it, and its certificates could be '
+            "wrong more often than alpha says: give it a pilot, or known_labels=True"
+        )
+
+
 def listed(values: Sequence[float]) -> str:
     """Numbers in a sentence.
 
@@ -431,6 +444,7 @@ class Case:
     """
 
     def __init__(self, plan: Plan, noise: Noise, label: int | None) -> None:
+        check_choice(plan)
         self.plan = plan
         self.noise = noise
         self.prediction = None

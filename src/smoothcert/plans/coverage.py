@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Outlook, Plan
+from smoothcert.plans.base import Outlook, Plan, check_choice
 from smoothcert.plans.forward import ending
 
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
@@ -72,6 +72,7 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     """
     plan = plan.primary
     plan.check(noise)
+    check_choice(plan)
     worst = plan.worst_failure(noise)
     searched = worst is None
     if worst is None and plan.uses_rivals:
