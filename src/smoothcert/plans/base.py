@@ -416,7 +416,7 @@ def check_choice(plan: Plan) -> None:
     """
     if not (plan.pilot or plan.known_labels or plan.enumerates):
         raise InvalidInput(
-            f'"{plan}" has no pilot, so the votes that choose the class would count for it, and its certificates could be '
+            f'"{plan}" has no pilot, so the votes that choose the class would count for it, and certificates could be '
             "wrong more often than alpha says: give it a pilot, or known_labels=True"
         )
 
