@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -180,6 +182,24 @@ def test_batch_normalisation_is_folded():
     x = torch.rand(4, *SHAPE)
     with torch.inference_mode():
         assert relative_error(traced(x), module(x)) < 1e-5
+
+
+class RunsAnotherThread(nn.Module):
+    """While it is traced, another thread runs another module."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self._other = [nn.Linear(4, 2)]
+
+    def forward(self, x):
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(self._other[0], torch.rand(1, 4)).result().shape == (1, 2)
+        return self.linear(x)
+
+
+def test_other_threads_can_run_modules_while_one_is_traced():
+    assert trace(RunsAnotherThread().eval(), (4,)).graph.find_nodes(op="call_function", target=F.linear)
 
 
 class DependsOnValues(nn.Module):

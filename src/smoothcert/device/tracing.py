@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
@@ -84,8 +85,22 @@ for _in_place in OPERATORS:
 
 
 class _Tracer(fx.Tracer):
+    """While it traces, torch gives it the calls of all modules in the process. Those of other threads just run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = get_ident()
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+
+_one_at_a_time = Lock()
 
 
 def _symbolic(module: nn.Module, _: Tensor) -> fx.GraphModule:
@@ -94,7 +109,8 @@ def _symbolic(module: nn.Module, _: Tensor) -> fx.GraphModule:
         raise Untraceable("it has hooks")
     if type(module).__call__ is not nn.Module.__call__ and not isinstance(module, fx.GraphModule):
         raise Untraceable("it does something before or after its forward function")
-    return fx.GraphModule(module, _Tracer().trace(module))
+    with _one_at_a_time:
+        return fx.GraphModule(module, _Tracer().trace(module))
 
 
 def _exported(module: nn.Module, example: Tensor) -> fx.GraphModule:
