@@ -271,4 +271,5 @@ def _as_label(label: Any, index: int) -> int:
     values = np.ravel(label.cpu() if isinstance(label, Tensor) else label)
     if values.size != 1:
         raise InvalidInput(f"the label of input {index} must be the number of its class, got {values.size} values")
-    return NO_CLASS if label is None else _check.whole(f"the label of input {index}", values[0], least=NO_CLASS)
+    value = values[0].item() if values.dtype.kind in "fU" else values[0]  # a message shows 0.5, not np.float32(0.5)
+    return NO_CLASS if label is None else _check.whole(f"the label of input {index}", value, least=NO_CLASS)
