@@ -25,7 +25,7 @@ import torch
 
 from smoothcert.classifiers import load_classifier
 from smoothcert.datasets import load_dataset
-from smoothcert.device.prepare import place
+from smoothcert.device.placement import place
 from smoothcert.device.runtime import Runtime
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Certificate, InputSpecific, Look

@@ -28,7 +28,8 @@ from smoothcert.classifiers.wrap import counted
 from smoothcert.datasets.base import Dataset
 from smoothcert.denoisers import denoised, load_denoiser
 from smoothcert.denoisers.check import check_input, check_output
-from smoothcert.device.prepare import LabelClassifier, place, prepare
+from smoothcert.device.placement import place
+from smoothcert.device.prepare import LabelClassifier, prepare
 from smoothcert.device.runtime import Runtime, blank, synchronize
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput

@@ -18,7 +18,8 @@ from smoothcert.classifiers import Classifier
 from smoothcert.classifiers.seeded import SeededRows
 from smoothcert.datasets import Dataset
 from smoothcert.denoisers.denoised import Denoised, DenoisedFunction
-from smoothcert.device.prepare import place, prepare
+from smoothcert.device.placement import place
+from smoothcert.device.prepare import prepare
 from smoothcert.device.runtime import Runtime, blank
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Certificate

@@ -6,7 +6,6 @@ ResNet then runs with one kernel per stage (`resnet`), and everything else with 
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, fx, nn
 
+from smoothcert.classifiers.copying import copied
 from smoothcert.device.comparison import Comparison
 from smoothcert.device.in_place import Untraceable
 from smoothcert.device.layers.convolution import FUSED_DTYPES
@@ -79,7 +79,7 @@ def build_fast(
     say("tracing the classifier")
     try:
         with clock.step("trace"):
-            traced = trace(copy.deepcopy(module).cpu(), shape).requires_grad_(False)
+            traced = trace(copied(module).cpu(), shape).requires_grad_(False)
     except Untraceable as error:
         raise NotFast(f"it cannot be traced: {first_line(error)}") from None
     with clock.step("check"):
@@ -116,7 +116,8 @@ def fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn
         affine = input_affine(traced, shape)
         example = blank(shape, replace(runtime, dtype="float32"), 2)
         layout = runtime.memory_format(shape)
-        Fusion(traced.to(device).to(memory_format=layout), example, affine).run()  # type: ignore[call-overload]
+        exact = traced.to(device, example.dtype)  # the weights may be in a reduced format
+        Fusion(exact.to(memory_format=layout), example, affine).run()  # type: ignore[call-overload]
     module = traced.to(device, runtime.torch_dtype)
     return module.to(memory_format=runtime.memory_format(shape))  # type: ignore[no-any-return, call-overload]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from smoothcert.device.comparison import check_labels
 from smoothcert.device.cuda_graph import capture, cudnn_benchmark
 from smoothcert.device.fast_path import FastClassifier, NotFast, build_fast
 from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
+from smoothcert.device.placement import place
 from smoothcert.device.runtime import Compile, Runtime, blank
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.threads import let_threads_rest
@@ -134,21 +134,6 @@ def prepare(
                         f'batch="auto" or a smaller batch, such as batch={smaller}'
                     ) from None
                 runtime = replace(runtime, batch=smaller)
-
-
-def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """A copy of a module on the device and in the number format of a run; a function is returned unchanged.
-
-    Args:
-        module: The classifier.
-        runtime: Device and number format.
-        shape: The shape of one input, which determines the memory format.
-    """
-    if not isinstance(module, nn.Module):
-        return module
-    module = copy.deepcopy(module).to(runtime.torch_device, runtime.torch_dtype)
-    placed: nn.Module = module.to(memory_format=runtime.memory_format(shape))  # type: ignore[call-overload]
-    return placed
 
 
 def _try_fast_path(
