@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from smoothcert.cli import app
@@ -52,6 +53,19 @@ def test_an_export_is_what_its_file_is_called(iss_run, tmp_path):
     assert not (tmp_path / "no.csv").exists()
     refused = CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--out", str(tmp_path / "iss.xlsx")])
     assert "there is no export for .xlsx" in str(refused.exception)
+
+
+@pytest.mark.parametrize("command", ["export --format json", "report"])
+def test_what_is_read_and_the_journal_of_a_run_are_never_replaced(iss_run, smoothcert, tmp_path, command):
+    log, journal = tmp_path / "iss.json", tmp_path / "run" / "journal.sqlite"
+    kept = write_results(iss_run, log)
+    journal.parent.mkdir()
+    journal.write_text("kept")
+    answer = smoothcert(f"{command} {log} --out {tmp_path / 'run' / '..' / 'iss.json'}")
+    assert answer.code == 2
+    assert answer.err.endswith("would replace what is read: choose another file\n")
+    assert smoothcert(f"{command} {log} --out {journal}").err.endswith("would replace a run: choose another file\n")
+    assert (log.read_bytes(), journal.read_text()) == (kept, "kept")
 
 
 def test_runs_of_the_same_name_are_told_apart(iss_run, smoothcert, tmp_path, monkeypatch):

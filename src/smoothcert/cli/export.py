@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from smoothcert.cli.options import numbers
+from smoothcert.cli.options import numbers, refuse_to_replace
 from smoothcert.cli.table import LogRadius
 
 
@@ -32,6 +32,8 @@ def command(
     from smoothcert.runs.formats import beside, format_of, read_results, write_results
 
     chosen = format_of(out, format)
+    if out is not None:
+        refuse_to_replace(out, [run])
     results = read_results(run, radius=log_radius)
     content = write_results(results, out, chosen, radii=None if radii is None else numbers("--radii", radii))
     if out is None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+
+from smoothcert.errors import InvalidInput
 
 
 def folder(text: str) -> Path:
@@ -80,6 +83,20 @@ Compile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
+def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:
+    """Raise if a file to write would replace the journal of a run, or results that the command reads.
+
+    Args:
+        out: The file to write.
+        results: Runs, exports and logs that the command reads.
+    """
+    from smoothcert.runs.journal import FILE
+
+    is_read = out.is_file() and any(path.is_file() and path.samefile(out) for path in results)
+    if is_read or out.name == FILE:
+        raise InvalidInput(f"--out {out} would replace {'what is read' if is_read else 'a run'}: choose another file")
+
+
 def numbers(name: str, text: str) -> list[float]:
     """Parse a comma-separated list of numbers.
 
@@ -87,8 +104,6 @@ def numbers(name: str, text: str) -> list[float]:
         name: The name of the option, for the error message.
         text: Its value.
     """
-    from smoothcert.errors import InvalidInput
-
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

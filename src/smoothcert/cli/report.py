@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smoothcert.cli.options import numbers
+from smoothcert.cli.options import numbers, refuse_to_replace
 from smoothcert.cli.table import LogRadius, Radii, Reference, Runs
 from smoothcert.errors import InvalidInput
 
@@ -59,6 +59,7 @@ def command(
         raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
     if figures is not None and any(path.exists() and not path.is_dir() for path in (figures, *figures.parents)):
         raise InvalidInput(f"cannot write figures into {figures}: it is not a folder")
+    refuse_to_replace(out, runs)
     results = with_certificates(read_all(runs, radius=log_radius))
     places |= {"data": data, "stochastic": stochastic}
     page = write_report(
