@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert import Additive, Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, Proof
+from smoothcert import Additive, AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, Proof
 from smoothcert.audit import fault
 from smoothcert.runs.results import Results
 from smoothcert.statistics.bounds import lower_bound
@@ -150,6 +150,17 @@ def test_the_public_names_are_all_there():
         assert getattr(smoothcert, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = smoothcert.nothing_like_it
+
+
+@pytest.mark.parametrize(
+    ("plan", "looks"),
+    [
+        (Fixed(1_000), [Look(100, {3: 60}), Look(1_000, {3: 500}), Look(9_000, {3: 8_000})]),  # one look too many
+        (AtRadii([0, 0.5], 10_000), [Look(50, {3: 40}), Look(10_000, {3: 6_000})]),  # the first boundary is for 60
+    ],
+)
+def test_votes_that_a_plan_did_not_ask_for_prove_nothing(plan, looks):
+    assert Certificate.from_votes(looks, plan=plan, noise=NOISE).abstained
 
 
 def test_a_notebook_shows_the_radius_rounded_down():

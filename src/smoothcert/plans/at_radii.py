@@ -152,7 +152,9 @@ class AtRadii(Plan):
     def lower_bound(self, state: State, noise: Noise) -> Any:
         tables = self.tables(noise)
         look = np.asarray(state.look) - (2 if self.pilot else 1)
-        reached = np.asarray(state.count)[..., None] >= tables.needed.T[look]
+        # A boundary belongs to one number of samples: votes of any other number prove nothing.
+        due = np.asarray(state.drawn) == np.asarray(tables.looks)[look]
+        reached = due[..., None] & (np.asarray(state.count)[..., None] >= tables.needed.T[look])
         return np.concatenate([[0.0], tables.thresholds])[reached.sum(axis=-1)][()]
 
     def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
