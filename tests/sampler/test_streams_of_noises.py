@@ -88,3 +88,11 @@ def test_normal_tails_beyond_the_former_cut(draw, sigmas):
         z = draw(*[(id, 0, 40) for id in range(40)], shape=(25_000,), seed=seed)
         beyond, total = beyond + int((np.abs(z) > sigmas).sum()), total + z.size
     assert binomtest(beyond, total, 2 * norm.sf(sigmas)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("x", [-0.5, 1.5])
+def test_a_hidden_pixel_does_not_show_the_sign_of_its_value(draw, x):
+    shown = draw((0, 0, 20), shape=(3, 5, 5), seed=1, x=x, noise=describe(Ablation(5, 25)))
+    hidden = shown == 0
+    assert hidden.mean() == 0.8
+    assert not np.signbit(shown[hidden]).any()

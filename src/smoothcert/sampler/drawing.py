@@ -255,9 +255,10 @@ class _Keep(Drawer):
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         kept = words.topk(self.draw.keep, dim=1, largest=False, sorted=False).indices
-        mask = torch.zeros(words.shape, device=x.device).scatter_(1, kept, 1.0)
+        mask = torch.zeros(words.shape, dtype=torch.bool, device=x.device).scatter_(1, kept, True)
         mask = mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape))
-        return torch.cat((x * mask, (1 - x) * mask), dim=1)
+        # A product with 0 would leave the sign of a hidden value, or NaN.
+        return torch.cat((torch.where(mask, x, 0), torch.where(mask, 1 - x, 0)), dim=1)
 
 
 @draws(Replace)

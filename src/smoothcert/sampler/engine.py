@@ -21,8 +21,9 @@ Input = tuple[int, Tensor, int | None]
 
 _WINDOW_BYTES = 2**30
 """Memory for open inputs, at most."""
-_GRID_ROUNDING = 1e-3
-"""How far a value may be from a multiple of the step, as a share of the step. The error of float32 is far smaller."""
+_GRID_ROUNDING = 2.0**-22
+"""How far a value up to 1 may be from a multiple of the step: four float32 roundings, twice what data sets need that
+were scaled or normalised and scaled back. The noise is added to the multiple, so the certificate is about that."""
 
 
 class Engine:
@@ -207,8 +208,8 @@ def _check_grid(id: int, x: Tensor, noise: Noise) -> None:
     if noise.grid is None:
         return
     step, largest = noise.grid
-    level = x.double() / step
-    off_grid = (level - level.round()).abs() > _GRID_ROUNDING
+    exact = x.double()
+    off_grid = ((exact / step).round() * step - exact).abs() > _GRID_ROUNDING * exact.abs().clamp(min=1)
     if largest is not None:
         off_grid |= (x < 0) | (x > largest)
     if bool(off_grid.any()):
