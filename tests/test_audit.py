@@ -214,12 +214,36 @@ def test_other_weights_or_data_are_refused(tmp_path):
         check(run, model=network)
 
 
-def test_model_or_data_that_are_gone_say_what_to_do(run):
+def test_data_that_is_gone_says_what_to_do(run):
     with pytest.raises(
         sc.InvalidInput,
         match=r"cannot draw again: .* with model=, weights= and data=, or check only the votes with redraw=0",
     ):
-        audit(run.path)
+        check(run, data="nowhere.npz")
+
+
+@pytest.mark.parametrize("named", ["trap:go", "run.trap:go", "./trap.py:go", "builtins:breakpoint", "os:abort"])
+@pytest.mark.parametrize("part", ["model", "denoiser"])
+def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
+    (run.path / "trap.py").write_text("raise AssertionError('executed')\n")
+    monkeypatch.chdir(run.path)
+    value = named if part == "model" else {"name": named, "hash": "", "description": ""}
+    with sqlite3.connect(FILE) as db:
+        db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", (part, json.dumps(value)))
+    db.close()
+    model = None if part == "model" else above_half
+    with pytest.raises(sc.InvalidInput, match=f"{part} {named}, and code that a run names is .*: give {part}="):
+        check(run, model=model)
+    with pytest.raises(sc.InvalidInput, match=f"cannot explain: .*: give {part}="):
+        sc.explain(run.path, [0], model=model, data=DATA)
+
+
+def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):
+    network = nn.Sequential(nn.Linear(3, 2))
+    run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+    with pytest.raises(sc.InvalidInput, match=r"Sequential, .*: give model=, or check only the votes"):
+        check(run, model=None)
+    assert not check(run, model=network).findings
 
 
 def test_the_seed_chooses_what_is_drawn_again(run):

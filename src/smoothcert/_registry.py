@@ -1,8 +1,8 @@
 """Plans and noises as plain dictionaries, and back: what a manifest records about them.
 
 A built-in class is recorded by its name and its fields. A class from a user's own file also records the module that
-defines it. When a run is read, that module is imported the normal way, from `sys.path`. The file itself is recorded for
-the error message only: a run folder may come from a stranger, so a path in it is never executed.
+defines it. When a run is read, only modules that are imported already are searched for the class. A run folder may come
+from a stranger, so it never makes us import a module. The file is recorded for the error message only.
 """
 
 from __future__ import annotations
@@ -128,21 +128,14 @@ def _home(cls: type) -> str | None:
 
 
 def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
-    if module is not None and (module, name) not in _REGISTERED:
-        where = f"module {module!r}" + (f" ({file})" if file else "")
-        try:
-            import_module(module)
-        except Exception as error:  # also what the user's module raises
-            raise InvalidInput(
-                f"{name} is defined in {where}, which cannot be imported here ({first_line(error)}): put its folder on "
-                f"PYTHONPATH, or import it first"
-            ) from None
-    try:
+    if (module, name) in _REGISTERED:
         return _REGISTERED[module, name]
-    except KeyError:
-        where = "this version of smoothcert" if module is None else f"module {module!r}"
-        known = sorted(other for home, other in _REGISTERED if home == module)
-        raise InvalidInput(f"there is no plan or noise {name!r} in {where}; it has {', '.join(known)}") from None
+    known = sorted(other for home, other in _REGISTERED if home == module)
+    if not known:
+        where = f"module {module!r}" + (f" ({file})" if file else "")
+        raise InvalidInput(f"{name} is defined in {where}, and code that a run names is not executed: import it first")
+    where = "this version of smoothcert" if module is None else f"module {module!r}"
+    raise InvalidInput(f"there is no plan or noise {name!r} in {where}; it has {', '.join(known)}")
 
 
 def _plain(cls: type, field: str, value: Any) -> Any:

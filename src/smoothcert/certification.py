@@ -18,8 +18,8 @@ from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable
 from smoothcert.classifiers import Classifier, load_classifier
-from smoothcert.classifiers.factory import names_file
 from smoothcert.classifiers.identity import answers
+from smoothcert.classifiers.load import names_code
 from smoothcert.classifiers.wrap import as_classifier, seeded_hash
 from smoothcert.datasets import Dataset, load_dataset, select_ids
 from smoothcert.datasets.base import first_readable
@@ -27,6 +27,7 @@ from smoothcert.datasets.selection import parse_shard
 from smoothcert.datasets.wrap import as_dataset
 from smoothcert.denoisers import denoised, load_denoiser
 from smoothcert.denoisers.check import check_input, check_output, check_repeatable
+from smoothcert.denoisers.load import names_code as denoiser_is_code
 from smoothcert.device.runtime import Compile, Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, ModelFailed
 from smoothcert.executors import Executor, Job, LocalExecutor
@@ -263,11 +264,20 @@ def load_again(
     if stochastic and m.stochastic is False:
         raise InvalidInput(f"cannot {purpose}: the run was made without stochastic=True: leave it out")
     has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
+    code = {"model": m.model} if model is None and names_code(m.model) else {}
+    if denoiser is None and m.denoiser is not None and not has_denoiser:
+        denoiser = m.denoiser["name"]
+        code |= {"denoiser": denoiser} if denoiser_is_code(denoiser) else {}
+    if code:
+        named = " and ".join(f"the {what} {name}" for what, name in code.items())
+        wanted = " and ".join(f"{what}=" for what in code)
+        raise InvalidInput(
+            f"cannot {purpose}: the run was made with {named}, and code that a run names is not executed: give "
+            f"{wanted}{instead}"
+        )
     try:
-        if denoiser is None and m.denoiser is not None and not has_denoiser:
-            denoiser = _recorded(m.denoiser["name"])
         classifier, dataset = load(
-            model or _recorded(m.model),
+            m.model if model is None else model,
             m.data if data is None else data,
             weights=weights or (m.weights if model is None or isinstance(model, str) else None),
             classes=m.classes,
@@ -288,13 +298,6 @@ def load_again(
                 raise InvalidInput(f"cannot {purpose}: the run was made with stochastic=True: give it here as well")
             raise InvalidInput(f"cannot {purpose}: the {what} are not those that the run was made with")
     return classifier, dataset
-
-
-def _recorded(name: str) -> str:
-    """A name from a manifest. `certify` never records a file with code, so nobody can make us execute one."""
-    if names_file(name):
-        raise InvalidInput(f"the manifest names the file {name}, and its code would be executed")
-    return name
 
 
 def _denoiser_hash(source: Manifest | Classifier) -> str | None:

@@ -153,9 +153,10 @@ def test_weights_of_a_denoiser_are_no_classifier(tmp_path: Path) -> None:
         load_classifier(None, weights=tmp_path / "d.safetensors")
 
 
-def test_a_file_that_weights_name_is_not_executed(tmp_path: Path) -> None:
-    code = tmp_path / "own.py"
-    code.write_text("raise SystemExit('executed')\n")
-    save_file({"weight": torch.zeros(2)}, tmp_path / "w.safetensors", {"architecture": f"{code}:network"})
-    with pytest.raises(InvalidInput, match="whose code is not run"):
-        load_classifier(None, weights=tmp_path / "w.safetensors")
+@pytest.mark.parametrize("named", ["{tmp}/trap.py:network", "trap:network", "builtins:breakpoint"])
+def test_code_that_weights_name_is_not_executed(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trap.py").write_text("raise SystemExit('executed')\n")
+    monkeypatch.chdir(tmp_path)
+    save_file({"weight": torch.zeros(2)}, "w.safetensors", {"architecture": named.format(tmp=tmp_path)})
+    with pytest.raises(InvalidInput, match="code that a file names is not executed: give model="):
+        load_classifier(None, weights="w.safetensors")

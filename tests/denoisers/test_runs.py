@@ -185,16 +185,3 @@ def test_a_probe_takes_the_denoiser_for_each_sigma(unet, network):
         [_, alone] = sc.probe(composed, DATA, **(settings | {"sigmas": [level.sigma]})).levels
         assert level == alone
     assert found.classifier.endswith(f"behind {unet.name}")
-
-
-@pytest.mark.parametrize("part", ["model", "denoiser"])
-def test_an_audit_does_not_execute_a_file_that_a_run_names(tmp_path, checkpoint, network, part):
-    certify(tmp_path / "run", network, denoiser=checkpoint, limit=1)
-    (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
-    file = f"{tmp_path}/evil.py:network"
-    with Journal(tmp_path / "run", write=True) as journal, journal.transaction():
-        named = {"name": file, "hash": "0", "description": ""}
-        journal.write_manifest({"denoiser": named} if part == "denoiser" else {"model": file})
-    model = network if part == "denoiser" else None
-    with pytest.raises(InvalidInput, match="the manifest names the file"):
-        audit(tmp_path / "run", model=model, data=DATA)

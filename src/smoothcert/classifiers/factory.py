@@ -71,12 +71,10 @@ def make(name: str) -> Any:
 def as_module(name: str) -> str:
     """The name with a module instead of a file. Python then also looks for modules in the folder of the file.
 
-    Runs record this form: a run of somebody else must not name a file that is executed.
-
     Args:
         name: The module or file, and the function in it.
     """
-    if not names_file(name):
+    if not _names_file(name):
         return name
     file, _, attribute = name.rpartition(":")
     path = Path(file)
@@ -90,12 +88,8 @@ def as_module(name: str) -> str:
     return f"{path.stem}:{attribute}"
 
 
-def names_file(name: str) -> bool:
-    """Whether a name is that of a file and a function in it, as in "models/own.py:network".
-
-    Args:
-        name: What the user gave as the model.
-    """
+def _names_file(name: str) -> bool:
+    """Whether a name is that of a file and a function in it, as in "models/own.py:network"."""
     path = Path(file := name.rpartition(":")[0])
     return path.suffix == ".py" or path.name != file
 

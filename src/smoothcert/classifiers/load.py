@@ -13,7 +13,6 @@ from smoothcert import _check
 from smoothcert.classifiers.architectures import ARCHITECTURES, NAMED_WEIGHTS
 from smoothcert.classifiers.base import Classifier, Source, Weights
 from smoothcert.classifiers.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.classifiers.factory import names_file
 from smoothcert.errors import InvalidInput
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
@@ -76,11 +75,25 @@ def load_classifier(
 
 def _spec_of(architecture: str | None) -> str | None:
     """The model name for the architecture of a file. A name that is not bundled is one of torchvision."""
-    if architecture is not None and names_file(architecture):  # weights may come from a stranger
-        raise InvalidInput(f"the weights name the file {architecture}, whose code is not run: give it as the model")
+    if architecture is not None and names_code(architecture):
+        raise InvalidInput(
+            f"the weights are for {architecture}, and code that a file names is not executed: give model="
+        )
     if architecture is None or ":" in architecture or architecture.replace("_", "-") in ARCHITECTURES:
         return architecture
     return f"torchvision:{architecture}"
+
+
+def names_code(spec: str) -> bool:
+    """Whether a model name is that of code, as `package.module:function`, and not of a source that we know.
+
+    Runs and weights may come from a stranger. So if they name code, it is not executed: the user has to give the model.
+
+    Args:
+        spec: The name.
+    """
+    prefix, colon, _ = spec.partition(":")
+    return bool(colon) and prefix not in _SOURCES
 
 
 def _find(spec: str) -> tuple[Source, str]:
@@ -90,7 +103,7 @@ def _find(spec: str) -> tuple[Source, str]:
     prefix, colon, name = spec.partition(":")
     if not colon or not prefix or not name:
         raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
-    return (_module(_SOURCES[prefix]), name) if prefix in _SOURCES else (_module("factory"), spec)
+    return (_module("factory"), spec) if names_code(spec) else (_module(_SOURCES[prefix]), name)
 
 
 def _module(name: str) -> Source:

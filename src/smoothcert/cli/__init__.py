@@ -56,7 +56,7 @@ _CALL = re.compile(r"(\w+\([^()]*\))")
 _PARAMETER = re.compile(r"(?<!\S)([a-z_]+)=(\"[^\"]*\"|[^\s,;:)]*)")
 # Other words of library messages, and what we print instead.
 _COMMANDS = {
-    "or import it first": "or import it with smoothcert --import FILE",
+    "import it first": "import it with smoothcert --import FILE",
     "use the plan Exact()": "use --method exact",
     "a noise such as Splitting(0.5, levels=255)": "a noise such as --noise splitting:0.5,255",
 }

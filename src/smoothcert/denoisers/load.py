@@ -39,7 +39,7 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
         from smoothcert.denoisers import diffusion
 
         denoiser: Denoiser = diffusion.load(name).eval()
-    elif not colon or Path(spec).exists():
+    elif not names_code(spec):
         if Path(spec).is_dir() and (inside := Path(spec) / "weights.safetensors").is_file():
             raise InvalidInput(f"{spec} is a folder: give the file in it, {inside}")
         if spec in UNETS and not Path(spec).exists():
@@ -52,6 +52,16 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
         denoiser = made if stochastic else made.eval()
     denoiser.name = spec
     return denoiser
+
+
+def names_code(spec: str) -> bool:
+    """Whether the name of a denoiser is that of code, as `package.module:factory`. A run does not make us execute it.
+
+    Args:
+        spec: The name.
+    """
+    prefix, colon, _ = spec.partition(":")
+    return bool(colon) and prefix != "hf" and not Path(spec).exists()
 
 
 def _from_factory(name: str) -> Denoiser:
