@@ -45,7 +45,7 @@ def drawn(noise, x, *segments, seed=0):
     """Noisy copies of x: segments are (id, first sample, count)."""
     parts = [Segment(0, *segment) for segment in segments]
     out = torch.full((sum(p.count for p in parts), *noise.draw.output_shape(tuple(x.shape))), torch.nan)
-    HostStream(seed, noise.draw).write(out, x[None], parts, torch.empty(0))
+    HostStream(seed, noise.draw).write(out, x[None], parts, torch.zeros((3, len(out)), dtype=torch.int32))
     assert out.isfinite().all()
     return out
 

@@ -80,9 +80,8 @@ class HostStream(Stream):
         # Bits are drawn for each input and transformed for the whole batch: small operations are slow.
         bits = [self._bits(drawer, segment) for segment in segments]
         words = torch.from_numpy(bits[0] if len(bits) == 1 else np.concatenate(bits)).view(-1, drawer.words)
-        counts = torch.tensor([segment.count for segment in segments])
-        slots = torch.tensor([segment.slot for segment in segments])
-        x = inputs[slots if len(bits) == 1 else slots.repeat_interleave(counts)]
+        one = len(segments) == 1
+        x = inputs[segments[0].slot, None] if one else inputs.index_select(0, rows[0, : len(words)])
         out[: len(words)].copy_(drawer.noisy(words.to(out.device), x, self._more(segments, 2 * drawer.words)))
 
     def _bits(self, drawer: Drawer, segment: Segment) -> NDArray[np.int64]:
