@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from smoothcert.classifiers.copying import copied
 from smoothcert.device.runtime import Runtime, blank
 
+_TRIED_ROWS = 8  # as many as in the check before a run, because cuDNN prepares its kernels for every new size
+
 
 def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
     """A copy of a module on the device and in the number format of a run; a function is returned unchanged.
@@ -27,7 +29,7 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
         return module
     memory_format = runtime.memory_format(shape)
     placed = _converted(module, runtime, memory_format)
-    if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, 2)):
+    if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, _TRIED_ROWS)):
         placed = _converted(module, runtime, torch.contiguous_format)
         if isinstance(placed, torch.jit.ScriptModule):  # it takes no hooks
             return nn.Sequential(_Contiguous(), placed)
