@@ -91,8 +91,9 @@ def test_bars_are_to_scale_and_add_up(tmp_path):
             assert e.distances == e.changed == ()
             assert e.everywhere is None
             continue
-        assert float(e.everywhere) == pytest.approx(c.radius / 8, abs=2e-5)  # 64 values
-        assert float(e.everywhere) <= c.radius / 8
+        change = float(e.everywhere.removeprefix("less than "))
+        assert change == pytest.approx(c.radius / 8, abs=2e-5)  # 64 values
+        assert change <= c.radius / 8
         assert e.votes[0].text == e.answer == Gradient.class_names[c.prediction]
         lengths = {bar.text: bar.length for bar in e.distances}
         ratio = lengths["the certified radius"] / lengths["one pixel turns from black to white"]
@@ -214,6 +215,37 @@ def test_ablation_counts_pixels_of_colour_pictures(tmp_path, dtype):
     assert e.change == f"change of at most {radius} pixels"
     changed = [np.any(opened(c.picture) != opened(e.picture), axis=-1).sum() for c in e.changed]
     assert changed == [radius, radius]
+
+
+@pytest.mark.parametrize(("step", "steps"), [(0.05, 2), (0.1, 1)])
+def test_on_a_grid_all_values_may_change_by_whole_steps(tmp_path, step, steps):
+    run, places = certified(tmp_path, noise=sc.GridGaussian(0.5, step=step))
+    [e] = sc.explain(run, [0], **places)
+    assert steps * step < e.certificate.radius / 8 <= (steps + 1) * step  # 64 values
+    assert f"all changes of every value by at most {steps} of these steps." in render(
+        [run], dataset=places["data"], explained=[e]
+    )
+
+
+def test_the_confidence_of_a_tiny_alpha_is_never_100_percent(tmp_path):
+    for alpha, shown in ((0.05, "95%"), (0.001, "99.9%"), (1e-9, "99.9999999%"), (1e-40, f"99.{38 * '9'}%")):
+        run, places = certified(tmp_path / shown, plan=sc.Fixed(200, pilot=20, alpha=alpha))
+        [e] = sc.explain(run, [0], **places)
+        assert e.confidence == shown
+
+
+@pytest.mark.filterwarnings("ignore:the pilot is counted again")
+def test_the_votes_of_other_plans_and_the_claim_of_a_reused_pilot_are_told(tmp_path):
+    sound, reused = sc.Fixed(200, pilot=20), sc.Fixed(300, pilot=20, pilot_use="reuse")
+    earlier, claim = "20 earlier votes only helped to plan", "what the plan claims: see the guarantee below"
+    for plan, told in (
+        (sound, [True, False, False]),
+        (reused, [False, False, True]),
+        (sc.Combined((sound, reused)), [False, True, False]),
+    ):
+        run, places = certified(tmp_path / str(plan), plan=plan)
+        text = render([run], dataset=places["data"], explained=sc.explain(run, [0], **places))
+        assert [words in text for words in (earlier, "100 other votes do not count", claim)] == told
 
 
 def test_counted_outcomes_are_shown_spread_over_all_of_them(tmp_path):

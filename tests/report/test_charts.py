@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from smoothcert.noises import Translation
 from smoothcert.plans.coverage import outlook
 from smoothcert.report import charts
 from smoothcert.runs.formats import read_results, write_results
@@ -26,6 +27,12 @@ def test_the_curve_is_the_certified_accuracy_with_its_band(iss_run):
     assert line.y.tolist() == iss_run.certified_accuracy(line.x).tolist()
     assert (line.low.tolist(), line.high.tolist()) == (band.low.tolist(), band.high.tolist())
     assert charts.certified_accuracy([iss_run], bands=False).layers[0].low is None
+
+
+def test_the_curve_claims_only_what_the_noise_certifies(iss_run, altered):
+    moved = altered(iss_run, noise=Translation(2))
+    words = "no circular shift by whole pixels that is shorter than r pixels can alter it"
+    assert words in charts.certified_accuracy([moved]).caption
 
 
 def test_the_curve_of_decided_radii_has_a_point_at_each_of_them(deciding_run, iss_run):
@@ -152,6 +159,12 @@ def test_what_needs_labels_is_not_shown_without_them(iss_run, fixed_run, altered
     assert shown(charts.trade_off([without, fixed_run])) == ["fixed"]
     left = [chart.id for chart in charts.charts([without])]
     assert left == ["radius-against-samples", "samples", "probabilities", "sample-map"]
+
+
+def test_shares_of_votes_after_early_stopping_are_said_to_be_too_large(deciding_run, iss_run):
+    words = "p is too large on average for certified inputs"
+    assert words in charts.probabilities([deciding_run]).caption
+    assert words not in charts.probabilities([iss_run]).caption
 
 
 def test_unanimous_votes_are_one_bar(iss_run, altered):

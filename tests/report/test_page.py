@@ -227,6 +227,25 @@ def test_the_guarantee_of_fixed_sampling_that_counts_its_pilot_again_is_told(sim
     assert guarantees == [("fixed 1,000, pilot reused", "reused"), ("fixed 1,000", "sound")]
 
 
+def test_a_plan_is_called_proved_only_where_coverage_says_so(simulate, doubling_run):
+    def verdict(run):
+        page = render([run])
+        return page, page.partition('id="guarantee"')[2].partition("</section>")[0]
+
+    nearly = InputSpecific(62, pilot=61, alpha=0.01, decline=0.3, pilot_use="reuse")  # keeps alpha in both figures
+    page, guarantee = verdict(simulate("reused", nearly, inputs=20))
+    assert "<strong>not proved</strong>" in guarantee
+    assert "nearly tied can be wrong more often than both figures" in guarantee
+    page, guarantee = verdict(doubling_run)
+    assert "<td>not disproved</td>" in guarantee
+    assert "This is not a proof." in guarantee
+    assert page.count("The plan claims that each certificate is wrong") == 1
+    assert page.count("This is what the plan claims") == 1
+    page, guarantee = verdict(simulate("sound", Fixed(1_000), inputs=20))
+    assert "<td>yes</td>" in guarantee
+    assert "claims" not in page.partition("<script")[0]
+
+
 def test_plans_that_shared_their_draws_make_a_page(simulate):
     page = render([simulate("both", Combined((Fixed(1_000), InputSpecific(1_000))), inputs=10)])
     assert "combined 1,000" in page
@@ -302,7 +321,7 @@ def test_a_plan_of_ones_own_with_known_labels_makes_a_page(doubling_run, browser
     page.wait_for_selector("#sample-map svg")
     page.select_option("#filter", label="not certified")
     assert set(column(page, "outcome")) == {"not certified"}
-    assert page.inner_text("#guarantee tbody td:last-child") == "yes"
+    assert page.inner_text("#guarantee tbody td:last-child") == "not disproved"
     page.close()
 
 

@@ -18,7 +18,7 @@ from smoothcert.plans import Plan
 from smoothcert.plans.base import Boundaries, Outlook
 from smoothcert.plans.coverage import outlook
 from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
-from smoothcert.report.wording import acr_note, asked, different_norms, distinct, in_norm, outcomes
+from smoothcert.report.wording import acr_note, asked, different_norms, distinct, in_norm, outcomes, promise
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import distribution, round_down
@@ -73,9 +73,6 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
         layers.append(Line(r.name, radii, share, step=True, columns=tuple(columns)))
         if bands:
             layers[-1] = replace(layers[-1], low=low, high=high)
-    caption = (
-        "The share of inputs whose answer is correct and provably stays correct under any change up to the radius."
-    )
     return Chart(
         "certified-accuracy",
         "Certified accuracy",
@@ -84,7 +81,7 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
         Axis("certified accuracy", "percent"),
         tuple(layers),
         _sentences(
-            caption,
+            f"The share of inputs whose answer is correct, where no {promise(shown)} can alter it.",
             bands and "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
             different_norms(results),
             asked("The curve is known only at the radii that were asked for", shown),
@@ -222,6 +219,9 @@ def probabilities(results: Sequence[Results]) -> Chart:
         _sentences(
             "The share of noisy copies that voted for the class.",
             majority and "At 0.5 or below there is nothing to certify.",
+            asked(
+                "Sampling stopped where votes were clear, so p is too large on average for certified inputs", results
+            ),
         ),
         "Distribution of the share of votes for the class. "
         + "; ".join(f"{name}: median {np.nanmedian(p):.2f}" for name, p in shown.items())

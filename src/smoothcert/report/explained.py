@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from math import ceil
 
 import numpy as np
 
@@ -70,7 +72,7 @@ class Explained:
         votes: The votes by class.
         distances: The radius beside other distances; empty without a certificate.
         changed: The input after changes that are as large as the radius; empty without a certificate.
-        everywhere: By how much all values may change at once (l-infinity), as text; None if nothing follows for that.
+        everywhere: By how much all values may change at once (l-infinity), in words; None if nothing follows for that.
         same_noise: Whether the noisy copies are those of the run. They are not if the run drew its noise on another
             kind of device.
     """
@@ -118,6 +120,12 @@ class Explained:
     def lower(self) -> str:
         """The proved share of noisy copies with this answer, rounded down."""
         return f"{float(round_down(100 * self.certificate.proof.lower, 2)):g}%"
+
+    @property
+    def confidence(self) -> str:
+        """The confidence level in percent; as a float, that of a tiny alpha would be shown as 100."""
+        with localcontext(prec=60):
+            return f"{(100 - 100 * Decimal(str(self.certificate.plan.alpha))).normalize():f}%"
 
 
 def explained(
@@ -257,10 +265,13 @@ def _changed(c: Certificate, x: Picture) -> tuple[Shown, ...]:
 
 
 def _everywhere(c: Certificate, x: Picture) -> str | None:
-    """The l-infinity radius as text, rounded down."""
+    """The l-infinity radius in words, rounded down; on a grid, in whole steps."""
     if not c.radius > 0 or (radius := c.noise.other_radii(c.radius, x.shape).get("linf")) is None:
         return None
-    return f"{float(round_down(float(radius), 5)):g}"
+    if c.noise.grid is None:
+        return f"less than {float(round_down(float(radius), 5)):g}"
+    steps = ceil(float(radius) / c.noise.grid[0] * (1 - 1e-12)) - 1  # the radius itself is not certified
+    return f"at most {steps} of these steps" if steps else None
 
 
 def _number(length: float, norm: str) -> str:

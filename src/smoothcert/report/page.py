@@ -59,6 +59,22 @@ class Guarantee:
     runs: list[str]
     found: Coverage
 
+    @property
+    def proved(self) -> bool:
+        """Whether it is proved that the plan keeps its alpha; a search that finds nothing is no proof."""
+        return self.found.valid and not self.found.searched
+
+    @property
+    def verdict(self) -> str:
+        """Whether the plan keeps its alpha: what `coverage` says, in a word or two that the page explains."""
+        if self.proved:
+            return "yes"
+        if self.found.valid:
+            return "not disproved"
+        if max(self.found.worst_failure, self.found.tie_failure) > self.found.alpha:
+            return "no"
+        return "not proved"
+
 
 def write_report(
     results: Sequence[Results | str | Path],
@@ -119,6 +135,7 @@ def render(
     environment.filters |= {"down": round_down, "duration": duration}
     environment.filters |= {"share": "{:.1%}".format, "number": "{:g}".format}
     scripts = [_vega_script(), _text("page.js")]
+    guarantees = _guarantees(results)
     return environment.get_template("page.html").render(
         results=results,
         explained=explained,
@@ -130,7 +147,8 @@ def render(
         uncertified=uncertified,
         known_labels=known_labels,
         plans=_plans(results),
-        guarantees=_guarantees(results),
+        guarantees=guarantees,
+        unproved=[guarantee.plan for guarantee in guarantees if not guarantee.proved],
         settings={r.name: dict(_settings(r)) for r in results},
         data=_embedded(
             {
