@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidInput, MissingExtra
-from smoothcert.noises import Gaussian
+from smoothcert.noises import Ablation, Discrete, Gaussian
 from smoothcert.plans import AtRadii, Exact
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.logs import read_log
@@ -168,6 +168,27 @@ def test_rows_for_the_leaderboard_hold_the_certified_accuracy_rounded_down(iss_r
         assert record["prob"] is True
         assert record["title"] == "simulated"
         assert "60 inputs" in record["comment"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "radius", "words"),
+    [
+        (Gaussian(0.5), 2 / 255, r"\(\ell_2\),&nbsp; \(\epsilon=0.00784313725490196\)"),
+        (Ablation(45, 784), 2, r"\(\ell_0\) of pixels,&nbsp; \(\epsilon=2\)"),
+        (Discrete(0.2, 256), 2, r"\(\ell_0\) of values,&nbsp; \(\epsilon=2\)"),
+    ],
+    ids=str,
+)
+def test_the_leaderboard_gets_the_exact_radius_and_what_l0_counts(iss_run: Results, altered, noise, radius, words):
+    yaml = pytest.importorskip("yaml")
+    [setting] = yaml.safe_load(write_results(altered(iss_run, noise=noise), None, "sok", radii=[radius]))
+    assert setting["setting"] == f"simulated,&nbsp; {words}"
+
+
+def test_a_run_that_is_not_finished_has_no_row_for_the_leaderboard(iss_run: Results, altered):
+    unfinished = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, 610, 10)))
+    with pytest.raises(InvalidInput, match=r"iss is not finished \(60 of 61 inputs\), and those left may be harder"):
+        write_results(unfinished, None, "sok", radii=[0.25])
 
 
 def test_counting_every_outcome_is_not_probabilistic_on_the_leaderboard(iss_run: Results, altered, tmp_path):

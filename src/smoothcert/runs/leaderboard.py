@@ -14,12 +14,20 @@ from smoothcert.errors import InvalidInput
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
-_NORMS = {"l0": r"\\ell_0", "l0 of pixels": r"\\ell_0", "l1": r"\\ell_1", "l2": r"\\ell_2", "linf": r"\\ell_\\infty"}
+_NORMS = {
+    "l0": r"\\(\\ell_0\\) of values",
+    "l0 of pixels": r"\\(\\ell_0\\) of pixels",
+    "l1": r"\\(\\ell_1\\)",
+    "l2": r"\\(\\ell_2\\)",
+    "linf": r"\\(\\ell_\\infty\\)",
+}
 _DATA_SETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 
 
 def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
     """Write one setting with one record per radius, in the format of the leaderboard's file.
+
+    A run must be finished: inputs that finish first may be easier than the others.
 
     Args:
         results: A run or an export. Its noise gives the norm, and its manifest the data set.
@@ -29,6 +37,11 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
         raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
     if not len(results) or not results.labelled:
         raise InvalidInput(f"{results.name} has no labelled inputs, so there is no certified accuracy to report")
+    if results.manifest is not None and len(results) < (asked := len(results.manifest.ids)):
+        raise InvalidInput(
+            f"{results.name} is not finished ({len(results):,} of {asked:,} inputs), and those left may be harder: run "
+            "certify again to go on"
+        )
     if radii is None:
         shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
         radii = [radius for radius in shown if radius > 0]
@@ -44,7 +57,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
     lines: list[str] = []
     for radius, share in zip(radii, results.certified_accuracy(radii).tolist(), strict=True):
         lines += [
-            rf'- setting: "{_DATA_SETS.get(data, data)},&nbsp; \\({norm}\\),&nbsp; \\(\\epsilon={radius:g}\\)"',
+            rf'- setting: "{_DATA_SETS.get(data, data)},&nbsp; {norm},&nbsp; \\(\\epsilon={_plain(radius)}\\)"',
             "  records:",
             f"  - score: {_percent(share)}",
             f"    prob: {json.dumps(results.plan.alpha > 0)}",
@@ -54,6 +67,11 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             f"    comment: {json.dumps(about)}",
         ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _plain(radius: float) -> str:
+    """A radius with all of its digits: rounding could make it larger."""
+    return str(float(radius)).removesuffix(".0")
 
 
 def _percent(share: float) -> str:
