@@ -167,14 +167,14 @@ def read_population(
     of_label = results.certified_by is not None and results.certified_by.known_labels  # p is that of the label
     _check_labelled(path, plan, results)
     if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals or of_label):  # votes of all classes
-        return _population_of(results), noise, _unanimous(results, plan.samples)
+        return _population_of(results), noise, _remark(results, plan.samples)
     if of_label and not plan.known_labels:
         raise InvalidInput(
             f"{path} was certified with known labels and does not tell which class a pilot would choose: replay the "
             "folder of the run, or use known_labels=True"
         )
     correct = np.ones(len(results), bool) if of_label else results.correct
-    return _labelled(from_shares(p, correct), results), noise, _unanimous(results, plan.samples)
+    return _labelled(from_shares(p, correct), results), noise, _remark(results, plan.samples)
 
 
 def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
@@ -195,6 +195,13 @@ def _population_of(run: Run) -> Population:
             for c, count in look.votes.items():
                 row[c] += count
     return from_votes(votes, run.label, run.samples)
+
+
+def _remark(results: Results, ceiling: int) -> str | None:
+    """What makes the p of a run differ from the true ones; None if nothing is known."""
+    early = results.decided_radii is not None
+    stopped = "The run stopped where votes were clear, so p is too large on average for inputs with a certificate."
+    return " ".join(filter(None, [stopped if early else None, _unanimous(results, ceiling)])) or None
 
 
 def _unanimous(results: Results, ceiling: int) -> str | None:

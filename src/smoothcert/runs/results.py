@@ -221,7 +221,11 @@ class Results:
 
     @property
     def p(self) -> NDArray[np.float64]:
-        """The share of votes for the class among the counted samples; NaN if it is unknown."""
+        """The share of votes for the class among the counted samples; NaN if it is unknown.
+
+        A plan that stops as soon as the votes are clear (`AtRadii`) makes it too large on average for inputs with a
+        certificate. The certified radius takes this into account.
+        """
         return np.where(self.counted > 0, self.count / np.maximum(self.counted, 1), np.nan)
 
     @property
