@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from smoothcert.errors import InvalidInput, first_line
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line, place_of
 
 _PACKAGE = __name__.partition(".")[0]
 _SIMPLE = (bool, int, float, str, type(None))
@@ -92,6 +94,25 @@ def check_recordable(config: Recorded) -> None:
     """
     if restore(describe(config)) != config:
         raise InvalidInput(f"{config!r} does not come back from its own record: its fields must determine it")
+
+
+@contextmanager
+def naming_users_code() -> Iterator[None]:
+    """In this context, an error in a plan or noise of the user is reported with its class and method."""
+    try:
+        yield
+    except SmoothcertError:
+        raise
+    except Exception as error:  # code of the user may raise any error
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        inside = [frame for frame in frames if isinstance(frame.f_locals.get("self"), Recorded)]
+        cls = type(inside[-1].f_locals["self"]) if inside else Recorded
+        if _home(cls) is None:
+            raise
+        raise InvalidInput(
+            f"{cls.__name__}.{inside[-1].f_code.co_name} fails ({type(error).__name__}): {first_line(error)}"
+            f"{place_of(error, near=inside[-1].f_code.co_filename)}"
+        ) from error
 
 
 def import_module_or_file(place: str) -> None:

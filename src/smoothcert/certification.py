@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._files import exclusive
-from smoothcert._registry import check_recordable
+from smoothcert._registry import check_recordable, naming_users_code
 from smoothcert.classifiers import Classifier, load_classifier
 from smoothcert.classifiers.identity import answers
 from smoothcert.classifiers.load import names_code
@@ -43,6 +43,7 @@ from smoothcert.sampler.number_format import COMPARED_INPUTS, without_doubt
 from smoothcert.sampler.streams import check_seed
 
 
+@naming_users_code()
 def certify(
     model: str | Classifier | Callable[[Tensor], Any] | None,
     data: Any,

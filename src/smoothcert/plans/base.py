@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert._registry import Recorded
+from smoothcert._registry import Recorded, naming_users_code
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 
@@ -404,7 +405,7 @@ class Plan(Recorded, ABC):
             state: Plain numbers; `lower` includes the last look.
             noise: The smoothing noise.
         """
-        upper = float(self.upper_bound(state, noise)) if self.uses_rivals and state.drawn else None
+        upper = _bound(self, "upper_bound", state, noise) if self.uses_rivals and state.drawn else None
         return Proof(prediction, float(state.lower), upper, int(state.count), int(state.drawn))
 
 
@@ -434,6 +435,15 @@ def listed(values: Sequence[float]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+def _bound(plan: Plan, method: str, state: State, noise: Noise) -> float:
+    """A bound on a probability, after a check, because the plan may be the user's own."""
+    bound = getattr(plan, method)(state, noise)
+    with suppress(TypeError, ValueError):
+        if 0 <= float(bound) <= 1:
+            return float(bound)
+    raise InvalidInput(f"{type(plan).__name__}.{method} must return a number between 0 and 1, got {bound}")
+
+
 class Case:
     """One input on its way through a plan: told look after look, it knows how many more samples are wanted.
 
@@ -443,6 +453,7 @@ class Case:
         label: The label of the input, where it is known.
     """
 
+    @naming_users_code()
     def __init__(self, plan: Plan, noise: Noise, label: int | None) -> None:
         check_choice(plan)
         self.plan = plan
@@ -453,10 +464,11 @@ class Case:
                 raise InvalidInput("known_labels needs the label of every input, and this one has none")
             self.prediction = label
         self.state = State(0, 0, 0)
-        self.more: int = plan.pilot or int(plan.request(self.state, noise))
+        self.more: int = plan.pilot or self._request()
         """Samples that are wanted next."""
         self._rivals: list[int] = []
 
+    @naming_users_code()
     def add(self, look: Look) -> int:
         """Take the votes of the next look; returns how many more samples are wanted.
 
@@ -479,17 +491,27 @@ class Case:
             rivals = np.array([*alone, pooled]) + (0 if before.rivals is None else before.rivals)
         state = State(before.look + 1, before.count + votes, before.drawn + look.samples, before.lower, rivals)
         if self._counts(state):
-            state = replace(state, lower=max(before.lower, float(plan.lower_bound(state, self.noise))))
+            state = replace(state, lower=max(before.lower, _bound(plan, "lower_bound", state, self.noise)))
         self.state = state
-        self.more = 0 if self.prediction is None else int(plan.request(state, self.noise))
+        self.more = 0 if self.prediction is None else self._request()
         return self.more
 
+    @naming_users_code()
     def proof(self) -> Proof:
         """What the votes so far prove."""
         state = self.state
         if not self._counts(state):
             state = replace(state, count=0, drawn=0, rivals=None)
         return self.plan.proof(self.prediction, state, self.noise)
+
+    def _request(self) -> int:
+        """How many more samples the plan wants, after a check, because the plan may be the user's own."""
+        more = self.plan.request(self.state, self.noise)
+        with suppress(TypeError, ValueError, OverflowError):
+            if (whole := int(more)) == more and whole >= 0:
+                return whole
+        name = type(self.plan).__name__
+        raise InvalidInput(f"{name}.request must return a whole number of samples, at least 0, got {more}")
 
     def _counts(self, state: State) -> bool:
         only_pilot = state.look <= 1 and self.plan.pilot > 0

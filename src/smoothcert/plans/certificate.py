@@ -9,6 +9,7 @@ from decimal import Decimal
 from html import escape
 from typing import Self
 
+from smoothcert._registry import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Look, Plan, Proof
 from smoothcert.statistics.metrics import round_down
@@ -96,7 +97,8 @@ class Certificate:
             label: Its label, None where it is unknown.
             seconds: How long it took.
         """
-        radius = float(plan.primary.certified_radius(proof.lower, proof.upper, noise))
+        with naming_users_code():
+            radius = float(plan.primary.certified_radius(proof.lower, proof.upper, noise))
         certified = proof.prediction is not None and not math.isnan(radius)
         return cls(
             id=id,

@@ -76,24 +76,20 @@ class Engine:
         self.opened += 1
         self._request(slot, case.more)
 
-    def step(self) -> list[Certificate]:
-        """Run one batch; returns the certificates of inputs that have enough samples."""
-        finished = []
+    def step(self) -> Iterator[Certificate]:
+        """Run one batch, and give the certificates of inputs that have enough samples, also if a later input fails."""
         for slot, look in self.sampler.advance():
             opened = self._open[slot]
             opened.looks.append(look)
             if more := opened.case.add(look):
                 self._request(slot, more)
                 continue
-            proof = opened.case.proof()
-            finished.append(
-                Certificate.from_proof(
-                    proof, opened.looks, plan=self.plan, noise=self.noise, id=opened.id, label=opened.label
-                )
-            )
             self.sampler.close(slot)
             del self._open[slot]
-        return finished
+            proof = opened.case.proof()
+            yield Certificate.from_proof(
+                proof, opened.looks, plan=self.plan, noise=self.noise, id=opened.id, label=opened.label
+            )
 
     def certify(self, inputs: Iterable[Input]) -> Iterator[Certificate]:
         """Certify inputs, in the order in which they finish.
@@ -120,6 +116,13 @@ class Engine:
             raise unreadable
 
     def _request(self, slot: int, samples: int) -> None:
+        opened, most = self._open[slot], self.plan.most_samples
+        opened.requested += samples
+        if opened.requested > most:  # a plan of the user could go on for ever
+            raise InvalidInput(
+                f"{type(self.plan).__name__}.request asks for {opened.requested:,} samples of input {opened.id}, but "
+                f"the plan has at most {most:,}"
+            )
         self.sampler.request(slot, samples)
         self.committed += samples
 
@@ -131,6 +134,8 @@ class _OpenInput:
     id: int
     label: int | None
     case: Case
+    requested: int = 0
+    """Samples that the plan has asked for."""
     looks: list[Look] = field(default_factory=list)
 
 

@@ -1,0 +1,88 @@
+"""Test that mistakes in a plan or noise of the user are reported with its class and method, and lose nothing."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import smoothcert as sc
+
+DATA = [(x, 0) for x in np.full((6, 2), 0.5)]
+
+
+@dataclass(frozen=True)
+class Own(sc.Plan):
+    name: ClassVar[str] = "own"
+    samples: int = 200
+    alpha: float = 0.001
+    pilot: int = 10
+    known_labels: bool = False
+    mistake: str = ""
+
+    def request(self, state, noise):
+        if self.mistake == "class 1" and state.look == 2 and state.count < state.drawn:
+            raise KeyError("no such key")
+        if self.mistake == "raises":
+            raise ZeroDivisionError("oh no")
+        answers = {"negative": -5, "part": 1.5, "nan": float("nan"), "endless": 10, "text": "many"}
+        return answers.get(self.mistake, np.where(state.look == 1, 100, 0))
+
+    def lower_bound(self, state, noise):
+        return {"bound": float("nan"), "above": 1.5}.get(self.mistake, 0.5)
+
+    def __str__(self):
+        return "own"
+
+
+@dataclass(frozen=True)
+class Flat(sc.noises.Uniform):
+    def radius(self, p):
+        raise ZeroDivisionError("oh no")
+
+
+def first_class(x):
+    return torch.zeros(len(x), dtype=torch.long)
+
+
+def certify(out, plan, noise=None):
+    return sc.certify(
+        first_class, DATA, noise=noise or sc.Gaussian(0.5), plan=plan, classes=2, out=out, device="cpu", batch=50
+    )
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("negative", "Own.request must return a whole number of samples, at least 0, got -5"),
+        ("part", "Own.request must return a whole number of samples, at least 0, got 1.5"),
+        ("nan", "Own.request must return a whole number of samples, at least 0, got nan"),
+        ("endless", r"Own.request asks for 220 samples of input \d, but the plan has at most 210"),
+        ("text", "Own.request must return a whole number of samples, at least 0, got many"),
+        ("raises", r"Own.request fails \(ZeroDivisionError\): oh no \(.*test_users_plan.py, line \d+\)"),
+        ("bound", "Own.lower_bound must return a number between 0 and 1, got nan"),
+        ("above", "Own.lower_bound must return a number between 0 and 1, got 1.5"),
+    ],
+)
+def test_a_mistake_of_a_plan_is_named(mistake, message, tmp_path):
+    with pytest.raises(sc.InvalidInput, match=message):
+        certify(tmp_path, Own(mistake=mistake))
+
+
+def test_what_is_finished_before_a_mistake_is_saved(tmp_path):
+    data = [(np.full(2, float(number == 5)), 0) for number in range(6)]
+
+    def mostly_zero(x):
+        return ((x[:, 0] > 0.5) & (x[:, 1] > 0.5)).long()
+
+    settings = {"noise": sc.Gaussian(0.1), "classes": 2, "out": tmp_path, "device": "cpu", "batch": 1000}
+    with pytest.raises(sc.InvalidInput, match=r"Own.request fails \(KeyError\)"):
+        sc.certify(mostly_zero, data, plan=Own(mistake="class 1", known_labels=True), **settings)
+    assert set(sc.open_run(tmp_path).id) == {0, 1, 2, 3, 4}
+
+
+def test_a_mistake_of_a_noise_is_named(tmp_path):
+    for plan in (Own(), sc.InputSpecific(1_000)):
+        with pytest.raises(sc.InvalidInput, match=r"Flat.radius fails \(ZeroDivisionError\): oh no \(.*, line \d+\)"):
+            certify(tmp_path, plan, Flat(0.5))
