@@ -119,10 +119,11 @@ class Probe:
         return tuple(level.sigma for level in self.levels[1:] if level.accuracy < self.threshold)
 
     def interval(self, level: Level) -> tuple[float, float]:
-        """The 95% confidence interval of the accuracy on noisy copies, for inputs that are drawn at random.
+        """A confidence interval of about 95% for the accuracy on noisy copies, for inputs that are drawn at random.
 
-        Copies of one input are not independent, so each input counts as a single observation. The interval is that of
-        Clopper and Pearson. It is wider than necessary where the copies of an input have different labels.
+        Copies of one input are not independent, so each input counts as a single observation, which may be right in
+        part. Clopper and Pearson's interval then holds only approximately. It is usually too wide, because parts vary
+        less than whole numbers.
 
         Args:
             level: The result for one sigma.
