@@ -459,3 +459,17 @@ def test_a_runner_up_bound_survives_the_journal_and_an_audit(tmp_path):
     exported = sc.write_results(run, tmp_path / "a.csv", "csv")
     assert exported
     assert sc.read_results(tmp_path / "a.csv").upper.tolist() == run.upper.tolist()
+
+
+@pytest.mark.parametrize("changed", [lambda y: y[:, :1], lambda y: y[:-1], lambda y: y[:, :, None]])
+def test_a_model_that_returns_another_shape_later_is_named_and_nothing_is_lost(changed, tmp_path):
+    changes = False
+
+    class Change(Progress):
+        def update(self, certificate, status):
+            nonlocal changes
+            changes = True
+
+    with pytest.raises(InvalidInput, match=r"the model returns shape .*; all finished inputs are saved"):
+        certify(tmp_path, lambda x: changed(above_half(x)) if changes else above_half(x), progress=Change())
+    assert len(sc.open_run(tmp_path))

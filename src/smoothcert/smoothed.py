@@ -97,7 +97,7 @@ class Smoothed:
         self.seed = check_seed(_check.whole("seed", seed))
         self._denoiser = None if denoiser is None else load_denoiser(denoiser, stochastic=stochastic)
         composed = model if self._denoiser is None else compose(model, self._denoiser, noise)
-        self._module = SeededRows(composed) if stochastic else composed
+        self._module = SeededRows(composed, classes=self.classes) if stochastic else composed
         dtype = settle_dtype(dtype, self._module)
         self._chooses_dtype = dtype == "auto"
         self.runtime = Runtime.resolve(device, dtype, compile, batch)

@@ -219,3 +219,20 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_numbers_that_are_not_finite_are_ignored(tmp_path: Path) -> None:
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "sigma": math.inf, "classes": math.nan}, tmp_path / "w.pth")
     assert (read_checkpoint(tmp_path / "w.pth").sigma, read_checkpoint(tmp_path / "w.pth").classes) == (None, None)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_torchscript_file_says_how_to_use_it(tmp_path: Path) -> None:
+    torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)).save(tmp_path / "model.pt")
+    with pytest.raises(InvalidInput, match=r"is a TorchScript model, .* torch.jit.load\(FILE\)"):
+        read_checkpoint(tmp_path / "model.pt")
+
+
+def test_weights_that_do_not_fit_are_named_as_the_module_and_the_file_name_them(tmp_path: Path) -> None:
+    save_file({"module.weight": torch.zeros(2, 2), "module.scale": torch.zeros(2)}, tmp_path / "w.safetensors")
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+    with pytest.raises(InvalidInput) as caught:
+        read_checkpoint(tmp_path / "w.safetensors").load_into(network, name="net")
+    assert str(caught.value).endswith(
+        "does not fit net: 1.bias missing, module.scale unexpected, other shapes: 1.weight (2, 2) for (2, 3)"
+    )

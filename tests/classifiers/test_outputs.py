@@ -77,14 +77,17 @@ def test_features_are_not_taken_for_logits_while_the_number_of_classes_is_unknow
         lambda y: y.detach().numpy(),
         lambda y: y.argmax(1).numpy(),
         lambda y: (y, torch.zeros(len(y), 64)),
+        lambda y: y.to_sparse(),
     ],
 )
-def test_a_model_is_certified_whatever_it_wraps_its_logits_in(wrapped, tmp_path):
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_a_model_is_certified_whatever_it_wraps_its_logits_in(wrapped, stochastic, tmp_path):
     torch.manual_seed(0)
     network = nn.Linear(4, 3).eval()
     data = (np.random.default_rng(0).random((3, 4)), np.arange(3))
     settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(500), "classes": 3, "device": "cpu", "batch": 100}
     plain = sc.certify(lambda x: network(x), data, out=tmp_path / "plain", **settings)
-    other = sc.certify(lambda x: wrapped(network(x)), data, out=tmp_path / "wrapped", **settings)
+    settings |= {"stochastic": stochastic, "out": tmp_path / "wrapped"}
+    other = sc.certify(lambda x: wrapped(network(x)), data, **settings)
     assert plain.radius.tolist() == other.radius.tolist()
     assert plain.count.tolist() == other.count.tolist()

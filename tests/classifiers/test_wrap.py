@@ -42,12 +42,23 @@ def test_a_model_that_normalises_in_place_does_not_change_the_example():
     assert torch.equal(example, torch.ones(4))
 
 
+def test_a_pipeline_of_hugging_face_is_given_by_its_name():
+    class Pipeline:
+        def __call__(self, images):
+            return [{"label": "cat", "score": 1.0}]
+
+    Pipeline.__module__ = "transformers.pipelines.image_classification"
+    with pytest.raises(InvalidInput, match="Pipeline does not take batches of floats: give model=hf:NAME or hf:FOLDER"):
+        as_classifier(Pipeline(), classes=None, example=EXAMPLE)
+
+
 @pytest.mark.parametrize(
     ("model", "classes", "message"),
     [
         (3, None, "model must be a name, a module or a function, got int"),
         (first_three, 1, "classes must be at least 2, got 1"),
         (lambda x: x.argmax(1), None, "give classes=N"),
+        (lambda x: x[:, :, None], None, r"got torch.float32 of shape \(1, 4, 1\)"),
         (nn.Linear(4, 1), None, "has 1 output, and a classifier needs at least two classes"),
         (lambda x: [x, x], None, "unclear which part is the logits"),
         (nn.Linear(4, 3, device="meta"), None, "the model has no weights yet .it is on the meta device"),

@@ -86,6 +86,7 @@ def test_a_captured_graph_keeps_the_network_alive(monkeypatch, fallback):
     monkeypatch.setattr(torch.cuda, "Event", MagicMock())
     classifier = LabelClassifier(Constant(), 3)
     x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
+    x.__len__.return_value = 8
     monkeypatch.setattr("smoothcert.device.prepare._random_batch_like", lambda x: torch.zeros(8, 4))
     network = weakref.ref(classifier.module)
     classify = _captured(classifier, classifier, x)

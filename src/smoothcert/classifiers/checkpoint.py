@@ -65,17 +65,17 @@ class Checkpoint:
             module: The module. Prefixes from wrapping may differ; every other difference is an error.
             name: The name of the module, for error messages.
         """
-        own = _unwrapped(module.state_dict())
-        given = _unwrapped(self.state)
+        own_prefix, own = _unwrapped(module.state_dict())
+        given_prefix, given = _unwrapped(self.state)
         problems = []
         # Files from before PyTorch 0.4.1 lack this counter. Evaluation does not use it.
-        if missing := [key for key in own if key not in given and not key.endswith("num_batches_tracked")]:
+        if missing := [own_prefix + k for k in own if k not in given and not k.endswith("num_batches_tracked")]:
             problems.append(f"{_some(missing)} missing")
-        if unexpected := [key for key in given if key not in own]:
+        if unexpected := [given_prefix + key for key in given if key not in own]:
             problems.append(f"{_some(unexpected)} unexpected")
         if other := [key for key in own if key in given and own[key].shape != given[key].shape]:
-            shapes = (f"{key} {tuple(given[key].shape)} for {tuple(own[key].shape)}" for key in other)
-            problems.append(f"other shapes: {_some(list(shapes))}")
+            shapes = (f"{own_prefix}{key} {tuple(given[key].shape)} for {tuple(own[key].shape)}" for key in other)
+            problems.append(f"other shapes: {_some(shapes)}")
         if problems:
             stated = f"; the file is for {self.architecture}" if self.architecture else ""
             raise InvalidInput(f"{self.path} does not fit {name}: {', '.join(problems)}{stated}")
@@ -153,6 +153,11 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
             ) from None
         raise _damaged(path) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError) as error:
+        if "TorchScript" in str(error):
+            raise InvalidInput(
+                f"{path} is a TorchScript model, not a file of weights: write a function that returns "
+                "torch.jit.load(FILE), and give it as model=file.py:function without weights="
+            ) from None
         raise _damaged(path) from error
     if not isinstance(content, Mapping):
         raise InvalidInput(f"{path} holds a {type(content).__name__}, not a dictionary of weights")
@@ -190,15 +195,16 @@ def _damaged(path: Path) -> InvalidInput:
     )
 
 
-def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state without the prefixes that wrapping adds."""
-    state = dict(state)
+def _unwrapped(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """The prefix that wrapping added to all names, and the state without it."""
+    prefix, state = "", dict(state)
     while state:
         first = {key.partition(".")[0] for key in state if "." in key}
         if len(first) != 1 or not first <= set(_WRAPPERS) or not all("." in key for key in state):
             break
+        prefix += f"{first.pop()}."
         state = {key.partition(".")[2]: value for key, value in state.items()}
-    return state
+    return prefix, state
 
 
 def _find_number(metadata: Mapping[str, Any], *keys: str) -> float | None:

@@ -28,7 +28,7 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
         InvalidInput: There are no logits, or several entries may be the logits.
     """
     if isinstance(output, Tensor):
-        return output
+        return output if output.layout == torch.strided else output.to_dense()
     if isinstance(output, np.ndarray):
         return _from_numpy(output, device)
     if isinstance(output, Mapping):

@@ -32,6 +32,7 @@ class SeededRows(nn.Module):
     Args:
         model: A module or function from batches to logits or labels that takes its random numbers from the global
             generators.
+        classes: The number of classes, if it is known. It helps to find the logits in a tuple or a dictionary.
 
     >>> noisy = SeededRows(lambda x: x + torch.randn_like(x))
     >>> x = torch.rand(4, 2)
@@ -39,9 +40,10 @@ class SeededRows(nn.Module):
     (True, True)
     """
 
-    def __init__(self, model: Callable[[Tensor], Any]) -> None:
+    def __init__(self, model: Callable[[Tensor], Any], *, classes: int | None = None) -> None:
         super().__init__()
         self.model = model
+        self.classes = classes
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits or labels for a batch.
@@ -53,7 +55,7 @@ class SeededRows(nn.Module):
         with _own_random_state():
             for row, content in zip(x, x.detach().cpu(), strict=True):
                 _seed(content)
-                outputs.append(find_logits(self.model(row[None]), classes=None, device=x.device))
+                outputs.append(find_logits(self.model(row[None]), classes=self.classes, device=x.device))
         return torch.cat(outputs)
 
 

@@ -31,14 +31,19 @@ def as_classifier(
     """
     if isinstance(model, Classifier):
         known = checked_classes(counted(model, example, stochastic=stochastic), classes)
-        return replace(known, module=SeededRows(known.module), weights_hash=seeded_hash(known)) if stochastic else known
+        if not stochastic:
+            return known
+        return replace(known, module=SeededRows(known.module, classes=known.classes), weights_hash=seeded_hash(known))
     if not callable(model):
         raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
+    if not isinstance(model, nn.Module) and type(model).__module__.startswith("transformers."):
+        raise InvalidInput(f"a {type(model).__name__} does not take batches of floats: give model=hf:NAME or hf:FOLDER")
     check_weights(model)
-    called = SeededRows(model) if stochastic else model
+    classes = None if classes is None else _check.whole("classes", classes, least=2)
+    called = SeededRows(model, classes=classes) if stochastic else model
     found = Classifier(
         module=called,
-        classes=_count_classes(called, example) if classes is None else _check.whole("classes", classes, least=2),
+        classes=_count_classes(called, example) if classes is None else classes,
         name=_name(model),
         input_shape=tuple(example.shape),
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
@@ -66,8 +71,13 @@ def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     parameter = next((p for p in parameters if p.is_floating_point()), None)
     with torch.inference_mode():
         output = answer(model, example[None] if parameter is None else example[None].to(parameter))
-    if output.ndim != 2:
+    if output.ndim == 1:
         raise InvalidInput("the model returns labels, so the number of classes is unknown: give classes=N")
+    if output.ndim != 2:
+        raise InvalidInput(
+            f"the model must return logits of shape (1, classes) or an integer label of shape (1,) for one input, got "
+            f"{output.dtype} of shape {tuple(output.shape)}"
+        )
     return int(output.shape[1])
 
 

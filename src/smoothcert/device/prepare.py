@@ -58,6 +58,10 @@ class LabelClassifier(nn.Module):
             x: A batch of inputs.
         """
         output = find_logits(self.module(x), classes=self.classes, device=x.device)
+        if tuple(output.shape) not in ((len(x),), (len(x), self.classes)):
+            raise ModelFailed(
+                f"the model returns shape {tuple(output.shape)} for {len(x)} inputs and {self.classes} classes"
+            )
         if output.ndim == 1:
             return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
         return torch.where(output.isfinite().all(1), output.argmax(1), self.classes)
