@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, required=True)
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--results", required=True, type=Path)
-    parser.add_argument("--compile", default="max")
+    parser.add_argument("--compile", default="auto")
     parser.add_argument("--batch", default="auto")
     parser.add_argument("--skip", type=int, default=20)
     parser.add_argument("--limit", type=int)
