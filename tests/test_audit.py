@@ -264,4 +264,4 @@ def test_audit_is_a_public_function_whatever_was_imported_before(before):
     use = "import smoothcert as sc\ntry:\n    sc.audit('none')\nexcept sc.InvalidInput as error:\n    print(error)"
     code = f"{before}\n{use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "none is not a run: it has no journal.sqlite\n", done.stderr
+    assert done.stdout == "none is not a run: it does not exist\n", done.stderr

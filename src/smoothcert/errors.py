@@ -27,10 +27,7 @@ class MissingExtra(SmoothcertError, ImportError):
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(
-            f"{what} needs an optional dependency: pip install 'smoothcert[{extra}]' "
-            f"(in a clone: pip install -e '.[{extra}]')"
-        )
+        super().__init__(f"{what} needs an optional dependency: pip install -e '.[{extra}]' in the clone of smoothcert")
 
 
 def place_of(error: BaseException, near: str | None = None) -> str:

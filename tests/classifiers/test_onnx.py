@@ -143,7 +143,7 @@ def test_weights_in_branches_and_functions_are_part_of_the_hash(place: str, tmp_
 
 def test_without_the_onnx_package_the_error_gives_the_pip_command(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'smoothcert\[onnx\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[onnx\]'"):
         load_classifier(f"onnx:{file}")
 
 

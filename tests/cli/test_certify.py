@@ -88,7 +88,7 @@ def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
     assert "padding" in first.err
     again = smoothcert(job)
     assert again.err.startswith("run is complete already: 25 inputs")
-    audited = smoothcert("audit run")
+    audited = smoothcert("audit run --model toy:above_half")
     assert (audited.code, audited.out) == (0, "run: 25 certificates checked, 5 drawn again: all hold\n")
     [row] = json.loads(smoothcert("table run --json").out)["runs"]
     run = open_run("run")
@@ -104,7 +104,7 @@ def test_a_model_that_is_random_by_design_is_certified_if_one_says_so(smoothcert
     assert refused.code == 2
     assert "or give --stochastic if it is random by design" in refused.err
     assert smoothcert(f"{job} --stochastic").code == 0
-    assert "2 drawn again: all hold" in smoothcert("audit run --stochastic").out
+    assert "2 drawn again: all hold" in smoothcert("audit run --model toy:random_by_design --stochastic").out
 
 
 def test_dropout_at_test_time_is_certified_and_audited(smoothcert, job):
@@ -115,7 +115,7 @@ def test_dropout_at_test_time_is_certified_and_audited(smoothcert, job):
     assert all(still.count != drawn.count for still, drawn in pairs)
     assert smoothcert(f"{job} --stochastic --out random").err.startswith("random is complete already")
     for options in ("", " --stochastic"):
-        assert "3 drawn again: all hold" in smoothcert(f"audit random{options}").out
+        assert "3 drawn again: all hold" in smoothcert(f"audit random --model toy:dropout{options}").out
 
 
 def test_a_run_knows_whether_its_model_is_random_by_design(smoothcert, job):
@@ -132,8 +132,8 @@ def test_a_run_knows_whether_its_model_is_random_by_design(smoothcert, job):
     with Journal(open_run("random").path, write=True) as journal, journal.transaction():
         journal._db.execute("DELETE FROM manifest WHERE key = 'stochastic'")  # as in runs of earlier versions
     assert smoothcert(f"{job} --stochastic --out random").err.startswith("random is complete already")
-    assert "3 drawn again: all hold" in smoothcert("audit random --stochastic").out
-    told = smoothcert("audit random")
+    assert "3 drawn again: all hold" in smoothcert("audit random --model toy:dropout --stochastic").out
+    told = smoothcert("audit random --model toy:dropout")
     assert told.code == 2
     assert told.err == "smoothcert: cannot draw again: the run was made with --stochastic: give it here as well\n"
 
@@ -156,14 +156,14 @@ def test_a_model_that_fails_in_the_middle_of_a_run_is_one_sentence_and_the_run_c
     )
     assert 0 < len(open_run("run")) < 25
     assert smoothcert(job).code == 0
-    assert "5 drawn again: all hold" in smoothcert("audit run").out
+    assert "5 drawn again: all hold" in smoothcert("audit run --model toy:Patience").out
 
 
 def test_the_number_of_classes_is_that_of_the_logits(smoothcert, job):
     job = f"{job} --limit 2".replace("above_half", "{}")
     assert smoothcert(job.format("logits")).code == 0
     assert open_run("run").manifest.classes == 2
-    assert "2 drawn again: all hold" in smoothcert("audit run").out
+    assert "2 drawn again: all hold" in smoothcert("audit run --model toy:logits").out
     refused = smoothcert(job.format("labels") + " --out labels")
     assert (refused.code, "number of classes is unknown: give --classes N" in refused.err) == (2, True)
 
@@ -191,7 +191,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
     assert told.code == 1
     assert [line.split(":")[0] for line in told.out.splitlines()[:-1]] == [f"input {id}" for id in changed]
     assert told.out.endswith(f"{len(changed)} do NOT hold\n")
-    plain = smoothcert("audit run --json")
+    plain = smoothcert("audit run --model toy:above_half --json")
     assert plain.code == 1
     found = json.loads(plain.out)
     assert (found["holds"], found["checked"]) == (False, 25)
@@ -212,6 +212,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         ("--device tpu", "unknown device 'tpu'"),
         ("--device cuda:99", "device 'cuda:99' is not available here"),
         ("--batch some", "batch must be a whole number"),
+        ("--size 784", "No such option: --size"),
         ("--batch 999999999999", "does not fit into the memory of cpu"),
         ("--samples 9", "9"),
         ("--sigma 0", "sigma must be a number above 0"),
@@ -346,7 +347,7 @@ def test_shards_are_merged(smoothcert, job):
         "smoothcert: shard 2/2 is missing: add its run, or merge the existing certificates with --partial\n",
     )
     assert smoothcert("merge run-1 run-2 --out merged") == (0, "merged: 25 inputs of 2 runs\n", "")
-    assert smoothcert("audit merged").code == 0
+    assert smoothcert("audit merged --model toy:above_half").code == 0
     assert json.loads(smoothcert("merge run-1 --out part --partial --json").out) == {
         "out": "part",
         "inputs": 13,

@@ -83,7 +83,7 @@ def test_the_error_for_an_image_of_another_size_gives_its_number(tmp_path: Path)
 
 def test_the_error_for_a_missing_extra_gives_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'smoothcert\[hf\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[hf\]'"):
         load_dataset("hf:some/data")
 
 

@@ -130,5 +130,5 @@ def test_wrong_settings_are_refused(job, cluster):
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "smoothcert.executors.ray", raising=False)
-    with pytest.raises(MissingExtra, match=r"pip install 'smoothcert\[ray\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[ray\]'"):
         choose_executor("ray")

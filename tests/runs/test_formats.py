@@ -218,7 +218,7 @@ def test_results_become_a_data_frame(iss_run: Results, altered):
 
 def test_a_missing_pandas_is_one_sentence(iss_run: Results, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=r"smoothcert\[pandas\]"):
+    with pytest.raises(MissingExtra, match=r"\.\[pandas\]"):
         iss_run.to_pandas()
 
 

@@ -115,6 +115,8 @@ def test_a_reader_cannot_write(tmp_path):
 def test_what_is_no_run_is_one_sentence(tmp_path):
     with pytest.raises(InvalidInput, match=r"is not a run: it has no journal\.sqlite"):
         open_run(tmp_path)
+    with pytest.raises(InvalidInput, match="is not a run: it does not exist"):
+        open_run(tmp_path / "none")
     (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
     with pytest.raises(SmoothcertError, match=r"file is not a database; restore it"):  # certificates are not safe
         open_run(tmp_path)

@@ -38,12 +38,16 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True)
-class NoiseOptions:
-    """The smoothing noise."""
+class CertifiedNoiseOptions:
+    """The smoothing noise of a run, which knows its data and its device."""
 
     sigma: Annotated[
         float | None,
-        typer.Option("--sigma", help="Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S."),
+        typer.Option(
+            "--sigma",
+            help="Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, "
+            "else gaussian:S. A run that is resumed keeps its noise.",
+        ),
     ] = None
     noise: Annotated[
         str | None,
@@ -54,10 +58,6 @@ class NoiseOptions:
             "a noise of --import.",
         ),
     ] = None
-    size: Annotated[
-        int | None,
-        typer.Option("--size", help="Numbers in an input (ablation: pixels), if there is no data."),
-    ] = None
 
     def build(self) -> Noise:
         """The noise that the options describe."""
@@ -67,10 +67,6 @@ class NoiseOptions:
 
     def given(self) -> Noise | None:
         """The noise that the options describe; None if they describe none."""
-        found = self._named()
-        return found if found is None or self.size is None else found.for_size(self.size)
-
-    def _named(self) -> Noise | None:
         from smoothcert.noises import Gaussian, Noise
         from smoothcert.noises.base import dashed
 
@@ -95,17 +91,22 @@ class NoiseOptions:
 
 
 @dataclass(frozen=True)
-class CertifiedNoiseOptions(NoiseOptions):
-    """The smoothing noise of a run, which knows its data and its device."""
+class NoiseOptions(CertifiedNoiseOptions):
+    """The smoothing noise, where the data or the device may be unknown."""
 
     sigma: Annotated[
         float | None,
-        typer.Option(
-            "--sigma",
-            help="Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, "
-            "else gaussian:S. A run that is resumed keeps its noise.",
-        ),
+        typer.Option("--sigma", help="Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S."),
     ] = None
+    size: Annotated[
+        int | None,
+        typer.Option("--size", help="Numbers in an input (ablation: pixels), if there is no data."),
+    ] = None
+
+    def given(self) -> Noise | None:
+        """The noise that the options describe; None if they describe none."""
+        found = super().given()
+        return found if found is None or self.size is None else found.for_size(self.size)
 
 
 @dataclass(frozen=True)

@@ -131,13 +131,12 @@ def prepare(
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                smaller = max(runtime.batch // 2, 1)
                 if not measured or runtime.batch == 1:
                     raise InvalidInput(
                         f"a batch of {runtime.batch} does not fit into the memory of {runtime.device}; use "
-                        f'batch="auto" or a smaller batch, such as batch={smaller}'
+                        'batch="auto" or a smaller batch'
                     ) from None
-                runtime = replace(runtime, batch=smaller)
+                runtime = replace(runtime, batch=runtime.batch // 2)
 
 
 def _try_fast_path(

@@ -60,7 +60,8 @@ class Journal:
         self.path = folder / FILE
         self._is_new = write and not self.path.exists()
         if not write and not self.path.is_file():
-            raise InvalidInput(f"{folder} is not a run: it has no {FILE}")
+            reason = f"it has no {FILE}" if folder.exists() else "it does not exist"
+            raise InvalidInput(f"{folder} is not a run: {reason}")
         with self._errors("open"):
             if write:
                 self._connect("mode=rwc", _SETUP)
