@@ -92,6 +92,13 @@ def test_it_can_be_audited_tabulated_reported_and_replayed(folder, case):
     assert 0 < replayed["average_samples"] < 5_000
 
 
+def test_processes_find_its_module(folder, case):
+    file, out = f"{folder.name}/{CASES[case][0]}.py", str(folder / "processes")
+    small = ["--model", "fashion-cnn", "--data", "fashion-mnist", "--limit", "2", "--batch", "64", "--out", out]
+    command = ["-P", "-m", "smoothcert", "--import", file, "certify", *OPTIONS[case], *small, "--devices", "cpu"]
+    assert "2 inputs" in run(folder.parent, *command).stderr
+
+
 def test_its_coverage_and_map_are_computed(folder, case):
     found = json.loads(smoothcert(folder, case, "coverage", *OPTIONS[case], "--json"))
     assert found["valid"]

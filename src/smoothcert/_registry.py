@@ -129,6 +129,8 @@ def import_module_or_file(place: str) -> None:
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None or not path.is_file():
             raise InvalidInput(f"cannot import {place}: there is no such file")
+        if (folder := str(path.parent.resolve())) not in sys.path:
+            sys.path.insert(0, folder)  # so that other processes find the module, too
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module  # dataclasses and pickle look their module up here
         spec.loader.exec_module(module)
