@@ -78,12 +78,13 @@ def audit(
     Args:
         folder: The run's folder.
         redraw: How many inputs to draw again.
-        model: The model, if it is not where the manifest says.
+        model: The model, if it is not where the manifest says, or if it is the user's own code: code that a run names is
+            never executed.
         weights: Its weights, if they are not where the manifest says.
         data: The data, if it is not where the manifest says. If `redraw` is 0, the audit also works without the data,
             but then it does not compare labels.
         stochastic: The value that `certify` had. Only runs of earlier versions do not record it.
-        denoiser: The denoiser in front of the model, if it is not where the manifest says.
+        denoiser: The denoiser in front of the model, likewise.
         seed: Chooses the inputs to draw again. Default: other inputs each time.
     """
     readable: list[Certificate] = []

@@ -13,7 +13,9 @@ from smoothcert.cli.options import Denoiser, Json, Stochastic, Weights, print_js
 def command(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
     redraw: Annotated[int, typer.Option(help="How many randomly chosen inputs to draw again.")] = 5,
-    model: Annotated[str | None, typer.Option(help="Where the model is now. Default: as in the manifest.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model, if it has moved or is your own code. Default: as in the manifest.")
+    ] = None,
     weights: Weights = None,
     denoiser: Denoiser = None,
     stochastic: Stochastic = False,

@@ -34,7 +34,10 @@ def command(
         typer.Option("--explain", help="Explain the certificates of these inputs in pictures, as in 0,5,10-12."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="--explain: where the model is now. Default: as in the run.")
+        str | None,
+        typer.Option(
+            "--model", help="--explain: the model, if it has moved or is your own code. Default: as in the run."
+        ),
     ] = None,
     weights: Annotated[
         str | None, typer.Option("--weights", help="--explain: where its weights are now. Default: as in the run.")
