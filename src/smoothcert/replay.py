@@ -18,7 +18,8 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Plan, State
-from smoothcert.plans.base import RIVALS, check_choice
+from smoothcert.plans.base import check_choice
+from smoothcert.plans.records import RIVALS
 from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import Log, read_counts, read_votes, votes
 from smoothcert.runs.results import Results

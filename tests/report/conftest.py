@@ -9,7 +9,8 @@ import pytest
 from smoothcert._registry import describe
 from smoothcert.noises import Gaussian
 from smoothcert.plans import AtRadii, Certificate, Fixed, Look
-from smoothcert.plans.base import Boundaries, Plan
+from smoothcert.plans.base import Plan
+from smoothcert.plans.records import Boundaries
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.bounds import lower_bound

@@ -4,13 +4,14 @@ To add one, copy `fixed.py` (or see `examples/own_plan.py` for a plan outside of
 """
 
 from smoothcert.plans.at_radii import AtRadii
-from smoothcert.plans.base import Case, Look, Outlook, Plan, Proof, State
+from smoothcert.plans.base import Case, Plan
 from smoothcert.plans.certificate import Certificate
 from smoothcert.plans.combined import Combined
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import InputSpecific, plan_or_default
 from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.records import Look, Outlook, Proof, State
 
 __all__ = [
     "AtRadii",

@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Boundaries, Look, Outlook, Plan, State, listed
+from smoothcert.plans.base import Plan, listed
 from smoothcert.plans.forward import ending
+from smoothcert.plans.records import Boundaries, Look, Outlook, State
 from smoothcert.statistics.boundaries import (
     boundary,
     crossing_probability,

@@ -11,7 +11,8 @@ from typing import Self
 
 from smoothcert._registry import naming_users_code
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Look, Plan, Proof
+from smoothcert.plans.base import Plan
+from smoothcert.plans.records import Look, Proof
 from smoothcert.statistics.metrics import round_down
 
 

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Boundaries, Case, Look, Path, Plan, Proof, State
+from smoothcert.plans.base import Case, Plan
+from smoothcert.plans.records import Boundaries, Look, Path, Proof, State
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Outlook, Plan, check_choice
+from smoothcert.plans.base import Plan, check_choice
 from smoothcert.plans.forward import ending
+from smoothcert.plans.records import Outlook
 
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
 _ROUNDING = 1e-9

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import RIVALS, Outlook, Plan, State
+from smoothcert.plans.base import Plan
+from smoothcert.plans.records import RIVALS, Outlook, State
 
 
 @dataclass(frozen=True)

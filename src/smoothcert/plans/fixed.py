@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Outlook
 from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.records import Outlook
 from smoothcert.statistics.bounds import lower_bound
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan, State
+from smoothcert.plans.base import Plan
+from smoothcert.plans.records import State
 from smoothcert.statistics.binomial import pmf
 
 Array = NDArray[np.float64]

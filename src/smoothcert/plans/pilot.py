@@ -14,7 +14,8 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import pilot_coverage
-from smoothcert.plans.base import RIVALS, Look, Plan, State
+from smoothcert.plans.base import Plan
+from smoothcert.plans.records import RIVALS, Look, State
 from smoothcert.statistics import bounds
 from smoothcert.statistics.binomial import summed_tail
 from smoothcert.statistics.sample_map import check_ceiling

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
-from smoothcert.plans.base import Boundaries, Outlook
 from smoothcert.plans.coverage import outlook
+from smoothcert.plans.records import Boundaries, Outlook
 from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
 from smoothcert.report.wording import acr_note, asked, different_norms, distinct, in_norm, outcomes, promise
 from smoothcert.runs.results import Results
