@@ -78,8 +78,8 @@ def audit(
     Args:
         folder: The run's folder.
         redraw: How many inputs to draw again.
-        model: The model, if it is not where the manifest says, or if it is the user's own code: code that a run names is
-            never executed.
+        model: The model, if it is not where the manifest says, or if it is the user's own code, because code that a
+            run names is never executed.
         weights: Its weights, if they are not where the manifest says.
         data: The data, if it is not where the manifest says. If `redraw` is 0, the audit also works without the data,
             but then it does not compare labels.

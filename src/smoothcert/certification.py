@@ -253,8 +253,8 @@ def load_again(
 
     Args:
         manifest: The manifest of the run.
-        model: The model, if it is not where the manifest says, or if it is the user's own code: code that a run names is
-            never executed.
+        model: The model, if it is not where the manifest says, or if it is the user's own code, because code that a
+            run names is never executed.
         weights: Its weights, if they are not where the manifest says.
         data: The data, if it is not where the manifest says.
         stochastic: The value that `certify` had. Only runs of earlier versions do not record it.

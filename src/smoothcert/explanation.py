@@ -54,8 +54,8 @@ def explain(
     Args:
         run: The run, or its folder.
         ids: The inputs to explain.
-        model: The model, if it is not where the manifest says, or if it is the user's own code: code that a run names is
-            never executed.
+        model: The model, if it is not where the manifest says, or if it is the user's own code, because code that a
+            run names is never executed.
         weights: Its weights, if they are not where the manifest says.
         data: The data, if it is not where the manifest says.
         stochastic: The value that `certify` had.
