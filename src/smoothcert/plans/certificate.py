@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from html import escape
 from typing import Self
 
@@ -13,7 +12,7 @@ from smoothcert._registry import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
 from smoothcert.plans.records import Look, Proof
-from smoothcert.statistics.metrics import round_down
+from smoothcert.statistics.metrics import confidence, round_down
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class Certificate:
             "samples": f"{self.samples:,}",
             "plan": self.plan,
             "noise": self.noise,
-            "confidence": 1 - Decimal(f"{self.plan.alpha:g}"),  # as a float, 0.9999999 would be shown as 1
+            "confidence": confidence(self.plan.alpha),
         }
         rows = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in shown.items())
         return f"<table>{''.join(rows)}</table>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from math import ceil
 
 import numpy as np
@@ -13,7 +12,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.plans import Certificate
 from smoothcert.report.distances import COUNTED, NORMS, Picture, concentrated_change, distance, spread_change
 from smoothcert.report.thumbnails import SMALLEST_SIDE, picture_of
-from smoothcert.statistics.metrics import round_down
+from smoothcert.statistics.metrics import confidence, round_down
 
 _MOST_CLASSES = 5
 _LARGEST_SIDE = 256
@@ -123,9 +122,8 @@ class Explained:
 
     @property
     def confidence(self) -> str:
-        """The confidence level in percent; as a float, that of a tiny alpha would be shown as 100."""
-        with localcontext(prec=60):
-            return f"{(100 - 100 * Decimal(str(self.certificate.plan.alpha))).normalize():f}%"
+        """The confidence level in percent."""
+        return f"{confidence(self.certificate.plan.alpha):%}"
 
 
 def explained(
@@ -269,7 +267,7 @@ def _everywhere(c: Certificate, x: Picture) -> str | None:
     if not c.radius > 0 or (radius := c.noise.other_radii(c.radius, x.shape).get("linf")) is None:
         return None
     if c.noise.grid is None:
-        return f"less than {float(round_down(float(radius), 5)):g}"
+        return f"less than {round_down(float(radius), 5).rstrip('0').rstrip('.')}"
     steps = ceil(float(radius) / c.noise.grid[0] * (1 - 1e-12)) - 1  # the radius itself is not certified
     return f"at most {steps} of these steps" if steps else None
 

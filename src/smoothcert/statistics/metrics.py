@@ -18,6 +18,7 @@ from smoothcert.statistics.bounds import Interval
 
 CONFIDENCE = 0.95
 """The confidence of bands over inputs. It has nothing to do with the alpha of a certificate."""
+_EXACT = Context(prec=400)  # room for all digits of any float
 
 
 def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
@@ -161,5 +162,16 @@ def round_down(value: float, digits: int = 3) -> str:
     """
     if math.isinf(value):  # the ideal radius of an input that is always answered alike
         return str(value)
-    exact = Context(prec=400)  # room for the largest float
-    return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, exact):f}"
+    return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, _EXACT):f}"
+
+
+def confidence(alpha: float) -> Decimal:
+    """1 - alpha with all of its digits. As a float, that of a tiny alpha would be 1.
+
+    Args:
+        alpha: The probability that a certificate is wrong, at most.
+
+    >>> f"{confidence(0.05):%}", str(confidence(1e-20))
+    ('95%', '0.99999999999999999999')
+    """
+    return _EXACT.normalize(_EXACT.subtract(Decimal(1), Decimal(repr(float(alpha)))))
