@@ -70,6 +70,23 @@ def test_a_mistake_of_a_plan_is_named(mistake, message, tmp_path):
         certify(tmp_path, Own(mistake=mistake))
 
 
+@dataclass(frozen=True)
+class Once(Own):
+    def request(self, state, noise):
+        return self.samples if state.look == 0 else 0
+
+    @property
+    def most_samples(self):
+        return 100
+
+
+@pytest.mark.parametrize(("samples", "limit"), [(1_000, "at most 100"), (0, "no pilot")])
+def test_a_first_request_that_would_never_end_is_refused(samples, limit, tmp_path):
+    plan = Once(samples=samples, pilot=0, known_labels=True)
+    with pytest.raises(sc.InvalidInput, match=f"Once.request asks for {samples:,} samples of input 0.* has {limit}"):
+        certify(tmp_path, plan)
+
+
 def test_what_is_finished_before_a_mistake_is_saved(tmp_path):
     data = [(np.full(2, float(number == 5)), 0) for number in range(6)]
 

@@ -22,8 +22,8 @@ Input = tuple[int, Tensor, int | None]
 _WINDOW_BYTES = 2**30
 """Memory for open inputs, at most."""
 _GRID_ROUNDING = 2.0**-22
-"""How far a value up to 1 may be from a multiple of the step: four float32 roundings, twice what data sets need that
-were scaled or normalised and scaled back. The noise is added to the multiple, so the certificate is about that."""
+"""How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that were scaled, or
+normalised and scaled back, need half of that. The noise is added to the multiple, so the certificate is about it."""
 
 
 class Engine:
@@ -70,11 +70,12 @@ class Engine:
         if self.plan.known_labels and label is None:
             raise InvalidInput(f"input {id} has no label, and known_labels=True needs one for every input")
         _check_grid(id, x, self.noise)
-        case = self.plan.follow((), self.noise, label)
+        opened = _OpenInput(id, label, self.plan.follow((), self.noise, label))
+        self._check_request(opened)
         slot = self.sampler.open(id, x)
-        self._open[slot] = _OpenInput(id, label, case)
+        self._open[slot] = opened
         self.opened += 1
-        self._request(slot, case.more)
+        self._request(slot, opened.case.more)
 
     def step(self) -> Iterator[Certificate]:
         """Run one batch, and give the certificates of inputs that have enough samples, also if a later input fails."""
@@ -82,6 +83,7 @@ class Engine:
             opened = self._open[slot]
             opened.looks.append(look)
             if more := opened.case.add(look):
+                self._check_request(opened)
                 self._request(slot, more)
                 continue
             self.sampler.close(slot)
@@ -115,14 +117,16 @@ class Engine:
         if unreadable:
             raise unreadable
 
-    def _request(self, slot: int, samples: int) -> None:
-        opened, most = self._open[slot], self.plan.most_samples
-        opened.requested += samples
-        if opened.requested > most:  # a plan of the user could go on for ever
+    def _check_request(self, opened: _OpenInput) -> None:
+        """Refuse a plan of the user that would never end: without samples, or with more than its ceiling."""
+        asked, most = opened.case.more + sum(look.samples for look in opened.looks), self.plan.most_samples
+        if not 0 < asked <= most:
             raise InvalidInput(
-                f"{type(self.plan).__name__}.request asks for {opened.requested:,} samples of input {opened.id}, but "
-                f"the plan has at most {most:,}"
+                f"{type(self.plan).__name__}.request asks for {asked:,} samples of input {opened.id}, but the plan has "
+                f"{f'at most {most:,}' if asked else 'no pilot'}"
             )
+
+    def _request(self, slot: int, samples: int) -> None:
         self.sampler.request(slot, samples)
         self.committed += samples
 
@@ -134,8 +138,6 @@ class _OpenInput:
     id: int
     label: int | None
     case: Case
-    requested: int = 0
-    """Samples that the plan has asked for."""
     looks: list[Look] = field(default_factory=list)
 
 
