@@ -367,7 +367,7 @@ class _Prepared:
             noise=noise,
             plan=job.plan,
             runtime=self.runtime,
-            seed=LARGEST_SEED - job.seed,  # never that of the run: whoever chooses by votes must not count them again
+            seed=LARGEST_SEED - job.seed,  # not that of the run: votes that choose a sigma must not count again
             flexible=self.runtime.torch_device.type != "cuda",
         ).sampler
         labels: dict[int, int] = {}

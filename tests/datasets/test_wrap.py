@@ -153,7 +153,7 @@ def test_inputs_that_change_from_one_reading_to_the_next_are_refused():
             x, label = super().__getitem__(index)
             return x + torch.rand(2), label
 
-    with pytest.raises(InvalidInput, match=r"input 0 of .*Augmented is another one each time it is read"):
+    with pytest.raises(InvalidInput, match=r"input 0 of .*Augmented changes from one reading to the next"):
         as_dataset(Augmented((torch.zeros(2), 0)))
     assert len(as_dataset(Loose((torch.full((2,), torch.nan), 0)))) == 1  # NaN is refused if it is certified
 

@@ -74,8 +74,8 @@ def _wrapped(data: Any) -> WrappedDataset:
         return dataset
     if is_random and bool(first.isfinite().all()):  # NaN differs from itself; it has a message of its own
         raise InvalidInput(
-            f"input 0 of {dataset.name} is another one each time it is read, so a certificate would be about an input "
-            "that nobody can get again: leave random transforms out of the data set"
+            f"input 0 of {dataset.name} changes from one reading to the next, so nobody could check its certificate: "
+            "leave random transforms out of the data set"
         )
     return dataset
 

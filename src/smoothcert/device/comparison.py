@@ -15,14 +15,14 @@ _COMPARED_ROWS = {"cuda": 512, "cpu": 96, "mps": 96}
 _ROWS_AT_A_TIME = 64
 _DEVIATION = 0.5  # of the noise in the comparison
 _MORE_DIFFERING_LABELS = 0.02
-_MORE_ERROR = 1.5
+_MORE_ERROR = 1.5  # times the error of the plain classifier
 _ROUNDING = 5e-3  # relative; two orders of the same sums may differ by this in TF32
-# A graph that lost a part of the network may differ only far from [0, 1]. There, networks are used to nothing and
-# rounding errors are larger, so differences must be large to tell.
+# A graph that lost a part of the network may differ only far from [0, 1]. Networks are not made for such values and
+# rounding errors are larger there, so only large differences count.
 _OTHER_SCALES = (16.0, 256.0, 4096.0)
-_MUCH_ERROR, _MUCH_ROUNDING = 3.0, 0.1
-_HARDLY = 1e-3  # of their size; logits may be saturated
-_MANY_DIFFERING_LABELS = {True: 0.25, False: 0.05}  # with logits to compare, and with labels alone
+_FAR_MORE_ERROR, _FAR_ROUNDING = 3.0, 0.1
+_LEAST_VARIATION = 1e-3  # of logits, relative to their size; they may be saturated
+_FAR_DIFFERING_LABELS = {True: 0.25, False: 0.05}  # with logits to compare, and with labels alone
 
 
 class OtherAnswers(Exception):
@@ -39,7 +39,7 @@ class Comparison:
         runtime: Device and number format.
 
     Raises:
-        OtherAnswers: The answers of the module say nothing.
+        OtherAnswers: The module gives the same label to all inputs, so a comparison proves nothing.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Comparison:
         for rows in self.others:
             if not self.plain[rows].isfinite().all():  # the format is too small for this scale, so fused sums overflow
                 continue
-            more_labels = _MANY_DIFFERING_LABELS[found.is_floating_point()]
-            _compare(found[rows], self.plain[rows], self.exact[rows], more_labels, _MUCH_ERROR, _MUCH_ROUNDING)
+            more_labels = _FAR_DIFFERING_LABELS[found.is_floating_point()]
+            _compare(found[rows], self.plain[rows], self.exact[rows], more_labels, _FAR_MORE_ERROR, _FAR_ROUNDING)
 
 
 def check_labels(
@@ -96,7 +96,7 @@ def _in_finer_format(module: nn.Module, x: Tensor, runtime: Runtime) -> Tensor:
     coarse = runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
     runtime = replace(runtime, dtype="float32" if coarse else "float64")
     exact = place(module, runtime, tuple(x.shape[1:]))
-    # Nobody needs all rows at once here, and a finer format needs more memory.
+    # In parts, because a finer format needs more memory.
     parts = torch.split(x, _ROWS_AT_A_TIME)
     return torch.cat([exact(part.to(runtime.torch_dtype, copy=True)) for part in parts])
 
@@ -151,5 +151,5 @@ def _differing(outputs: Tensor, exact: Tensor) -> float:
 def _error(outputs: Tensor, exact: Tensor) -> float:
     """The error relative to how much the logits vary between inputs, or to their size where they hardly vary."""
     outputs, exact = (values.cpu().double() for values in (outputs, exact))
-    reference = torch.maximum((exact - exact.mean(0)).norm(), _HARDLY * exact.norm())
+    reference = torch.maximum((exact - exact.mean(0)).norm(), _LEAST_VARIATION * exact.norm())
     return float((outputs - exact).norm() / reference.clamp(min=1e-30))

@@ -41,8 +41,8 @@ def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
     interpreter.run(example)
     storages, modules = interpreter.found, dict(traced.named_modules())
     for node in list(traced.graph.nodes):
-        counts = node.target in OPERATORS and node not in storages  # `n += 1`, where n comes from a shape
-        if counts or not _changes_its_input(node, modules):
+        on_a_number = node.target in OPERATORS and node not in storages  # `n += 1`, where n comes from a shape
+        if on_a_number or not _changes_its_input(node, modules):
             continue
         order = {other: number for number, other in enumerate(traced.graph.nodes)}
         later = {other for other in order if order[other] > order[node]}

@@ -79,8 +79,8 @@ class HostStream(Stream):
         drawer = self.drawer(tuple(inputs.shape[1:]))
         # Bits are drawn for each input and transformed for the whole batch: small operations are slow.
         bits = [self._bits(drawer, segment) for segment in segments]
-        words = torch.from_numpy(bits[0] if len(bits) == 1 else np.concatenate(bits)).view(-1, drawer.words)
         one = len(segments) == 1
+        words = torch.from_numpy(bits[0] if one else np.concatenate(bits)).view(-1, drawer.words)
         x = inputs[segments[0].slot, None] if one else inputs.index_select(0, rows[0, : len(words)])
         out[: len(words)].copy_(drawer.noisy(words.to(out.device), x, self._more(segments, 2 * drawer.words)))
 
