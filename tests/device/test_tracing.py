@@ -433,9 +433,19 @@ def with_another_call():
     return Called(nn.Flatten(), nn.Linear(192, 3))
 
 
+class Autocast(nn.Sequential):
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x).float()
+
+
+def with_autocast():
+    return Autocast(nn.Flatten(), nn.Linear(192, 3))
+
+
 @pytest.mark.filterwarnings("ignore")  # torch.export's own
-@pytest.mark.parametrize("make", [with_a_hook, with_another_forward, with_another_call])
-def test_hooks_and_replaced_functions_are_kept(make):
+@pytest.mark.parametrize("make", [with_a_hook, with_another_forward, with_another_call, with_autocast])
+def test_what_symbolic_tracing_does_not_see_is_kept(make):
     module = make().eval()
     x = 10 * torch.randn(4, 3, 8, 8)
     assert relative_error(trace(module, (3, 8, 8))(x), module(x)) < 1e-5

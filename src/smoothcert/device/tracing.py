@@ -92,6 +92,8 @@ class _Tracer(fx.Tracer):
         self._thread = get_ident()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
+        if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):  # a graph does not keep it
+            raise Untraceable("it computes with torch.autocast")
         return _Proxy(node, self)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
