@@ -163,6 +163,19 @@ def test_votes_that_a_plan_did_not_ask_for_prove_nothing(plan, looks):
     assert Certificate.from_votes(looks, plan=plan, noise=NOISE).abstained
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [Fixed(1_000), Fixed(1_000, bound="runner-up"), AtRadii([0, 0.5], 10_000)],
+    ids=["usual", "runner-up", "radii"],
+)
+def test_votes_after_the_last_look_prove_no_more(plan):
+    looks = []
+    while more := plan.more(looks, NOISE):
+        looks.append(Look(more, {3: more * 2 // 3, 5: more // 4}))
+    more, proof = plan.prove(looks + 60 * [Look(9_000, {3: 9_000})], NOISE), plan.prove(looks, NOISE)
+    assert (more.lower, more.upper) == (proof.lower, proof.upper)
+
+
 def test_a_notebook_shows_the_radius_rounded_down():
     certificate = Certificate.from_votes([Look(100, {3: 100}), Look(1000, {3: 1000})], plan=Fixed(1000), noise=NOISE)
     shown = replace(certificate, radius=1.23996)._repr_html_()

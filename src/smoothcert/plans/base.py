@@ -378,6 +378,8 @@ class Case:
             look: The votes of the samples that were wanted.
         """
         plan, before = self.plan, self.state
+        if plan.most_looks is not None and before.look >= plan.most_looks:
+            return self.more  # nobody asked for these votes, and a bound on them would spend alpha again
         if self.prediction is None and before.look == 0:
             self.prediction = look.top
         if before.look == 0 and plan.uses_rivals:

@@ -165,10 +165,8 @@ class PilotPlan(Plan):
         return self.after_pilot(state.count, noise, state.rivals)[()]
 
     def lower_bound(self, state: State, noise: Noise) -> Any:
-        # A pilot that counts proves something by itself only if it is the last look. Votes that nobody asked for prove
-        # nothing: a bound on them would spend alpha again.
+        # A pilot that counts proves something by itself only if it is the last look.
         last = (np.asarray(self.request(state, noise)) == 0) & (np.asarray(state.drawn) > 0)
-        last &= np.asarray(state.look) <= self.most_looks
         return np.where(last, bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level), 0.0)[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
