@@ -83,6 +83,8 @@ class Worker:
         self._job = job
         self._queue: deque[int] = deque()
         self._sampling = 0.0
+        self._failure: Failed | None = None
+        """What the next call reports, because the last one reported what was finished before."""
 
     def start(self, runtime: Runtime, threads: int) -> Ready | Failed:
         """Prepare the classifier.
@@ -111,6 +113,8 @@ class Worker:
         Args:
             ids: New inputs.
         """
+        if self._failure:
+            return self._failure
         engine = self._engine
         self._queue.extend(ids)
         finished: list[Certificate] = []
@@ -126,7 +130,9 @@ class Worker:
                 if (finished or failed) and self._needs_inputs:
                     break
         except Exception as error:
-            return _failed(error)
+            self._failure = _failed(error)
+            if not finished:
+                return self._failure
         self._sampling += time.perf_counter() - start
         return Report(tuple(finished), tuple(failed), status_of(engine), self._sampling)
 
