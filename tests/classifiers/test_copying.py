@@ -21,6 +21,10 @@ def test_a_module_that_computes_its_weights_can_be_copied():
     assert answers(module, torch.rand(4), torch.device("cpu"), torch.float32)
 
 
-@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda module: torch.compile(module, backend="eager")])
+def compiled(module):
+    return torch.compile(module, backend="eager")
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, compiled, lambda module: nn.DataParallel(compiled(module))])
 def test_what_only_runs_a_module_is_left_out(wrap):
     assert type(copied(wrap(nn.Linear(4, 3)))) is nn.Linear

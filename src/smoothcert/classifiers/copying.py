@@ -18,8 +18,8 @@ def copied(module: nn.Module) -> nn.Module:
     Args:
         module: The module.
     """
-    module = getattr(module, "_orig_mod", module)
-    module = module.module if isinstance(module, _PARALLEL) else module
+    while (compiled := hasattr(module, "_orig_mod")) or isinstance(module, _PARALLEL):
+        module = getattr(module, "_orig_mod" if compiled else "module")
     attributes = (value for part in module.modules() for value in vars(part).values())
     computed = (value for value in attributes if isinstance(value, Tensor) and not value.is_leaf)
     return copy.deepcopy(module, {id(tensor): tensor.detach().clone() for tensor in computed})
