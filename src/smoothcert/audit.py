@@ -84,7 +84,7 @@ def audit(
         data: The data, if it is not where the manifest says. If `redraw` is 0, the audit also works without the data,
             but then it does not compare labels.
         stochastic: The value that `certify` had. Only runs of earlier versions do not record it.
-        denoiser: The denoiser in front of the model, likewise.
+        denoiser: The denoiser in front of the model, for the same reasons as `model`.
         seed: Chooses the inputs to draw again. Default: other inputs each time.
     """
     readable: list[Certificate] = []

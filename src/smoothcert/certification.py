@@ -258,7 +258,7 @@ def load_again(
         weights: Its weights, if they are not where the manifest says.
         data: The data, if it is not where the manifest says.
         stochastic: The value that `certify` had. Only runs of earlier versions do not record it.
-        denoiser: The denoiser, likewise.
+        denoiser: The denoiser, for the same reasons as `model`.
         purpose: What for, to be said in errors, as in "draw again".
         instead: What else the user can do, to be said in errors.
     """

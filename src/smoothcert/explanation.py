@@ -59,7 +59,7 @@ def explain(
         weights: Its weights, if they are not where the manifest says.
         data: The data, if it is not where the manifest says.
         stochastic: The value that `certify` had.
-        denoiser: The denoiser in front of the model, likewise.
+        denoiser: The denoiser in front of the model, for the same reasons as `model`.
         copies: Noisy copies to show for each input.
 
     Raises:
