@@ -1,4 +1,5 @@
 import copy
+import threading
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ from torch import nn
 
 from smoothcert.classifiers.copying import copied
 from smoothcert.classifiers.identity import answers
+from smoothcert.errors import InvalidInput
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # weight_norm is deprecated, and many networks have it
@@ -19,6 +21,13 @@ def test_a_module_that_computes_its_weights_can_be_copied():
     assert not torch.equal(other(x), module(x))
     assert module.weight.grad_fn is not None
     assert answers(module, torch.rand(4), torch.device("cpu"), torch.float32)
+
+
+def test_a_module_that_cannot_be_copied_is_named():
+    module = nn.Linear(4, 3)
+    module.lock = threading.Lock()
+    with pytest.raises(InvalidInput, match=r"Linear cannot be copied \(cannot pickle .*lock.*give a function"):
+        copied(module)
 
 
 def compiled(module):
