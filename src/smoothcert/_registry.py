@@ -105,13 +105,14 @@ def naming_users_code() -> Iterator[None]:
         raise
     except Exception as error:  # code of the user may raise any error
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        inside = [frame for frame in frames if isinstance(frame.f_locals.get("self"), Recorded)]
-        cls = type(inside[-1].f_locals["self"]) if inside else Recorded
-        if _home(cls) is None:
+        theirs = [frame for frame in frames if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE]
+        methods = [frame for frame in theirs if isinstance(frame.f_locals.get("self"), Recorded)]
+        if not methods:
             raise
+        cls, code = type(methods[-1].f_locals["self"]), methods[-1].f_code
         raise InvalidInput(
-            f"{cls.__name__}.{inside[-1].f_code.co_name} fails ({type(error).__name__}): {first_line(error)}"
-            f"{place_of(error, near=inside[-1].f_code.co_filename)}"
+            f"{cls.__name__}.{code.co_name} fails ({type(error).__name__}): {first_line(error)}"
+            f"{place_of(error, near=code.co_filename)}"
         ) from error
 
 

@@ -4,6 +4,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from smoothcert.denoisers import load_denoiser
+from smoothcert.denoisers.load import names_code
 from smoothcert.errors import InvalidInput
 
 X = torch.rand(3, 1, 8, 8)
@@ -60,3 +61,15 @@ def test_a_denoiser_may_come_from_code_of_the_user(tmp_path, monkeypatch):
         load_denoiser("own_denoiser:number")
     with pytest.raises(InvalidInput, match="has no function"):
         load_denoiser("own_denoiser:missing")
+
+
+@pytest.mark.parametrize(
+    "name", ["weights.safetensors", r"C:\runs\denoiser\weights.safetensors", "a:b/c.pt", "hf:folder"]
+)
+def test_names_of_files_are_not_code(name):
+    assert not names_code(name)
+
+
+@pytest.mark.parametrize("name", ["package.module:factory", "own.py:unet", r"C:\own.py:unet"])
+def test_names_of_functions_are_code(name):
+    assert names_code(name)

@@ -26,6 +26,8 @@ class Own(sc.Plan):
             raise KeyError("no such key")
         if self.mistake == "raises":
             raise ZeroDivisionError("oh no")
+        if self.mistake == "calls":
+            return noise.radius("much")
         answers = {"negative": -5, "part": 1.5, "nan": float("nan"), "endless": 10, "text": "many"}
         return answers.get(self.mistake, np.where(state.look == 1, 100, 0))
 
@@ -61,6 +63,7 @@ def certify(out, plan, noise=None):
         ("endless", r"Own.request asks for 220 samples of input \d, but the plan has at most 210"),
         ("text", "Own.request must return a whole number of samples, at least 0, got many"),
         ("raises", r"Own.request fails \(ZeroDivisionError\): oh no \(.*test_users_plan.py, line \d+\)"),
+        ("calls", r"Own.request fails \(\w+Error\): .* \(.*test_users_plan.py, line \d+\)"),
         ("bound", "Own.lower_bound must return a number between 0 and 1, got nan"),
         ("above", "Own.lower_bound must return a number between 0 and 1, got 1.5"),
     ],

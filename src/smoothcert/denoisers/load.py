@@ -60,8 +60,8 @@ def names_code(spec: str) -> bool:
     Args:
         spec: The name.
     """
-    prefix, colon, _ = spec.partition(":")
-    return bool(colon) and prefix != "hf" and not Path(spec).exists()
+    before, _, function = spec.rpartition(":")
+    return before not in ("", "hf") and function.isidentifier() and not Path(spec).exists()
 
 
 def _from_factory(name: str) -> Denoiser:
