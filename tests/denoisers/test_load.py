@@ -63,9 +63,7 @@ def test_a_denoiser_may_come_from_code_of_the_user(tmp_path, monkeypatch):
         load_denoiser("own_denoiser:missing")
 
 
-@pytest.mark.parametrize(
-    "name", ["weights.safetensors", r"C:\runs\weights.safetensors", "a:b/c.pt", "hf:folder"]
-)
+@pytest.mark.parametrize("name", ["weights.safetensors", r"C:\runs\weights.safetensors", "a:b/c.pt", "hf:folder"])
 def test_names_of_files_are_not_code(name):
     assert not names_code(name)
 
