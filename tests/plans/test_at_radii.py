@@ -12,7 +12,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import AtRadii, Certificate, Look
 from smoothcert.plans.coverage import exact_coverage, failure_probability, outlook
-from smoothcert.plans.forward import ending
+from smoothcert.plans.forward import Forward
 from smoothcert.replay import from_shares, simulate
 from smoothcert.sampler.engine import build_engine
 
@@ -65,7 +65,7 @@ def test_the_map_gives_expected_samples_and_chances():
 def test_expected_samples_are_those_of_simulated_inputs():
     plan = AtRadii(RADII, samples=2_000)
     spent = [walk(plan, 0.8, seed=seed).samples for seed in range(400)]
-    expected = ending(plan, NOISE, 0.8, limit=np.inf).samples
+    expected = Forward(plan, NOISE).ending(0.8, limit=np.inf).samples
     assert np.mean(spent) == pytest.approx(expected, abs=4 * np.std(spent) / 20)
 
 

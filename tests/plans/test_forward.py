@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from smoothcert import Fixed, Gaussian, InputSpecific, InvalidInput, Plan, State
 from smoothcert.plans import coverage, pilot_coverage
-from smoothcert.plans.forward import ending
+from smoothcert.plans.forward import Forward
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
@@ -103,7 +103,7 @@ def test_the_forward_pass_fails_as_often_as_the_closed_form(plan, p):
 @pytest.mark.parametrize("plan", SMALL, ids=str)
 @pytest.mark.parametrize("p", P)
 def test_the_expected_samples_are_those_of_all_outcomes(plan, p):
-    found = ending(plan, NOISE, p, limit=np.inf)
+    found = Forward(plan, NOISE).ending(p, limit=np.inf)
     if plan.pilot:
         counts = np.arange(plan.pilot + 1)
         expected = plan.pilot + binom.pmf(counts, plan.pilot, p) @ plan.after_pilot(counts, NOISE)
@@ -118,7 +118,7 @@ def test_the_expected_samples_are_those_of_all_outcomes(plan, p):
 @pytest.mark.parametrize("above", [0, 0.05])
 def test_a_plan_of_many_looks_is_followed_through_every_state(plan, p, above):
     limit = max(p, 0.5) + above
-    found = ending(plan, NOISE, p, limit=limit)
+    found = Forward(plan, NOISE).ending(p, limit=limit)
     failed, samples = enumerated(plan, p, limit)
     assert found.failed == pytest.approx(failed, abs=1e-9)
     assert found.samples == pytest.approx(samples, rel=1e-9)
@@ -128,12 +128,16 @@ def test_a_plan_of_many_looks_is_followed_through_every_state(plan, p, above):
 def test_states_that_proved_different_bounds_are_not_mixed_up_only_where_the_plan_remembers():
     """At the same count, a path that has proved 0.55 stops, and one that has not goes on."""
     plan = Steps(alpha=0.9)
-    assert ending(plan, NOISE, 0.6, limit=np.inf).samples == pytest.approx(enumerated(plan, 0.6, np.inf)[1], rel=1e-9)
+    assert Forward(plan, NOISE).ending(0.6, limit=np.inf).samples == pytest.approx(
+        enumerated(plan, 0.6, np.inf)[1], rel=1e-9
+    )
 
     class Forgetful(Steps):
         remembers = False
 
-    assert ending(Forgetful(alpha=0.9), NOISE, 0.6, limit=np.inf).samples > 1.01 * enumerated(plan, 0.6, np.inf)[1]
+    assert (
+        Forward(Forgetful(alpha=0.9), NOISE).ending(0.6, limit=np.inf).samples > 1.01 * enumerated(plan, 0.6, np.inf)[1]
+    )
 
 
 def test_tails_that_are_cut_off_do_not_show():
@@ -150,7 +154,7 @@ def test_a_plan_that_never_ends_is_named(monkeypatch):
 
     monkeypatch.setattr("smoothcert.plans.forward._MOST_LOOKS", 20)
     with pytest.raises(InvalidInput, match="steps of 15 takes more than 20 looks"):
-        ending(Endless(), NOISE, 0.5, limit=0.6)
+        Forward(Endless(), NOISE).ending(0.5, limit=0.6)
 
 
 def test_a_plan_without_a_closed_form_has_its_coverage_and_its_outlook_from_the_states():
@@ -165,3 +169,18 @@ def test_a_plan_without_a_closed_form_has_its_coverage_and_its_outlook_from_the_
     assert seen.expected
     assert seen.samples == pytest.approx([enumerated(plan, q, np.inf)[1] for q in p], rel=1e-9)
     assert seen.proved["certified"] == pytest.approx([enumerated(plan, q, 0.5)[0] for q in p], abs=1e-9)
+
+
+def test_answers_of_a_plan_are_remembered(monkeypatch):
+    asked = []
+
+    class Counting(Steps):
+        def lower_bound(self, state, noise):
+            asked.extend((state.look, *numbers) for numbers in zip(state.drawn, state.count, state.lower, strict=True))
+            return super().lower_bound(state, noise)
+
+    forward = Forward(Counting(alpha=0.9), NOISE)
+    found = [forward.ending(p, limit=0.7) for p in (0.6, 0.65, 0.55, 0.6)]
+    assert len(asked) == len(set(asked))
+    monkeypatch.setattr("smoothcert.plans.forward._MOST_KEPT", 0)
+    assert found == [Forward(Steps(alpha=0.9), NOISE).ending(p, limit=0.7) for p in (0.6, 0.65, 0.55, 0.6)]

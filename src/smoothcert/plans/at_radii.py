@@ -20,7 +20,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, listed
-from smoothcert.plans.forward import ending
+from smoothcert.plans.forward import Forward
 from smoothcert.plans.records import Boundaries, Look, Outlook, State
 from smoothcert.statistics.boundaries import (
     boundary,
@@ -178,7 +178,8 @@ class AtRadii(Plan):
 
     def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
         tables = self.tables(noise)
-        found = [ending(self, noise, float(q), limit=np.inf) for q in np.atleast_1d(p)]
+        forward = Forward(self, noise)
+        found = [forward.ending(float(q), limit=np.inf) for q in np.atleast_1d(p)]
         proved = {
             f"proves {radius:g}": np.array(
                 [sum(share for lower, share in end.proved.items() if lower >= threshold) for end in found]

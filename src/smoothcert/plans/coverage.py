@@ -16,7 +16,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, check_choice
-from smoothcert.plans.forward import ending
+from smoothcert.plans.forward import Forward
 from smoothcert.plans.records import Outlook
 
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
@@ -81,11 +81,12 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
             f"{plan} also bounds other classes, and its states tell only the votes for one class: define its "
             "worst_failure and tie_failure"
         )
+    forward = Forward(plan, noise)
     if worst is None:
-        worst = _search(plan, noise)
+        worst = _search(forward)
     tied = plan.tie_failure(noise)
     if tied is None:  # given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes
-        tied = failure_probability(plan, noise, 0.5)
+        tied = _failure(forward, 0.5)
     return Coverage(
         plan.alpha,
         *worst,
@@ -97,23 +98,23 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     )
 
 
-def _search(plan: Plan, noise: Noise) -> tuple[float, float]:
+def _search(forward: Forward) -> tuple[float, float]:
     """The largest failure over p and where it is, for any plan.
 
     The failure is a saw: it climbs with p and drops where p passes a value that the bound can take. So the worst p lies
     just below such a value. Small plans have few, and all are tried. Of a plan with very many states, the search may
     miss the very worst tooth. Nobody proves that the failure of just any plan has this shape.
     """
-    cells = [_attainable(plan, noise, low, high) for low, high in pairwise(_GRID.tolist())]
+    cells = [_attainable(forward, low, high) for low, high in pairwise(_GRID.tolist())]
     few = _ALL if sum(map(len, cells)) <= _ALL else _FEW
-    found = [_worst(plan, noise, _spread(cell, few)) for cell in cells]
+    found = [_worst(forward, _spread(cell, few)) for cell in cells]
     order = sorted(range(len(cells)), key=lambda i: found[i], reverse=True)
-    closer = [] if few == _ALL else [_worst(plan, noise, _spread(cells[i], _MANY)) for i in order[:_BEST_CELLS]]
-    return max([*found, *closer, _worst(plan, noise, _BELOW_HALF)])
+    closer = [] if few == _ALL else [_worst(forward, _spread(cells[i], _MANY)) for i in order[:_BEST_CELLS]]
+    return max([*found, *closer, _worst(forward, _BELOW_HALF)])
 
 
-def _worst(plan: Plan, noise: Noise, p: NDArray[np.float64]) -> tuple[float, float]:
-    return max(((failure_probability(plan, noise, q), q) for q in p.tolist()), default=(0.0, 0.5))
+def _worst(forward: Forward, p: NDArray[np.float64]) -> tuple[float, float]:
+    return max(((_failure(forward, q), q) for q in p.tolist()), default=(0.0, 0.5))
 
 
 def _spread(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
@@ -122,10 +123,10 @@ def _spread(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     return np.asarray(values[kept])
 
 
-def _attainable(plan: Plan, noise: Noise, low: float, high: float) -> NDArray[np.float64]:
+def _attainable(forward: Forward, low: float, high: float) -> NDArray[np.float64]:
     """Just below the values between `low` and `high` that the bound can take, in increasing order."""
     seen: list[NDArray[np.float64]] = []
-    ending(plan, noise, low, limit=np.inf, seen=seen)
+    forward.ending(low, limit=np.inf, seen=seen)
     values = np.unique(np.concatenate([np.ravel(part) for part in seen])) if seen else np.empty(0)
     return np.asarray(values[(values > low) & (values <= high)] * (1 - 1e-12))
 
@@ -140,7 +141,11 @@ def failure_probability(plan: Plan, noise: Noise, p: float) -> float:
         noise: The smoothing noise.
         p: The probability of the class.
     """
-    return ending(plan, noise, float(p), limit=max(float(p), 0.5)).failed
+    return _failure(Forward(plan, noise), float(p))
+
+
+def _failure(forward: Forward, p: float) -> float:
+    return forward.ending(p, limit=max(p, 0.5)).failed
 
 
 def outlook(plan: Plan, noise: Noise, p: ArrayLike) -> Outlook:
@@ -155,6 +160,7 @@ def outlook(plan: Plan, noise: Noise, p: ArrayLike) -> Outlook:
     plan.check(noise)
     if (own := plan.outlook(values, noise)) is not None:
         return own
-    samples = [ending(plan, noise, float(q), limit=np.inf).samples for q in values]
-    certified = [ending(plan, noise, float(q), limit=0.5).failed for q in values]
+    forward = Forward(plan, noise)
+    samples = [forward.ending(float(q), limit=np.inf).samples for q in values]
+    certified = [forward.ending(float(q), limit=0.5).failed for q in values]
     return Outlook(np.array(samples), {"certified": np.array(certified)}, expected=True)

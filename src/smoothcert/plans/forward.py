@@ -25,6 +25,7 @@ _Group = tuple[int, Array]  # the first count, and the probability of each count
 # which are rarer still, are left out.
 _RARE = 1e-20
 _MOST_LOOKS = 10_000
+_MOST_KEPT = 2**24  # answers of a plan that are remembered
 
 
 class Ending(NamedTuple):
@@ -38,72 +39,99 @@ class Ending(NamedTuple):
     """The probability of each bound at the end, for plans that remember what they proved."""
 
 
-def ending(plan: Plan, noise: Noise, p: float, *, limit: float, seen: list[Array] | None = None) -> Ending:
-    """Follow a plan through all of its looks.
+class Forward:
+    """Follows a plan through all of its looks.
+
+    A search over p meets the same states again and again, and a bound takes a microsecond for each of them. So the
+    answers of the plan are remembered.
 
     Args:
         plan: The plan; its class is fixed in advance.
         noise: The smoothing noise.
-        p: The probability of the class.
-        limit: Proving a larger bound than this counts as failed and ends the plan.
-        seen: Where to collect the bounds of all states on the way.
     """
-    start = plan.pilot or int(plan.request(State(0, 0, 0), noise))
-    first, probability = _draw(start, p)
-    groups: dict[tuple[int, float], _Group] = {(start, 0.0): (first, probability)}
-    failed, samples = 0.0, float(start)
-    proved: dict[float, float] = defaultdict(float)
-    for look in range(1, _MOST_LOOKS):
-        if look > 1 or not plan.pilot or plan.pilot_counts:
-            groups, newly = _prove(plan, noise, look, groups, limit, seen)
-            failed += newly
-        drop = look == 1 and plan.pilot > 0 and not plan.pilot_counts
-        parts: dict[tuple[int, float], list[_Group]] = defaultdict(list)
+
+    def __init__(self, plan: Plan, noise: Noise) -> None:
+        self.plan = plan
+        self.noise = noise
+        self._answers: dict[tuple[str, int, int, float], _Group] = {}
+        self._kept = 0
+
+    def ending(self, p: float, *, limit: float, seen: list[Array] | None = None) -> Ending:
+        """Where the plan ends.
+
+        Args:
+            p: The probability of the class.
+            limit: Proving a larger bound than this counts as failed and ends the plan.
+            seen: Where to collect the bounds of all states on the way.
+        """
+        plan = self.plan
+        start = plan.pilot or int(plan.request(State(0, 0, 0), self.noise))
+        first, probability = _draw(start, p)
+        groups: dict[tuple[int, float], _Group] = {(start, 0.0): (first, probability)}
+        failed, samples = 0.0, float(start)
+        proved: dict[float, float] = defaultdict(float)
+        for look in range(1, _MOST_LOOKS):
+            if look > 1 or not plan.pilot or plan.pilot_counts:
+                groups, newly = self._prove(look, groups, limit, seen)
+                failed += newly
+            drop = look == 1 and plan.pilot > 0 and not plan.pilot_counts
+            parts: dict[tuple[int, float], list[_Group]] = defaultdict(list)
+            for (drawn, lower), (first, probability) in groups.items():
+                wanted = self._ask("request", look, drawn, lower, first, len(probability))
+                proved[lower] += float(probability[wanted == 0].sum())
+                for n in np.unique(wanted[wanted > 0]).tolist():
+                    chosen = np.where(wanted == n, probability, 0.0)
+                    samples += n * float(chosen.sum())
+                    origin, mass = (0, chosen.sum(keepdims=True)) if drop else (first, chosen)
+                    low, step = _draw(n, p)
+                    parts[n if drop else drawn + n, lower].append((origin + low, np.convolve(mass, step)))
+            if not parts:
+                return Ending(failed, samples, dict(proved))
+            groups = {}
+            for key, pieces in parts.items():
+                groups[key], lost = _merged(pieces)
+                failed += lost
+        raise InvalidInput(f"{plan} takes more than {_MOST_LOOKS:,} looks")
+
+    def _prove(
+        self, look: int, groups: dict[tuple[int, float], _Group], limit: float, seen: list[Array] | None
+    ) -> tuple[dict[tuple[int, float], _Group], float]:
+        """Take out the states that prove too much, and note in the others what they proved if the plan remembers it."""
+        kept: dict[tuple[int, float], list[_Group]] = defaultdict(list)
+        failed = 0.0
         for (drawn, lower), (first, probability) in groups.items():
-            wanted = np.asarray(plan.request(_state(look, first, probability, drawn, lower), noise))
-            proved[lower] += float(probability[wanted == 0].sum())
-            for n in np.unique(wanted[wanted > 0]).tolist():
-                chosen = np.where(wanted == n, probability, 0.0)
-                samples += n * float(chosen.sum())
-                origin, mass = (0, chosen.sum(keepdims=True)) if drop else (first, chosen)
-                low, step = _draw(n, p)
-                parts[n if drop else drawn + n, lower].append((origin + low, np.convolve(mass, step)))
-        if not parts:
-            return Ending(failed, samples, dict(proved))
-        groups = {}
-        for key, pieces in parts.items():
-            groups[key], lost = _merged(pieces)
-            failed += lost
-    raise InvalidInput(f"{plan} takes more than {_MOST_LOOKS:,} looks")
+            proved = self._ask("lower_bound", look, drawn, lower, first, len(probability))
+            if seen is not None:
+                seen.append(proved)
+            wrong = proved > limit
+            failed += float(probability[wrong].sum())
+            level = np.maximum(proved, lower) if self.plan.remembers else np.zeros(len(probability))
+            for value in np.unique(level[~wrong]).tolist():
+                kept[drawn, value].append((first, np.where(~wrong & (level == value), probability, 0.0)))
+        merged = {key: _merged(pieces) for key, pieces in kept.items()}
+        return {key: group for key, (group, _) in merged.items()}, failed + sum(lost for _, lost in merged.values())
 
+    def _ask(self, method: str, look: int, drawn: int, lower: float, first: int, length: int) -> Array:
+        """What a method of the plan answers for neighbouring counts."""
 
-def _prove(
-    plan: Plan,
-    noise: Noise,
-    look: int,
-    groups: dict[tuple[int, float], _Group],
-    limit: float,
-    seen: list[Array] | None,
-) -> tuple[dict[tuple[int, float], _Group], float]:
-    """Take out the states that prove too much, and note in the others what they proved if the plan remembers it."""
-    kept: dict[tuple[int, float], list[_Group]] = defaultdict(list)
-    failed = 0.0
-    for (drawn, lower), (first, probability) in groups.items():
-        proved = np.asarray(plan.lower_bound(_state(look, first, probability, drawn, lower), noise))
-        if seen is not None:
-            seen.append(proved)
-        wrong = proved > limit
-        failed += float(probability[wrong].sum())
-        level = np.maximum(proved, lower) if plan.remembers else np.zeros(len(probability))
-        for value in np.unique(level[~wrong]).tolist():
-            kept[drawn, value].append((first, np.where(~wrong & (level == value), probability, 0.0)))
-    merged = {key: _merged(pieces) for key, pieces in kept.items()}
-    return {key: group for key, (group, _) in merged.items()}, failed + sum(lost for _, lost in merged.values())
+        def compute(first: int, end: int) -> Array:
+            counts = np.arange(first, end)
+            state = State(look, counts, np.full(len(counts), drawn), np.full(len(counts), lower))
+            return np.broadcast_to(getattr(self.plan, method)(state, self.noise), len(counts))
 
-
-def _state(look: int, first: int, probability: Array, drawn: int, lower: float) -> State:
-    counts = np.arange(first, first + len(probability))
-    return State(look, counts, np.full(len(counts), drawn), np.full(len(counts), lower))
+        key, end = (method, look, drawn, lower), first + length
+        known = self._answers.get(key)
+        start, stop = (first, first) if known is None else (known[0], known[0] + len(known[1]))
+        added = max(start - first, 0) + max(end - stop, 0)
+        if added > 2 * length or self._kept + added > _MOST_KEPT:  # far from what is known, or too much for memory
+            return compute(first, end)
+        if known is None or added:
+            pieces = [compute(first, start)] if first < start else []
+            pieces += [] if known is None else [known[1]]
+            pieces += [compute(stop, end)] if stop < end else []
+            known = self._answers[key] = min(first, start), np.concatenate(pieces)
+            self._kept += added
+        return known[1][first - known[0] : end - known[0]]
 
 
 def _draw(n: int, p: float) -> _Group:
