@@ -109,6 +109,13 @@ def smoothcert(tmp_path, monkeypatch, capsys):
     return run
 
 
+def test_readme_shows_the_two_commands_that_do_all_the_set_up():
+    blocks = [snippet.text for snippet in _snippets(ROOT / "README.md") if snippet.language == "sh"]
+    shown = {" ".join(line.split()[:2]) for block in blocks for line in block.splitlines()}
+    assert {"make demo", "make test"} <= shown
+
+
+
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_snippet_works(page, smoothcert):
     namespace = {"__name__": "snippet"}
