@@ -34,7 +34,7 @@ class Recorded:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in (cls.__name__, *cls.__dict__.get("former_names", ())):
-            _REGISTERED[_home(cls), name] = cls
+            _REGISTERED[home(cls), name] = cls
 
 
 _REGISTERED: dict[tuple[str | None, str], type[Recorded]] = {}
@@ -56,10 +56,9 @@ def describe(config: Recorded) -> dict[str, Any]:
         raise InvalidInput(
             f"{cls.__name__} is defined inside a function, so a run cannot name it: move it to module level"
         )
-    home = _home(cls)
-    origin = (
-        {} if home is None else {"module": home, "file": getattr(sys.modules.get(cls.__module__), "__file__", None)}
-    )
+    module = home(cls)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    origin = {} if module is None else {"module": module, "file": file}
     settings = {field.name: _plain(cls, field.name, getattr(config, field.name)) for field in fields(config)}
     return {"name": cls.__name__} | origin | settings
 
@@ -141,8 +140,12 @@ def import_module_or_file(place: str) -> None:
         raise InvalidInput(f"cannot import {place}: {type(error).__name__}: {first_line(error)}") from error
 
 
-def _home(cls: type) -> str | None:
-    """The module that defines a user's class, under the name by which others can import it; None for our own."""
+def home(cls: type) -> str | None:
+    """The module that defines a user's class, under the name by which others can import it; None for our own.
+
+    Args:
+        cls: The class.
+    """
     if cls.__module__.partition(".")[0] == _PACKAGE:
         return None
     if cls.__module__ != "__main__":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from smoothcert._registry import home
 from smoothcert.cli.options import numbers
 from smoothcert.errors import InvalidInput
 
@@ -286,8 +287,7 @@ def _subclasses(cls: Any) -> list[Any]:
 
 def _abstract_subclasses(cls: Any) -> list[Any]:
     """All subclasses of the user that lack a method."""
-    package = __name__.partition(".")[0]
-    return [sub for sub in _descendants(cls) if inspect.isabstract(sub) and sub.__module__.partition(".")[0] != package]
+    return [sub for sub in _descendants(cls) if inspect.isabstract(sub) and home(sub) is not None]
 
 
 def _descendants(cls: Any) -> list[Any]:
