@@ -115,7 +115,6 @@ def test_readme_shows_the_two_commands_that_do_all_the_set_up():
     assert {"make demo", "make test"} <= shown
 
 
-
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_snippet_works(page, smoothcert):
     namespace = {"__name__": "snippet"}
