@@ -22,10 +22,10 @@ import torch
 from scipy.stats import beta, norm
 from torch import nn
 
-from smoothcert.classifiers import load_classifier
 from smoothcert.compat.art import PyTorchRandomizedSmoothing
 from smoothcert.compat.cohen import Smooth
-from smoothcert.datasets import load_dataset
+from smoothcert.data import load_dataset
+from smoothcert.models import load_classifier
 
 ALPHA, SIGMA, PILOT = 0.001, 0.25, 100
 Certified = Sequence[tuple[int, float]]

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 import torchvision
 from torch import Tensor, nn
 
-from smoothcert.device.layers import convolution, kernels  # noqa: F401 (they register operations)
+from smoothcert.kernels.layers import convolution, kernels  # noqa: F401 (they register operations)
 
 FUSED = torch.ops.smoothcert
 

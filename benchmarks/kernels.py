@@ -16,10 +16,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from smoothcert import Gaussian, InputSpecific
-from smoothcert.classifiers import load_classifier
-from smoothcert.datasets import load_dataset
+from smoothcert.data import load_dataset
 from smoothcert.device.runtime import Runtime, settle_dtype, synchronize
-from smoothcert.sampler.engine import build_engine
+from smoothcert.models import load_classifier
+from smoothcert.sampling.engine import build_engine
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert import Ablation, AtRadii, Exact, Fixed, Noise, Plan, Splitting, Uniform, certify, compare
-from smoothcert.datasets import load_dataset
+from smoothcert.data import load_dataset
 from smoothcert.training import Recipe, method_named, train
 
 L1_RADII, L0_RADII = [0.0, 0.5, 1.0, 2.0, 4.0], [0.0, 2.0, 4.0, 6.0, 8.0]

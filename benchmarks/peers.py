@@ -16,10 +16,10 @@ import numpy as np
 from scipy.special import betainc, betaln
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Noise
-from smoothcert.replay import from_shares, probabilities, simulate
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics.boundaries import boundary, default_looks, give_up_counts
 from smoothcert.statistics.bounds import critical_count
+from smoothcert.tasks.replay import from_shares, probabilities, simulate
 
 CEILING, ALPHA = 100_000, 0.001
 LOOKS = default_looks(CEILING)

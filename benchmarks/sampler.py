@@ -23,13 +23,13 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 
-from smoothcert.classifiers import load_classifier
-from smoothcert.datasets import load_dataset
+from smoothcert.data import load_dataset
 from smoothcert.device.placement import place
 from smoothcert.device.runtime import Runtime
+from smoothcert.models import load_classifier
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Certificate, InputSpecific, Look
-from smoothcert.sampler.engine import build_engine
+from smoothcert.sampling.engine import build_engine
 
 NOISE, PLAN = Gaussian(0.25), InputSpecific(10_000, decline=0.05)
 

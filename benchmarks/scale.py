@@ -29,9 +29,9 @@ from smoothcert.executors.base import Job, Status
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Message, Ready, Report
 from smoothcert.plans import Certificate, Look
-from smoothcert.replay import probabilities
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.logs import read_log
+from smoothcert.tasks.replay import probabilities
 
 WORKERS = (8, 64, 512)
 INPUTS = 50_000

@@ -19,16 +19,16 @@ from functools import partial
 import torch
 from torch import nn
 
-from smoothcert.classifiers.architectures import ARCHITECTURES, build
-from smoothcert.device.prepare import prepare
-from smoothcert.device.resnet.classifier import StageClassifier
-from smoothcert.device.resnet.layout import Layout, layouts
-from smoothcert.device.resnet.match import match
 from smoothcert.device.runtime import Runtime
-from smoothcert.device.tracing import trace
+from smoothcert.kernels.resnet.classifier import StageClassifier
+from smoothcert.kernels.resnet.layout import Layout, layouts
+from smoothcert.kernels.resnet.match import match
+from smoothcert.kernels.tracing import trace
+from smoothcert.models.architectures import ARCHITECTURES, build
 from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
-from smoothcert.sampler.packing import Segment
-from smoothcert.sampler.streams import stream_for
+from smoothcert.sampling.packing import Segment
+from smoothcert.sampling.streams import stream_for
+from smoothcert.smoothed.prepare import prepare
 
 CUDA = torch.device("cuda")
 

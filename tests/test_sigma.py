@@ -6,10 +6,10 @@ import torch
 from PIL import Image
 
 import smoothcert as sc
-from smoothcert.audit import audit
-from smoothcert.classifiers import Classifier
-from smoothcert.datasets import load_dataset
+from smoothcert.data import load_dataset
+from smoothcert.models import Classifier
 from smoothcert.runs.progress import Progress
+from smoothcert.tasks.audit import audit
 
 BYTES = np.random.default_rng(0).integers(0, 256, (12, 1, 3, 3), np.uint8)
 LABELS = (BYTES[:, 0, 0, 0] > 127).astype(int)
@@ -27,7 +27,7 @@ def certify(out, data=(BYTES, LABELS), model=above_half, **settings):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    monkeypatch.setattr("smoothcert.certification._on_cuda", lambda runtime: True)
+    monkeypatch.setattr("smoothcert.tasks.certify._on_cuda", lambda runtime: True)
 
 
 class Said(Progress):
@@ -82,7 +82,7 @@ def test_noise_too_large_for_a_grid_is_plain(tmp_path, cuda):
 @pytest.mark.parametrize("on_cuda", [True, False])
 def test_a_resumed_run_keeps_its_noise(tmp_path, noise, on_cuda, monkeypatch):
     begun = certify(tmp_path, noise=noise, limit=4)
-    monkeypatch.setattr("smoothcert.certification._on_cuda", lambda runtime: on_cuda)
+    monkeypatch.setattr("smoothcert.tasks.certify._on_cuda", lambda runtime: on_cuda)
     said = Said()
     run = certify(tmp_path, sigma=0.25, progress=said)
     assert run.noise == begun.noise

@@ -12,10 +12,10 @@ from tables import LOG_SAMPLES, printed, setting
 
 from smoothcert import Fixed, Gaussian, InputSpecific, SampleMap
 from smoothcert.plans import PilotPlan
-from smoothcert.replay import probabilities, replay
 from smoothcert.report.chart import Axis, Chart, Line
 from smoothcert.report.figures import COLOURS, plot, save
 from smoothcert.runs.logs import Log
+from smoothcert.tasks.replay import probabilities, replay
 
 ISS, IAS = COLOURS[:2]
 HALF = Gaussian(0.5)

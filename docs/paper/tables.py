@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert import Gaussian, InputSpecific
-from smoothcert.replay import Outcome, Replay, replay
 from smoothcert.runs.logs import Log
+from smoothcert.tasks.replay import Outcome, Replay, replay
 
 LOG_SAMPLES = 100_000
 KINDS = {"AD": "absolute", "RD": "relative"}

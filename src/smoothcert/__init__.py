@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 from smoothcert._version import __version__
 
 if TYPE_CHECKING:
-    from smoothcert.audit import audit as audit
-    from smoothcert.certification import certify as certify
-    from smoothcert.denoisers import Denoiser as Denoiser
-    from smoothcert.denoisers import load_denoiser as load_denoiser
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
     from smoothcert.errors import SmoothcertError as SmoothcertError
-    from smoothcert.explanation import explain as explain
+    from smoothcert.models.denoisers import Denoiser as Denoiser
+    from smoothcert.models.denoisers import load_denoiser as load_denoiser
     from smoothcert.noises import Ablation as Ablation
     from smoothcert.noises import Additive as Additive
     from smoothcert.noises import Brightness as Brightness
@@ -41,9 +38,6 @@ if TYPE_CHECKING:
     from smoothcert.plans import State as State
     from smoothcert.plans.coverage import Coverage as Coverage
     from smoothcert.plans.coverage import exact_coverage as exact_coverage
-    from smoothcert.probing import Level as Level
-    from smoothcert.probing import Probe as Probe
-    from smoothcert.probing import probe as probe
     from smoothcert.report import write_report as write_report
     from smoothcert.report.explained import Explained as Explained
     from smoothcert.runs.formats import read_results as read_results
@@ -58,19 +52,25 @@ if TYPE_CHECKING:
     from smoothcert.runs.trackers import MLflow as MLflow
     from smoothcert.runs.trackers import TensorBoard as TensorBoard
     from smoothcert.runs.trackers import WandB as WandB
-    from smoothcert.smoothed import Prediction as Prediction
-    from smoothcert.smoothed import Smoothed as Smoothed
     from smoothcert.statistics.sample_map import SampleMap as SampleMap
+    from smoothcert.tasks.audit import audit as audit
+    from smoothcert.tasks.certify import certify as certify
+    from smoothcert.tasks.explain import explain as explain
+    from smoothcert.tasks.probe import Level as Level
+    from smoothcert.tasks.probe import Probe as Probe
+    from smoothcert.tasks.probe import probe as probe
+    from smoothcert.tasks.smoothed import Prediction as Prediction
+    from smoothcert.tasks.smoothed import Smoothed as Smoothed
 
 _HOME = {
-    "audit": "audit",
-    "certify": "certification",
-    "Denoiser": "denoisers",
-    "load_denoiser": "denoisers",
+    "audit": "tasks.audit",
+    "certify": "tasks.certify",
+    "Denoiser": "models.denoisers",
+    "load_denoiser": "models.denoisers",
     "InvalidInput": "errors",
     "MissingExtra": "errors",
     "SmoothcertError": "errors",
-    "explain": "explanation",
+    "explain": "tasks.explain",
     "Ablation": "noises",
     "Additive": "noises",
     "Brightness": "noises",
@@ -94,9 +94,9 @@ _HOME = {
     "State": "plans",
     "Coverage": "plans.coverage",
     "exact_coverage": "plans.coverage",
-    "Level": "probing",
-    "Probe": "probing",
-    "probe": "probing",
+    "Level": "tasks.probe",
+    "Probe": "tasks.probe",
+    "probe": "tasks.probe",
     "write_report": "report",
     "Explained": "report.explained",
     "read_results": "runs.formats",
@@ -111,8 +111,8 @@ _HOME = {
     "MLflow": "runs.trackers",
     "TensorBoard": "runs.trackers",
     "WandB": "runs.trackers",
-    "Prediction": "smoothed",
-    "Smoothed": "smoothed",
+    "Prediction": "tasks.smoothed",
+    "Smoothed": "tasks.smoothed",
     "SampleMap": "statistics.sample_map",
 }
 

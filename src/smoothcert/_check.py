@@ -15,13 +15,7 @@ NO_CLASS = -1
 
 
 def whole(name: str, value: Any, *, least: int = 0) -> int:
-    """An integer of at least `least`. 1000.0 is accepted as 1000; 0.5 and True are not.
-
-    Args:
-        name: The name of the argument.
-        value: Its value.
-        least: The smallest value that is allowed.
-    """
+    """An integer of at least `least`. 1000.0 is accepted as 1000; 0.5 and True are not."""
     if isinstance(value, bool) or not isinstance(value, int):
         try:
             exact = not isinstance(value, (bool, str)) and float(value) == int(value)
@@ -35,13 +29,7 @@ def whole(name: str, value: Any, *, least: int = 0) -> int:
 
 
 def at_least(name: str, value: Any, low: float) -> float:
-    """A finite number of at least `low`.
-
-    Args:
-        name: The name of the argument.
-        value: Its value.
-        low: The smallest value that is allowed.
-    """
+    """A finite number of at least `low`."""
     number = _number(value)
     if not (low <= number < math.inf):  # also true for NaN
         raise InvalidInput(f"{name} must be a number of at least {low:g}, got {value!r}")
@@ -49,14 +37,7 @@ def at_least(name: str, value: Any, low: float) -> float:
 
 
 def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
-    """A finite number strictly between `low` and `high`.
-
-    Args:
-        name: The name of the argument.
-        value: Its value.
-        low: Below every value that is allowed.
-        high: Above every value that is allowed.
-    """
+    """A finite number strictly between `low` and `high`."""
     number = _number(value)
     if not (low < number < high):  # also true for NaN
         allowed = f"above {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
@@ -65,12 +46,7 @@ def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
 
 
 def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
-    """Numbers from 0 to 1, both included.
-
-    Args:
-        name: The name of the argument.
-        value: One number or an array of them.
-    """
+    """Numbers from 0 to 1, both included."""
     p = np.asarray(value, float)
     wrong = ~((p >= 0) & (p <= 1))  # true for NaN as well
     if np.any(wrong):
@@ -79,13 +55,7 @@ def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
 
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
-    """One of several texts.
-
-    Args:
-        name: The name of the argument.
-        value: Its value.
-        allowed: The texts that are allowed.
-    """
+    """One of several texts."""
     if value not in allowed:
         raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value

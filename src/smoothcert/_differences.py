@@ -11,25 +11,13 @@ _LONGEST = 120
 
 
 def check_settings(folder: object, there: Mapping[str, Any], now: Mapping[str, Any], *, what: str) -> None:
-    """Refuse to mix two configurations in one folder; the error names every setting that differs.
-
-    Args:
-        folder: Where the recorded settings come from.
-        there: The recorded settings.
-        now: The settings wanted now.
-        what: What the folder holds, as in "run".
-    """
+    """Refuse to mix two configurations in one folder; the error names every setting that differs."""
     if found := differences(there, now):
         raise InvalidInput(f"{folder} holds another {what}: it differs in {'; '.join(found)}; choose another out=DIR")
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
     """What differs, down to the setting: `plan.decline` rather than the whole plan.
-
-    Args:
-        there: The recorded settings.
-        now: The settings wanted now.
-        prefix: Put before every name.
 
     >>> differences({"noise": {"name": "Gaussian", "sigma": 0.25}}, {"noise": {"name": "Gaussian", "sigma": 0.5}})
     ['noise.sigma (there 0.25, now 0.5)']

@@ -26,10 +26,6 @@ def exclusive(out: str | Path, *, kind: Kind = "run of certify") -> Iterator[Pat
 
     If an error occurs before anything is written into a new folder, the folder is removed.
 
-    Args:
-        out: The folder.
-        kind: What the folder is for.
-
     Raises:
         InvalidInput: Another process has locked the folder, it cannot be written, or it is of another kind.
     """
@@ -72,12 +68,7 @@ def _remove_unused(folders: list[Path]) -> None:
 
 
 def write_whole(path: str | Path, content: bytes) -> None:
-    """Write a file, and create its folder if it does not exist. If writing fails, an existing file stays unchanged.
-
-    Args:
-        path: The file.
-        content: What to write.
-    """
+    """Write a file, and create its folder if it does not exist. If writing fails, an existing file stays unchanged."""
     target = Path(path).resolve()  # a link stays a link to the new content
     try:
         if target.exists() and not target.is_file():  # such as /dev/stdout

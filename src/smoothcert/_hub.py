@@ -27,11 +27,7 @@ def hub_is_reachable() -> bool:
 
 
 def unreachable(name: str) -> str:
-    """Why something from the hub is not there.
-
-    Args:
-        name: What was looked for.
-    """
+    """Why something from the hub is not there."""
     return (
         f"there is no folder {name} here, it was not downloaded before, and the Hugging Face hub cannot be reached "
         "from here"

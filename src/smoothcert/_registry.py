@@ -43,9 +43,6 @@ _REGISTERED: dict[tuple[str | None, str], type[Recorded]] = {}
 def describe(config: Recorded) -> dict[str, Any]:
     """A plan or noise as a dictionary that JSON can hold; `restore` is the inverse.
 
-    Args:
-        config: A frozen dataclass derived from `Plan` or `Noise`.
-
     Raises:
         InvalidInput: It is not a dataclass, or a field holds something that JSON cannot.
     """
@@ -66,9 +63,6 @@ def describe(config: Recorded) -> dict[str, Any]:
 def restore(description: Mapping[str, Any] | None) -> Any:
     """The plan or noise that `describe` described; None stays None.
 
-    Args:
-        description: What a manifest or an export holds.
-
     >>> import smoothcert.noises  # classes register when they are imported
     >>> restore({"name": "Gaussian", "sigma": 0.5})
     Gaussian(sigma=0.5)
@@ -86,11 +80,7 @@ def restore(description: Mapping[str, Any] | None) -> Any:
 
 
 def check_recordable(config: Recorded) -> None:
-    """Raise, before anything is written, if a run could not be read again because of this plan or noise.
-
-    Args:
-        config: The plan or noise to be recorded.
-    """
+    """Raise, before anything is written, if a run could not be read again because of this plan or noise."""
     if restore(describe(config)) != config:
         raise InvalidInput(f"{config!r} does not come back from its own record: its fields must determine it")
 
@@ -116,11 +106,7 @@ def naming_users_code() -> Iterator[None]:
 
 
 def import_module_or_file(place: str) -> None:
-    """Import a user's module that defines plans or noises.
-
-    Args:
-        place: A file (`own_plan.py`) or the name of a module on `sys.path`.
-    """
+    """Import a user's module that defines plans or noises."""
     path = Path(place)
     try:
         if path.suffix != ".py":
@@ -141,11 +127,7 @@ def import_module_or_file(place: str) -> None:
 
 
 def home(cls: type) -> str | None:
-    """The module that defines a user's class, under the name by which others can import it; None for our own.
-
-    Args:
-        cls: The class.
-    """
+    """The module that defines a user's class, under the name by which others can import it; None for our own."""
     if cls.__module__.partition(".")[0] == _PACKAGE:
         return None
     if cls.__module__ != "__main__":

@@ -31,12 +31,7 @@ class MissingExtra(SmoothcertError, ImportError):
 
 
 def place_of(error: BaseException, near: str | None = None) -> str:
-    """The file and line where code of the user raised an error, as in " (model.py, line 3)".
-
-    Args:
-        error: The error.
-        near: The file of that code. Its last line in the traceback is named, not a line in a library that it calls.
-    """
+    """The file and line where code of the user raised an error, as in " (model.py, line 3)"."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
@@ -46,19 +41,11 @@ def place_of(error: BaseException, near: str | None = None) -> str:
 
 
 def is_our_own(error: BaseException) -> bool:
-    """Whether code of this package raised an error, and not code that it calls.
-
-    Args:
-        error: The error.
-    """
+    """Whether code of this package raised an error, and not code that it calls."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and frames[-1].startswith(_PACKAGE)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class if it has no message.
-
-    Args:
-        error: The error.
-    """
+    """The first line of an error's message, or the name of its class if it has no message."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -298,7 +298,7 @@ def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tm
     command = f"{REAL} --samples 1000 --limit {inputs} --out {tmp_path}"
     assert smoothcert(f"{command}/whole").code == 0
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["smoothcert.certification"])
+    processes.set_forkserver_preload(["smoothcert.tasks.certify"])
     monkeypatch.setattr(sys, "argv", ["smoothcert", *command.split()])
     sys.argv[-1] += "/killed"
     moments = random.Random(0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from smoothcert.denoisers import build_unet
+from smoothcert.models.denoisers import build_unet
 
 SETTINGS = "--model fashion-cnn-clean --data fashion-mnist --samples 100 --limit 2 --device cpu --batch 64 --quiet"
 

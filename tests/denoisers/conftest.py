@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from smoothcert.denoisers import build_unet
+from smoothcert.models.denoisers import build_unet
 
 SHAPE = (1, 8, 8)
 

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from smoothcert import Denoiser, Smoothed
-from smoothcert.classifiers.wrap import as_classifier
-from smoothcert.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
-from smoothcert.denoisers.check import check_input, check_repeatable, check_values
-from smoothcert.device.tracing import trace
 from smoothcert.errors import InvalidInput
+from smoothcert.kernels.tracing import trace
+from smoothcert.models.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
+from smoothcert.models.denoisers.check import check_input, check_repeatable, check_values
+from smoothcert.models.wrap import as_classifier
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Laplace
 
 X = torch.rand(5, 1, 8, 8)

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import smoothcert as sc
-from smoothcert.audit import audit
-from smoothcert.denoisers import load_denoiser
-from smoothcert.denoisers.diffusion import DiffusionDenoiser
 from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.models.denoisers import load_denoiser
+from smoothcert.models.denoisers.diffusion import DiffusionDenoiser
+from smoothcert.tasks.audit import audit
 
 diffusers = pytest.importorskip("diffusers")
 

@@ -3,9 +3,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from smoothcert.denoisers import load_denoiser
-from smoothcert.denoisers.load import names_code
 from smoothcert.errors import InvalidInput
+from smoothcert.models.denoisers import load_denoiser
+from smoothcert.models.denoisers.load import names_code
 
 X = torch.rand(3, 1, 8, 8)
 
@@ -46,7 +46,7 @@ def test_a_file_with_a_classifier_is_refused(tmp_path, metadata):
 def test_a_denoiser_may_come_from_code_of_the_user(tmp_path, monkeypatch):
     (tmp_path / "own_denoiser.py").write_text(
         "import torch\n"
-        "from smoothcert.denoisers import build_unet\n"
+        "from smoothcert.models.denoisers import build_unet\n"
         "def clamp(): return torch.nn.Hardtanh(0, 1)\n"
         "def unet(): return build_unet('unet-small', shape=(1, 8, 8), sigmas=(0.1, 0.5)).train()\n"
         "def number(): return 3\n"

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 import smoothcert as sc
-from smoothcert.audit import audit
-from smoothcert.bench import bench
-from smoothcert.classifiers import load_classifier
-from smoothcert.classifiers.wrap import as_classifier
 from smoothcert.compat.art import PyTorchRandomizedSmoothing
 from smoothcert.compat.cohen import Smooth
-from smoothcert.denoisers import compose, denoised
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
+from smoothcert.models import load_classifier
+from smoothcert.models.denoisers import compose, denoised
+from smoothcert.models.wrap import as_classifier
 from smoothcert.runs.journal import Journal
+from smoothcert.tasks.audit import audit
+from smoothcert.tasks.bench import bench
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 1, 8, 8)) / 255

@@ -10,10 +10,10 @@ from torch import nn
 
 from smoothcert import Fixed, Gaussian
 from smoothcert.device.cuda_graph import CapturedGraph
-from smoothcert.device.prepare import LabelClassifier, _captured, prepare
 from smoothcert.device.runtime import Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, ModelFailed
-from smoothcert.sampler.engine import build_engine
+from smoothcert.sampling.engine import build_engine
+from smoothcert.smoothed.prepare import LabelClassifier, _captured, prepare
 
 CPU = Runtime.resolve("cpu", batch=64)
 
@@ -80,14 +80,14 @@ def test_a_captured_graph_keeps_the_network_alive(monkeypatch, fallback):
         result = work()
         return CapturedGraph(lambda: None if fallback else result.copy_(work()), result, work)
 
-    monkeypatch.setattr("smoothcert.device.prepare.capture", capture)
+    monkeypatch.setattr("smoothcert.smoothed.prepare.capture", capture)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: MagicMock())
     monkeypatch.setattr(torch.cuda, "Event", MagicMock())
     classifier = LabelClassifier(Constant(), 3)
     x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
     x.__len__.return_value = 8
-    monkeypatch.setattr("smoothcert.device.prepare._random_batch_like", lambda x: torch.zeros(8, 4))
+    monkeypatch.setattr("smoothcert.smoothed.prepare._random_batch_like", lambda x: torch.zeros(8, 4))
     network = weakref.ref(classifier.module)
     classify = _captured(classifier, classifier, x)
     del classifier
@@ -129,8 +129,8 @@ class Identity(nn.Module):
 
 
 def test_a_torch_version_without_the_fusion_pass_runs_uncompiled(monkeypatch):
-    monkeypatch.setitem(sys.modules, "smoothcert.device.fusion", None)
-    with pytest.warns(UserWarning, match="runs uncompiled: import of smoothcert.device.fusion halted"):
+    monkeypatch.setitem(sys.modules, "smoothcert.kernels.fusion", None)
+    with pytest.warns(UserWarning, match="runs uncompiled: import of smoothcert.kernels.fusion halted"):
         _, runtime = prepare(nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", compile="default", batch=8))
     assert runtime.compile == "none"
 

@@ -10,11 +10,11 @@ import numpy as np
 from tampered import TamperedData, TamperedModel
 
 from smoothcert import Fixed, Gaussian
-from smoothcert.certification import certify
 from smoothcert.errors import SmoothcertError
 from smoothcert.executors.base import Executor
 from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import Run, open_run
+from smoothcert.tasks.certify import certify
 
 INPUTS = 40
 

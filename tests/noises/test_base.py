@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from smoothcert import Additive, Certificate, Fixed, InvalidInput, Look, Noise
-from smoothcert.audit import fault
+from smoothcert.tasks.audit import fault
 
 
 @dataclass(frozen=True)

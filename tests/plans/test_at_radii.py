@@ -7,14 +7,14 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 import smoothcert as sc
-from smoothcert.audit import fault
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import AtRadii, Certificate, Look
 from smoothcert.plans.coverage import exact_coverage, failure_probability, outlook
 from smoothcert.plans.forward import Forward
-from smoothcert.replay import from_shares, simulate
-from smoothcert.sampler.engine import build_engine
+from smoothcert.sampling.engine import build_engine
+from smoothcert.tasks.audit import fault
+from smoothcert.tasks.replay import from_shares, simulate
 
 NOISE = sc.Gaussian(0.5)
 RADII = (0, 0.25, 0.5, 1.0)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothcert import Additive, AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, Proof
-from smoothcert.audit import fault
 from smoothcert.runs.results import Results
 from smoothcert.statistics.bounds import lower_bound
+from smoothcert.tasks.audit import fault
 
 NOISE = Gaussian(0.5)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from smoothcert import Certificate, Exact, Fixed, Gaussian, InvalidInput, Look, Splitting, exact_coverage
-from smoothcert.audit import fault
 from smoothcert.plans.coverage import outlook
+from smoothcert.tasks.audit import fault
 
 NOISE = Splitting(0.5, 255)
 

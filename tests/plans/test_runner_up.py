@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, ndtri, xlogy
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, State, exact_coverage
-from smoothcert.audit import fault
 from smoothcert.plans.records import RIVALS
 from smoothcert.statistics.bounds import lower_bound, upper_bound
+from smoothcert.tasks.audit import fault
 
 NOISE = Gaussian(0.5)
 SETTINGS = {"samples": 40, "pilot": 12, "alpha": 0.05, "bound": "runner-up"}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from smoothcert import Fixed, InvalidInput, Uniform
-from smoothcert.replay import read_population, simulate
 from smoothcert.runs.logs import read_counts
+from smoothcert.tasks.replay import read_population, simulate
 
 LOGS = Path(__file__).parents[3] / "shared" / "logs"
 NOISE = Uniform(3.4641)

@@ -9,9 +9,9 @@ import torch
 
 import smoothcert as sc
 from smoothcert._registry import restore
-from smoothcert.audit import audit
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.run import open_run
+from smoothcert.tasks.audit import audit
 
 SCHEMA = """
 CREATE TABLE manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert.datasets import ArrayDataset
+from smoothcert.data import ArrayDataset
 
 
 def quadrants(count: int, seed: int) -> ArrayDataset:

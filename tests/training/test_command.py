@@ -7,9 +7,9 @@ import pytest
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from smoothcert.classifiers import load_classifier
 from smoothcert.cli import app, main
-from smoothcert.denoisers import build_unet
+from smoothcert.models import load_classifier
+from smoothcert.models.denoisers import build_unet
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_a_network_whose_number_of_classes_is_unknown_is_trained(options, tmp_pa
 def test_the_bundled_weights_to_start_from_are_those_that_certify_takes(more, expected, options, monkeypatch, tmp_path):
     found = []
     monkeypatch.setattr("smoothcert.training.train", lambda *_, classifier, **__: found.append(classifier) or 1 / 0)
-    monkeypatch.setattr("smoothcert.denoisers.load_denoiser", lambda place: None)
+    monkeypatch.setattr("smoothcert.models.denoisers.load_denoiser", lambda place: None)
     given = ["--data", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run"), "--epochs", "1"]
     CliRunner().invoke(app, ["train", "--model", "fashion-cnn", *given, *more])
     assert [classifier.trained_sigma for classifier in found] == [expected]

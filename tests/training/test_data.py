@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert.datasets import ArrayDataset
+from smoothcert.data import ArrayDataset
 from smoothcert.errors import InvalidInput
 from smoothcert.training.data import DeviceData, augment
 

@@ -9,11 +9,11 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from smoothcert.classifiers import Classifier
-from smoothcert.datasets import ArrayDataset
-from smoothcert.denoisers import load_denoiser
-from smoothcert.denoisers.unet import UNet
+from smoothcert.data import ArrayDataset
 from smoothcert.errors import InvalidInput
+from smoothcert.models import Classifier
+from smoothcert.models.denoisers import load_denoiser
+from smoothcert.models.denoisers.unet import UNet
 from smoothcert.training import Denoising, Recipe, method_named, train
 from smoothcert.training.methods.denoiser import stability_loss
 from smoothcert.training.optimizers import RunningMean, adamw

@@ -9,9 +9,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from smoothcert import Progress, certify
-from smoothcert.classifiers import Classifier, load_classifier, state_hash
-from smoothcert.denoisers import Denoiser, build_unet
 from smoothcert.errors import InvalidInput
+from smoothcert.models import Classifier, load_classifier, state_hash
+from smoothcert.models.denoisers import Denoiser, build_unet
 from smoothcert.plans import Fixed
 from smoothcert.training import Consistency, Finetune, Gaussian, Recipe, SmoothAdv, train
 from smoothcert.training.trainee import Frozen

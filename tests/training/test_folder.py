@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from smoothcert.classifiers import Classifier, load_classifier, state_hash
 from smoothcert.errors import InvalidInput
+from smoothcert.models import Classifier, load_classifier, state_hash
 from smoothcert.training import Consistency, Denoising, Gaussian, Macer, Recipe, SmoothAdv, train
 from smoothcert.training.folder import Folder
 

@@ -6,9 +6,9 @@ import torch
 from safetensors.torch import save_file
 
 from smoothcert._files import exclusive
-from smoothcert.classifiers import load_classifier
-from smoothcert.datasets import ArrayDataset
+from smoothcert.data import ArrayDataset
 from smoothcert.errors import InvalidInput
+from smoothcert.models import load_classifier
 from smoothcert.training import Consistency, Gaussian, Macer, Recipe, SmoothAdv, train
 
 METHODS = [

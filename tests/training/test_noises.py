@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from smoothcert import Ablation, GridGaussian, InvalidInput, Splitting, Uniform
-from smoothcert.classifiers import load_classifier
+from smoothcert.models import load_classifier
 from smoothcert.noises import Gaussian as GaussianNoise
 from smoothcert.training import Recipe, method_named, train
 from smoothcert.training.methods.base import noisy_copies

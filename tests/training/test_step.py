@@ -4,8 +4,8 @@ from functools import partial
 import pytest
 import torch
 
-from smoothcert.classifiers.architectures import build
-from smoothcert.denoisers import build_unet
+from smoothcert.models.architectures import build
+from smoothcert.models.denoisers import build_unet
 from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
 from smoothcert.training import Consistency, Denoising, Gaussian, Macer, SmoothAdv, method_named
 from smoothcert.training.data import DeviceData

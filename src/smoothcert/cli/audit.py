@@ -28,7 +28,7 @@ def command(
     """Derive every radius again from its votes, and draw some inputs again. The exit code is 1 if a check fails."""
     from dataclasses import asdict
 
-    from smoothcert.audit import audit
+    from smoothcert.tasks.audit import audit
 
     places = {"model": model, "weights": weights, "denoiser": denoiser, "data": data}
     found = audit(run, redraw=redraw, stochastic=stochastic, seed=seed, **places)

@@ -41,13 +41,13 @@ def command(
     """Measure samples per second: the classifier alone, the sampler, and the loop of published programs."""
     from dataclasses import asdict
 
-    from smoothcert.bench import bench
-    from smoothcert.certification import check_shape
-    from smoothcert.classifiers import load_classifier
     from smoothcert.cli.start import seconds_since_start
-    from smoothcert.datasets import load_dataset
+    from smoothcert.data import load_dataset
     from smoothcert.device.runtime import Runtime, settle_dtype
     from smoothcert.errors import InvalidInput
+    from smoothcert.models import load_classifier
+    from smoothcert.tasks.bench import bench
+    from smoothcert.tasks.certify import check_shape
 
     imported = seconds_since_start()
     smoothing = noise.build()

@@ -90,11 +90,11 @@ def command(
 ) -> None:
     """Certify inputs and save the certificates in a folder. Run it again to resume."""
     chosen, smoothing = plan.build(), noise.build()
-    from smoothcert.certification import certify
     from smoothcert.executors import choose_executor
     from smoothcert.runs.progress import Progress
     from smoothcert.runs.table import compare
     from smoothcert.runs.trackers import tracker_named
+    from smoothcert.tasks.certify import certify
 
     silent: list[Progress] = [Progress()] if quiet else []
     run = certify(

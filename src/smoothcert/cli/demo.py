@@ -19,11 +19,11 @@ def command(
     json: Json = False,
 ) -> None:
     """Certify 500 bundled images with a bundled model by three plans: fixed, input-specific, and at chosen radii."""
-    from smoothcert.certification import certify
     from smoothcert.noises import Gaussian
     from smoothcert.plans import AtRadii, Fixed, InputSpecific
     from smoothcert.report import write_report
     from smoothcert.runs.table import compare
+    from smoothcert.tasks.certify import certify
 
     plans = (Fixed(10_000), InputSpecific(10_000, decline=0.05), AtRadii(_RADII, 10_000, known_labels=True))
     runs = [

@@ -251,11 +251,7 @@ _GROUPS = (NoiseOptions, CertifiedNoiseOptions, PlanOptions)
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameters of a command that are groups (noise and plan) by their fields.
-
-    Args:
-        command: The command.
-    """
+    """Replace the parameters of a command that are groups (noise and plan) by their fields."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type] = {name: hint for name, hint in hints.items() if hint in _GROUPS}
     parameters: list[inspect.Parameter] = []

@@ -13,11 +13,7 @@ from smoothcert.errors import InvalidInput
 
 
 def folder(text: str) -> Path:
-    """The folder of `--out`. An empty text, as from an unset shell variable, is an error.
-
-    Args:
-        text: The value of the option.
-    """
+    """The folder of `--out`. An empty text, as from an unset shell variable, is an error."""
     if not str(text):
         raise typer.BadParameter("the value is empty (is a shell variable not set?): name a folder")
     return Path(text)
@@ -84,12 +80,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:
-    """Raise if a file to write would replace the journal of a run, or results that the command reads.
-
-    Args:
-        out: The file to write.
-        results: Runs, exports and logs that the command reads.
-    """
+    """Raise if a file to write would replace the journal of a run, or results that the command reads."""
     from smoothcert.runs.journal import FILE
 
     is_read = out.is_file() and any(path.is_file() and path.samefile(out) for path in results)
@@ -98,12 +89,7 @@ def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:
 
 
 def numbers(name: str, text: str) -> list[float]:
-    """Parse a comma-separated list of numbers.
-
-    Args:
-        name: The name of the option, for the error message.
-        text: Its value.
-    """
+    """Parse a comma-separated list of numbers."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -111,23 +97,12 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def print_json(result: dict[str, Any]) -> None:
-    """Print a result as JSON.
-
-    Args:
-        result: The result.
-    """
+    """Print a result as JSON."""
     print(json.dumps(result, indent=2, allow_nan=False))
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]], caption: str | None = None) -> None:
-    """Print a table. The first column is aligned to the left, all others to the right.
-
-    Args:
-        title: The text above the table.
-        columns: The titles of the columns.
-        rows: The cells of each row.
-        caption: The text below the table.
-    """
+    """Print a table. The first column is aligned to the left, all others to the right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

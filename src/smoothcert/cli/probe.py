@@ -57,7 +57,7 @@ def command(
     """Measure how often a model is right on noisy inputs, to find out which noise is too large for it."""
     from rich.console import Console
 
-    from smoothcert.probing import Level, check_figure, probe
+    from smoothcert.tasks.probe import Level, check_figure, probe
 
     chosen = None if sigmas is None else numbers("--sigmas", sigmas)
     if out is not None:

@@ -11,7 +11,7 @@ from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
 from smoothcert.cli.options import Json, print_json, print_table
 
 if TYPE_CHECKING:
-    from smoothcert.replay import Outcome
+    from smoothcert.tasks.replay import Outcome
 
 
 @expand
@@ -33,7 +33,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Simulate a plan on a published log, and compare it with fixed sampling at the same average cost."""
-    from smoothcert.replay import read_population, simulate
+    from smoothcert.tasks.replay import read_population, simulate
 
     chosen = plan.build()
     population, smoothing, remark = read_population(

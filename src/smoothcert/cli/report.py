@@ -82,16 +82,16 @@ def command(
 
 
 def _load(data: str) -> Any:
-    from smoothcert.datasets import load_dataset  # this imports torch, so we do it only for pictures
+    from smoothcert.data import load_dataset  # this imports torch, so we do it only for pictures
 
     return load_dataset(data)
 
 
 def _explained(results: Sequence[Results], ids: str, places: dict[str, Any]) -> list[Explained]:
     """The inputs with these ids, of every run that is a folder: exports and logs have neither a model nor votes."""
-    from smoothcert.datasets import select_ids
-    from smoothcert.explanation import explain
+    from smoothcert.data import select_ids
     from smoothcert.runs.run import Run
+    from smoothcert.tasks.explain import explain
 
     folders = [run for run in results if isinstance(run, Run)]
     if not folders:

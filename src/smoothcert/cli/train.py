@@ -14,7 +14,7 @@ from smoothcert.cli.options import Device, Json, folder, numbers, print_json
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from smoothcert.classifiers import Classifier
+    from smoothcert.models import Classifier
     from smoothcert.noises import Noise
     from smoothcert.training import Epoch, Recipe, Trained
 
@@ -100,8 +100,8 @@ def command(
 ) -> None:
     """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise."""
     from smoothcert import _check
-    from smoothcert.datasets import load_dataset
-    from smoothcert.denoisers import load_denoiser
+    from smoothcert.data import load_dataset
+    from smoothcert.models.denoisers import load_denoiser
     from smoothcert.training import Recipe, method_named, train
 
     _check_options(method, copies=copies, weight=None if method == "denoiser" else weight, epsilon=epsilon, steps=steps)
@@ -255,7 +255,7 @@ def _classifier(
     method: str, arch: str | None, model: str | None, weights: str | None, sigma: float | None, stability: bool
 ) -> Classifier | None:
     """The classifier to start from, or the one of the stability loss."""
-    from smoothcert.classifiers import load_classifier
+    from smoothcert.models import load_classifier
 
     if method == "denoiser":
         if stability != bool(model or weights):
@@ -275,7 +275,7 @@ def _classifier(
 
 def _architecture(method: str, arch: str | None, classifier: Classifier | None) -> str:
     """The name of what is trained."""
-    from smoothcert.classifiers.architectures import NAMED_WEIGHTS
+    from smoothcert.models.architectures import NAMED_WEIGHTS
 
     if arch is not None:
         return arch

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert.denoisers import load_denoiser
+from smoothcert.models.denoisers import load_denoiser
 from smoothcert.noises import Noise
 from smoothcert.plans import Fixed, InputSpecific, Plan
-from smoothcert.smoothed import Smoothed
+from smoothcert.tasks.smoothed import Smoothed
 
 _FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 

@@ -58,11 +58,7 @@ class Comparison:
             raise OtherAnswers("it gives all inputs of the comparison the same label")
 
     def check(self, outputs: Callable[[Tensor], Tensor]) -> None:
-        """Raise `OtherAnswers` if these outputs are worse than those of the plain classifier.
-
-        Args:
-            outputs: From a batch of any size to what the module returns for it.
-        """
+        """Raise `OtherAnswers` if these outputs are worse than those of the plain classifier."""
         found = outputs(_copy(self.x))
         if found.shape != self.exact.shape:
             raise OtherAnswers("this form returns another shape")
@@ -77,14 +73,7 @@ class Comparison:
 def check_labels(
     classify: Callable[[Tensor], Tensor], plain: nn.Module, shape: tuple[int, ...], runtime: Runtime
 ) -> None:
-    """Raise `OtherAnswers` if another form of a classifier gives more other labels than rounding explains.
-
-    Args:
-        classify: The other form, from a batch of exactly the runtime's size to labels.
-        plain: The classifier on the device and in the number format of the run.
-        shape: The shape of one input.
-        runtime: Device, number format and batch size.
-    """
+    """Raise `OtherAnswers` if another form of a classifier gives more other labels than rounding explains."""
     x = _noisy_batch(shape, runtime, runtime.batch)
     found, expected = classify(_copy(x)), plain(_copy(x))
     if _differing(found, expected) > _MORE_DIFFERING_LABELS:

@@ -39,9 +39,6 @@ class CapturedGraph(Generic[T]):
 def capture(work: Callable[[], T]) -> CapturedGraph[T]:
     """Capture `work` as a CUDA graph on the current device.
 
-    Args:
-        work: A function without arguments that only launches kernels. It runs several times before the capture.
-
     Raises:
         RuntimeError: CUDA cannot capture the work, for example because the work waits for the device.
     """

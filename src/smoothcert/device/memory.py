@@ -15,9 +15,6 @@ def keep_freed_memory(device: torch.device) -> None:
 
     By default, glibc returns large blocks to the operating system and requests them again, page by page, for every
     layer of every batch. That takes half of the time of a small network.
-
-    Args:
-        device: The device that the classifier runs on. Other devices than the CPU need no change.
     """
     if device.type == "cpu":
         with suppress(OSError, AttributeError, TypeError):  # other C libraries have no mallopt
@@ -31,9 +28,6 @@ def is_out_of_memory(error: Exception) -> bool:
 
     torch has no error type of its own for the memory of the host, and the compiler wraps errors in its own type, so
     this function also reads the message.
-
-    Args:
-        error: The error that a classifier raised.
     """
     messages = ("can't allocate memory", "out of memory")
     if isinstance(error, torch.OutOfMemoryError):

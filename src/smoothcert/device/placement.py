@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert.classifiers.copying import copied
 from smoothcert.device.runtime import Runtime, blank
+from smoothcert.models.copying import copied
 
 _TRIED_ROWS = 8  # as many as in the check before a run, because cuDNN prepares its kernels for every new size
 
@@ -19,11 +19,6 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
 
     Images have their channels last, because that is faster. A module that calls `x.view(len(x), -1)` on its activations
     fails on them, and gets contiguous images instead.
-
-    Args:
-        module: The classifier.
-        runtime: Device and number format.
-        shape: The shape of one input, which determines the memory format.
     """
     if not isinstance(module, nn.Module):
         return module

@@ -56,14 +56,6 @@ class Runtime:
     ) -> Runtime:
         """Check the settings and replace every "auto" by a value for this machine.
 
-        Args:
-            device: "cpu", "cuda", "cuda:N", "mps", a `torch.device`, or the number of a CUDA device. "auto" takes the
-                fastest device.
-            dtype: "float32", "bfloat16", "float16" or "float64", also as `torch.float32` and so on. "auto" takes
-                bfloat16 where the hardware supports it.
-            compile: "none", "fast", "stages", "default" or "max". "auto" is "fast" on CUDA, else "none".
-            batch: Rows per batch. "auto" measures the fastest one when the classifier is prepared.
-
         >>> Runtime.resolve("cpu", dtype="float32", batch=64)
         Runtime(device='cpu', dtype='float32', compile='none', batch=64, work=0)
         """
@@ -97,11 +89,7 @@ class Runtime:
         return _DTYPES[self.dtype]
 
     def check_noise(self, deviation: float) -> None:
-        """Refuse noise that the number format cannot hold.
-
-        Args:
-            deviation: The standard deviation of the noise.
-        """
+        """Refuse noise that the number format cannot hold."""
         largest = torch.finfo(self.torch_dtype).max / _FARTHEST
         if deviation > largest:
             raise InvalidInput(
@@ -113,9 +101,6 @@ class Runtime:
         """The memory format of a batch: channels last for images with several channels.
 
         Images with one channel stay contiguous, because channels last makes networks slower for them on a CPU.
-
-        Args:
-            shape: The shape of one input.
         """
         several_channels = len(shape) == 3 and shape[0] > 1
         if several_channels and self.torch_device.type != "mps":
@@ -129,10 +114,6 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
     Only parameters can be converted, so "auto" becomes "float32" for a function and for a module without parameters. A
     module with parameters in float64 keeps float64 unless the caller asks for something else. A model that computes in
     a fixed format, such as an ONNX graph, has it in the attribute `own_dtype`.
-
-    Args:
-        dtype: The format that the caller asked for, or "auto".
-        module: The classifier.
     """
     dtype = _dtype_name(dtype)
     if own := getattr(module, "own_dtype", None):
@@ -149,23 +130,13 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
 # The batches of the sampler are not inference tensors. torch would compile the classifier again for the other kind.
 @torch.inference_mode(False)
 def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
-    """A batch of zeros on the device and in the formats of a run.
-
-    Args:
-        shape: The shape of one input.
-        runtime: How the classifier is run.
-        rows: Rows of the batch; by default the batch size of the runtime.
-    """
+    """A batch of zeros on the device and in the formats of a run."""
     x = torch.zeros((rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype)
     return x.to(memory_format=runtime.memory_format(shape))
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has finished all of its work.
-
-    Args:
-        device: The device. A CPU never has to be waited for.
-    """
+    """Wait until a device has finished all of its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

@@ -15,11 +15,7 @@ class SetupClock:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Add the time in this block to a step.
-
-        Args:
-            name: The step.
-        """
+        """Add the time in this block to a step."""
         start = time.perf_counter()
         try:
             yield

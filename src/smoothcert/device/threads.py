@@ -18,9 +18,6 @@ def let_threads_rest(device: torch.device) -> None:
     then spin for so long that, on shared cores, the thread that they wait for does not get a core. The library spins
     for a short time only while it manages more threads than there are cores. So we start a second team of threads,
     which sleeps as long as this process lives.
-
-    Args:
-        device: The device of the run. Only the CPU needs this.
     """
     global _started
     chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()  # by the user, or by our command line

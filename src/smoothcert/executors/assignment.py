@@ -41,30 +41,16 @@ class Assignment:
         return not self._waiting and not self._failed_before and not any(self._open.values())
 
     def open(self, worker: Hashable) -> int:
-        """The number of inputs that a worker has.
-
-        Args:
-            worker: The worker.
-        """
+        """The number of inputs that a worker has."""
         return len(self._open[worker])
 
     def join(self, worker: Hashable, capacity: int) -> None:
-        """Add a worker.
-
-        Args:
-            worker: The worker.
-            capacity: How many inputs it can keep open.
-        """
+        """Add a worker."""
         self._capacity[worker] = capacity
         self._open[worker] = set()
 
     def leave(self, worker: Hashable, error: str) -> None:
-        """Remove a worker that was lost. Its open inputs count as failed and go to other workers.
-
-        Args:
-            worker: The worker.
-            error: Why it was lost.
-        """
+        """Remove a worker that was lost. Its open inputs count as failed and go to other workers."""
         for id in sorted(self._open[worker]):
             self.fail(worker, id, error)
         del self._open[worker], self._capacity[worker]
@@ -74,9 +60,6 @@ class Assignment:
 
         When few inputs are left, each worker may have fewer open inputs, down to one. Otherwise the last inputs would
         wait at busy workers while other workers are idle (docs/scale.md has the figures).
-
-        Args:
-            worker: The worker.
         """
         mine = self._open[worker]
         share = ceil(len(self._waiting) / (2 * len(self._open)))
@@ -90,25 +73,14 @@ class Assignment:
         return given
 
     def finish(self, worker: Hashable, id: int) -> bool:
-        """Record that a worker has finished an input; returns whether the input was assigned to this worker.
-
-        Args:
-            worker: The worker.
-            id: The input.
-        """
+        """Record that a worker has finished an input; returns whether the input was assigned to this worker."""
         assigned = id in self._open.get(worker, ())
         if assigned:
             self._open[worker].remove(id)
         return assigned
 
     def fail(self, worker: Hashable, id: int, error: str) -> None:
-        """Record that an input failed. Another worker tries it again, unless it has failed too often.
-
-        Args:
-            worker: The worker that had the input.
-            id: The input.
-            error: Why it failed.
-        """
+        """Record that an input failed. Another worker tries it again, unless it has failed too often."""
         self._open[worker].remove(id)
         self._failures[id] += 1
         if self._failures[id] < TRIES:

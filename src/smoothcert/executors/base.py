@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from smoothcert.classifiers.base import Classifier
-from smoothcert.datasets.base import Dataset
+from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
+from smoothcert.models.base import Classifier
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 

@@ -8,7 +8,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.executors.base import Executor, Job, Say, Status
 from smoothcert.executors.worker import engine_for, read_input, status_of
 from smoothcert.plans import Certificate
-from smoothcert.sampler.engine import Engine
+from smoothcert.sampling.engine import Engine
 
 
 class LocalExecutor(Executor):

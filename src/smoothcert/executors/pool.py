@@ -60,36 +60,19 @@ class PoolExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def launch(self, runtime: Runtime) -> Handle:
-        """Start a worker for the job, without waiting for it.
-
-        Args:
-            runtime: How the worker runs the classifier.
-        """
+        """Start a worker for the job, without waiting for it."""
 
     @abstractmethod
     def send(self, worker: Handle, ids: Sequence[int]) -> None:
-        """Call `Worker.advance` on a worker, without waiting for the answer.
-
-        Args:
-            worker: The worker.
-            ids: New inputs for it.
-        """
+        """Call `Worker.advance` on a worker, without waiting for the answer."""
 
     @abstractmethod
     def receive(self, seconds: float) -> Iterable[tuple[Handle, Message]]:
-        """The messages that have arrived, each with its worker.
-
-        Args:
-            seconds: How long to wait for the first message, at most.
-        """
+        """The messages that have arrived, each with its worker."""
 
     @abstractmethod
     def discard(self, worker: Handle) -> None:
-        """End a worker, dead or alive. `receive` returns no more messages from it.
-
-        Args:
-            worker: The worker.
-        """
+        """End a worker, dead or alive. `receive` returns no more messages from it."""
 
     def start(self, job: Job, say: Say) -> Runtime:
         self._reset()

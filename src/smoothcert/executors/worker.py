@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from smoothcert.datasets.base import first_readable
-from smoothcert.denoisers.check import check_values
+from smoothcert.data.base import first_readable
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError
 from smoothcert.executors.base import Job, Say, Status
+from smoothcert.models.denoisers.check import check_values
 from smoothcert.plans import Certificate
-from smoothcert.sampler.engine import Engine, Input, build_engine
+from smoothcert.sampling.engine import Engine, Input, build_engine
 
 # Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
 # work for a driver with many workers.
@@ -87,12 +87,7 @@ class Worker:
         """What the next call reports, because the last one reported what was finished before."""
 
     def start(self, runtime: Runtime, threads: int) -> Ready | Failed:
-        """Prepare the classifier.
-
-        Args:
-            runtime: How the classifier is run.
-            threads: CPU threads to compute with.
-        """
+        """Prepare the classifier."""
         torch.set_num_threads(min(max(threads, 1), cores()))
         try:
             if runtime.torch_device.type == "cuda" and runtime.torch_device.index is not None:
@@ -108,11 +103,7 @@ class Worker:
         return Ready(place, runtime, self._engine.free, said)
 
     def advance(self, ids: Sequence[int]) -> Report | Failed:
-        """Accept inputs and sample for about a second, or until the worker needs more inputs.
-
-        Args:
-            ids: New inputs.
-        """
+        """Accept inputs and sample for about a second, or until the worker needs more inputs."""
         if self._failure:
             return self._failure
         engine = self._engine
@@ -149,12 +140,7 @@ class Worker:
 
 
 def engine_for(job: Job, say: Say) -> tuple[Engine, Runtime]:
-    """The engine for a job, and its runtime. The shape of the inputs is that of the first one that can be read.
-
-    Args:
-        job: The job.
-        say: Shows messages to the user.
-    """
+    """The engine for a job, and its runtime. The shape of the inputs is that of the first one that can be read."""
     return build_engine(
         job.classifier.module,
         classes=job.classifier.classes,
@@ -168,12 +154,7 @@ def engine_for(job: Job, say: Say) -> tuple[Engine, Runtime]:
 
 
 def read_input(job: Job, id: int) -> Input:
-    """Read one input, and check that it can be certified.
-
-    Args:
-        job: The job.
-        id: The number of the input.
-    """
+    """Read one input, and check that it can be certified."""
     x, label = job.dataset[id]
     if not bool(x.isfinite().all()):
         raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values: leave it out with ids=")
@@ -192,11 +173,7 @@ def cores() -> int:
 
 
 def status_of(engine: Engine) -> Status:
-    """How far an engine is.
-
-    Args:
-        engine: The engine.
-    """
+    """How far an engine is."""
     return Status(engine.opened, engine.committed, engine.sampler.forwarded, engine.sampler.counted)
 
 

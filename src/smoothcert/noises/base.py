@@ -26,9 +26,6 @@ LARGEST_INPUT = 2**22
 def dashed(name: str) -> str:
     """The name of a class for the command line.
 
-    Args:
-        name: The name of the class.
-
     >>> dashed("GridGaussian")
     'grid-gaussian'
     """

@@ -1,7 +1,7 @@
 """Descriptions of drawing, without torch: what a stream needs to know to make noisy inputs.
 
-`smoothcert.sampler.drawing` has one class per description that carries it out. A description of your own needs such a
-class, too: see `smoothcert.sampler.drawing.draws`.
+`smoothcert.sampling.drawing` has one class per description that carries it out. A description of your own needs such a
+class, too: see `smoothcert.sampling.drawing.draws`.
 """
 
 from __future__ import annotations

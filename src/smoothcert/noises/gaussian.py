@@ -48,12 +48,7 @@ class GaussianRadius(Noise):
 
 
 def l_infinity(radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
-    """The l-infinity radius R / sqrt(d) that follows from an l2 radius R, rounded down.
-
-    Args:
-        radius: Radii in l2.
-        shape: The shape of an input of d numbers.
-    """
+    """The l-infinity radius R / sqrt(d) that follows from an l2 radius R, rounded down."""
     return {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))}
 
 

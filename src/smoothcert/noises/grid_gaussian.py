@@ -64,10 +64,6 @@ class GridGaussian(GaussianRadius):
 def is_gaussian(noise: Noise | None, sigma: float) -> bool:
     """Whether a noise is Gaussian with this standard deviation, on a grid or not.
 
-    Args:
-        noise: The noise.
-        sigma: The standard deviation.
-
     >>> is_gaussian(GridGaussian(0.5, size=784), 0.5)
     True
     """

@@ -38,9 +38,6 @@ class Thresholds(NamedTuple):
 def thresholds(deviation: float) -> Thresholds:
     """The thresholds for rounded normal numbers of this standard deviation.
 
-    Args:
-        deviation: The standard deviation before rounding.
-
     >>> thresholds(1.0).smallest, len(thresholds(1.0).values)
     (-9, 18)
     """

@@ -21,20 +21,13 @@ MARGIN = 16 * float(np.finfo(float).eps)
 
 
 def down(value: ArrayLike) -> Any:
-    """A computed value, rounded down by more than its rounding error.
-
-    Args:
-        value: The result of a few operations, each exact to one unit in the last place.
-    """
+    """A computed value, rounded down by more than its rounding error."""
     value = np.asarray(value, float)
     return (value * (1 - np.copysign(MARGIN, value)))[()]
 
 
 def next_above(value: Fraction) -> float:
     """The smallest floating-point number that is larger than an exact value.
-
-    Args:
-        value: The exact value.
 
     >>> next_above(Fraction(1, 2)) > 0.5
     True
@@ -63,11 +56,7 @@ class SteppedNoise(Noise):
         return np.asarray(steps - 1.0)[()]
 
     def probability(self, radius: ArrayLike) -> Any:
-        """The smallest p that proves this radius; 1 for a radius that no probability proves.
-
-        Args:
-            radius: Radii of at least 0.
-        """
+        """The smallest p that proves this radius; 1 for a radius that no probability proves."""
         needed = np.append(_needed(self), 1.0)
         steps = np.ceil(np.maximum(np.asarray(radius, float), 0))
         return needed[np.minimum(steps, len(needed) - 1).astype(int)][()]

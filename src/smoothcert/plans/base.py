@@ -312,11 +312,7 @@ class Plan(Recorded, ABC):
 
 
 def check_choice(plan: Plan) -> None:
-    """Refuse a plan whose class would be chosen by the very votes that count for it.
-
-    Args:
-        plan: The plan.
-    """
+    """Refuse a plan whose class would be chosen by the very votes that count for it."""
     if not (plan.pilot or plan.known_labels or plan.enumerates):
         raise InvalidInput(
             f'"{plan}" has no pilot, so the votes that choose the class would count for it, and certificates could be '
@@ -326,9 +322,6 @@ def check_choice(plan: Plan) -> None:
 
 def listed(values: Sequence[float]) -> str:
     """Numbers in a sentence.
-
-    Args:
-        values: The numbers.
 
     >>> listed([0, 0.25, 0.5])
     '0, 0.25 or 0.5'

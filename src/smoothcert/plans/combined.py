@@ -120,14 +120,7 @@ class Combined(Plan):
 
 
 def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | None) -> list[Look]:
-    """The looks that a plan would have had alone, out of the finer looks of a combined plan.
-
-    Args:
-        plan: One of the combined plans.
-        looks: All looks of the combined plan.
-        noise: The smoothing noise.
-        label: The label of the input, where it is known.
-    """
+    """The looks that a plan would have had alone, out of the finer looks of a combined plan."""
     draws = _Draws(looks)
     part = _Part(plan, noise, label)
     part.advance(draws)

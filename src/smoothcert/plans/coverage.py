@@ -135,11 +135,6 @@ def failure_probability(plan: Plan, noise: Noise, p: float) -> float:
     """The probability of a wrong certificate for a class that is fixed in advance and has probability p.
 
     Below 1/2 any certificate is wrong, so the bound has to exceed max(p, 1/2).
-
-    Args:
-        plan: The plan.
-        noise: The smoothing noise.
-        p: The probability of the class.
     """
     return _failure(Forward(plan, noise), float(p))
 
@@ -149,13 +144,7 @@ def _failure(forward: Forward, p: float) -> float:
 
 
 def outlook(plan: Plan, noise: Noise, p: ArrayLike) -> Outlook:
-    """What a plan does with inputs whose class has probability p.
-
-    Args:
-        plan: The plan. Of a combined plan, the one that certifies.
-        noise: The smoothing noise.
-        p: Probabilities of the class.
-    """
+    """What a plan does with inputs whose class has probability p."""
     plan, values = plan.primary, np.atleast_1d(_check.probabilities("p", p))
     plan.check(noise)
     if (own := plan.outlook(values, noise)) is not None:

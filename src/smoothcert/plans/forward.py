@@ -57,13 +57,7 @@ class Forward:
         self._kept = 0
 
     def ending(self, p: float, *, limit: float, seen: list[Array] | None = None) -> Ending:
-        """Where the plan ends.
-
-        Args:
-            p: The probability of the class.
-            limit: Proving a larger bound than this counts as failed and ends the plan.
-            seen: Where to collect the bounds of all states on the way.
-        """
+        """Where the plan ends."""
         plan = self.plan
         start = plan.pilot or int(plan.request(State(0, 0, 0), self.noise))
         first, probability = _draw(start, p)

@@ -41,12 +41,7 @@ class Axis:
     power: float = 1.0
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """Where a scale with a power has its ticks: at round shares that are far enough from each other.
-
-        Args:
-            low: The lower end of the scale.
-            high: The upper end of the scale.
-        """
+        """Where a scale with a power has its ticks: at round shares that are far enough from each other."""
         chosen: list[float] = []
         for tick in (share for share in _ROUND_SHARES if low <= share <= high):
             room = chosen[-1] ** self.power - tick**self.power if chosen else np.inf

@@ -34,12 +34,7 @@ _FEW_P = np.concatenate([np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0
 
 
 def charts(results: Sequence[Results], *, most_points: int | None = None) -> list[Chart]:
-    """All charts that these results have numbers for.
-
-    Args:
-        results: The runs.
-        most_points: As for `radius_against_samples`.
-    """
+    """All charts that these results have numbers for."""
     made = (
         certified_accuracy(results),
         *([trade_off(results)] if len(results) > 1 else []),  # a single mark is not worth a chart
@@ -53,12 +48,7 @@ def charts(results: Sequence[Results], *, most_points: int | None = None) -> lis
 
 
 def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Chart:
-    """Certified accuracy CA(r) against the radius r, one curve per run that has labels.
-
-    Args:
-        results: The runs.
-        bands: Whether each curve has its 95% band over inputs.
-    """
+    """Certified accuracy CA(r) against the radius r, one curve per run that has labels."""
     results = distinct(results)
     shown = [r for r in results if r.labelled]
     largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
@@ -93,12 +83,7 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
 
 
 def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
-    """ACR against average samples, one mark per run that has labels and knows its samples.
-
-    Args:
-        results: The runs.
-        bands: Whether each mark has its 95% band over inputs.
-    """
+    """ACR against average samples, one mark per run that has labels and knows its samples."""
     results = distinct(results)
     layers, words, shown = [], [], []
     for r in results:
@@ -132,12 +117,7 @@ def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
 
 
 def radius_against_samples(results: Sequence[Results], *, most_points: int | None = None) -> Chart:
-    """The radius of each input against the samples that it got.
-
-    Args:
-        results: The runs.
-        most_points: How many inputs are shown over all runs; larger runs are thinned out evenly. None shows all.
-    """
+    """The radius of each input against the samples that it got."""
     results = distinct(results)
     most = max((len(r) for r in results), default=0) if most_points is None else most_points // max(len(results), 1)
     layers = []
@@ -172,11 +152,7 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
 
 
 def samples(results: Sequence[Results]) -> Chart:
-    """The distribution of samples over inputs.
-
-    Args:
-        results: The runs.
-    """
+    """The distribution of samples over inputs."""
     results = distinct(results)
     shown = {r.name: r.samples for r in results if r.average_samples is not None}
     low, high = (pick((int(pick(spent)) for spent in shown.values()), default=1) for pick in (min, max))
@@ -197,11 +173,7 @@ def samples(results: Sequence[Results]) -> Chart:
 
 
 def probabilities(results: Sequence[Results]) -> Chart:
-    """The distribution of p, the share of votes for the class, over inputs.
-
-    Args:
-        results: The runs.
-    """
+    """The distribution of p, the share of votes for the class, over inputs."""
     results = distinct(results)
     shown = {r.name: r.p for r in results if np.any(r.counted)}
     edges = np.linspace(0, 1, _BINS_OF_P + 1)
@@ -230,11 +202,7 @@ def probabilities(results: Sequence[Results]) -> Chart:
 
 
 def sample_maps(results: Sequence[Results]) -> Chart:
-    """Samples against p, one curve per run whose plan gives inputs different numbers of samples.
-
-    Args:
-        results: The runs.
-    """
+    """Samples against p, one curve per run whose plan gives inputs different numbers of samples."""
     results = distinct(results)
     layers, words, expected = [], [], []
     for r in results:
@@ -264,11 +232,7 @@ def sample_maps(results: Sequence[Results]) -> Chart:
 
 
 def boundaries(results: Sequence[Results]) -> list[Chart]:
-    """The boundaries of each run with a sequential plan, and the votes of a few inputs on their way to them.
-
-    Args:
-        results: The runs. Exports do not tell the votes of each look, so they have boundaries alone.
-    """
+    """The boundaries of each run with a sequential plan, and the votes of a few inputs on their way to them."""
     shown = [(r, found) for r in distinct(results) if (found := _boundaries(r)) is not None]
     made = [_boundary_chart(r, found) for r, found in shown]
     if len(made) < 2:
@@ -306,12 +270,7 @@ def _boundary_chart(results: Results, found: Boundaries) -> Chart:
 
 
 def evenly(length: int, most: int) -> NDArray[np.int64]:
-    """Places in a sequence, at most `most` of them at even distances.
-
-    Args:
-        length: The length of the sequence.
-        most: How many places are wanted.
-    """
+    """Places in a sequence, at most `most` of them at even distances."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).astype(np.int64))
 
 

@@ -29,11 +29,6 @@ COUNTED = ("l0", "l0 of pixels")
 def distance(one: Picture, other: Picture, norm: str) -> float:
     """How far two pictures are from each other.
 
-    Args:
-        one: A picture.
-        other: A picture of the same shape.
-        norm: One of `NORMS`.
-
     >>> black, white = np.zeros((3, 1, 1)), np.ones((3, 1, 1))
     >>> [round(distance(black, white, norm), 3) for norm in ("l2", "l1", "l0", "l0 of pixels")]
     [1.732, 3.0, 3.0, 1.0]
@@ -45,12 +40,6 @@ def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture
     """The picture after a change in a random direction, at a distance of `radius`. All values stay in [0, 1].
 
     In l0, random values or pixels change. No picture may be so far away; then this one is as far as possible.
-
-    Args:
-        x: The picture.
-        radius: The distance, in l0 a whole number.
-        norm: One of `NORMS`.
-        seed: Chooses the direction.
     """
     random = np.random.default_rng(seed)
     if norm in COUNTED:
@@ -73,11 +62,6 @@ def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
     """The picture after a change of few pixels in its centre, at a distance of `radius`. All values stay in [0, 1].
 
     Each pixel but the last one becomes as different as possible.
-
-    Args:
-        x: The picture.
-        radius: The distance, in l0 a whole number.
-        norm: One of `NORMS`.
     """
     height, width = x.shape[1:]
     rows, columns = np.mgrid[:height, :width]

@@ -139,20 +139,7 @@ def explained(
     nearest: tuple[float, int] | None = None,
     same_noise: bool = True,
 ) -> Explained:
-    """Put a certificate into pictures.
-
-    Args:
-        certificate: The certificate.
-        x: The input, of shape (channels, height, width) or (height, width).
-        run: The name of the run.
-        noisy: Noisy copies of the input.
-        answers: What the classifier answers to each of them.
-        rounded: The input in the number format of the noisy copies, which rounding alone must not tell apart from it.
-        denoised: The same copies after the denoiser, if there is one.
-        class_names: The names of the classes, if they are known.
-        nearest: The distance to the nearest input with another label, and how many inputs were compared.
-        same_noise: Whether the noisy copies are those of the run.
-    """
+    """Put a certificate into pictures."""
     c, rounded, x = certificate, _with_channels(x if rounded is None else rounded), _with_channels(x)
     noisy, denoised = [_with_channels(copy) for copy in noisy], [_with_channels(copy) for copy in denoised]
     top = c.prediction if c.prediction is not None else c.proof.prediction
@@ -176,22 +163,12 @@ def explained(
 
 
 def class_name(number: int, names: Sequence[str] | None) -> str:
-    """The name of a class, or its number if it has no name.
-
-    Args:
-        number: The number of the class.
-        names: The names of the classes, if they are known.
-    """
+    """The name of a class, or its number if it has no name."""
     return names[number] if names and 0 <= number < len(names) else f"class {number}"
 
 
 def check_picture(x: Picture, id: int) -> None:
-    """Refuse an input that is no picture.
-
-    Args:
-        x: The input.
-        id: Its number.
-    """
+    """Refuse an input that is no picture."""
     if picture_of(x) is None:
         raise InvalidInput(
             f"input {id} has shape {tuple(x.shape)}: only pictures with 1 or 3 channels and at least {SMALLEST_SIDE} "

@@ -48,10 +48,6 @@ _GREY = "#555555"
 def plot(chart: Chart, ax: Axes | None = None) -> Plot:
     """Draw a chart.
 
-    Args:
-        chart: The chart, as in `certified_accuracy([run])`.
-        ax: Where to draw; None makes a new figure.
-
     Returns:
         The figure and its axes.
     """
@@ -92,10 +88,6 @@ def plot(chart: Chart, ax: Axes | None = None) -> Plot:
 def save_figures(results: Sequence[Results], folder: str | Path) -> list[Path]:
     """Write every chart that these runs have numbers for as PDF, SVG and PNG.
 
-    Args:
-        results: The runs.
-        folder: Where the files go. It is made if it is missing.
-
     Returns:
         The files.
     """
@@ -105,11 +97,6 @@ def save_figures(results: Sequence[Results], folder: str | Path) -> list[Path]:
 
 def save(fig: Figure, path: Path, formats: Sequence[str] = ("pdf", "svg", "png")) -> list[Path]:
     """Write a figure once per format, without a date, and close it.
-
-    Args:
-        fig: The figure.
-        path: The file without its ending.
-        formats: The endings.
 
     Returns:
         The files.

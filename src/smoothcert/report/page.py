@@ -35,7 +35,7 @@ from smoothcert.runs.table import compare, duration, opened, with_certificates
 from smoothcert.statistics.metrics import round_down
 
 if TYPE_CHECKING:
-    from smoothcert.datasets import Dataset
+    from smoothcert.data import Dataset
 
 ROWS = 50_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
@@ -111,15 +111,7 @@ def render(
     dataset: Dataset | None = None,
     explained: Sequence[Explained] = (),
 ) -> str:
-    """The page as text.
-
-    Args:
-        results: The runs, exports or published logs, or their folders and files.
-        reference: The run that MAD is against; by default the best one among the runs themselves.
-        radii: The radii r of the columns CA r.
-        dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
-        explained: Certificates to explain in pictures, as `explain` returns them.
-    """
+    """The page as text."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     results = [results] if isinstance(results, (str, Path, Results)) else list(results)
@@ -243,7 +235,7 @@ def _dataset_of(results: Sequence[Results]) -> Dataset | None:
     if len(named) != 1:
         return None
     [(name, fingerprint)] = named
-    from smoothcert.datasets import load_dataset
+    from smoothcert.data import load_dataset
 
     try:
         found = load_dataset(name)

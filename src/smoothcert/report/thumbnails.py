@@ -12,7 +12,7 @@ import numpy as np
 from smoothcert.runs.results import Results
 
 if TYPE_CHECKING:
-    from smoothcert.datasets import Dataset
+    from smoothcert.data import Dataset
 
 BUDGET = 1_200_000
 """Characters that all pictures of a page may take together."""
@@ -23,12 +23,7 @@ _OF_EACH_KIND = 60
 
 
 def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
-    """Pictures by id as data URIs: first those that the page's filters show first, then others while there is room.
-
-    Args:
-        dataset: Where the inputs come from.
-        results: The runs.
-    """
+    """Pictures by id as data URIs: first those that the page's filters show first, then others while there is room."""
     pictures: dict[int, str] = {}
     room = BUDGET
     for id in _most_telling(results):
@@ -43,12 +38,7 @@ def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
 
 
 def picture_of(x: Any, *, side: int = _SIDE) -> str | None:
-    """An input as the data URI of a small picture; None if it is no image.
-
-    Args:
-        x: Values in [0, 1] of shape (H, W), (1, H, W) or (3, H, W).
-        side: Its longest side; larger images are made smaller.
-    """
+    """An input as the data URI of a small picture; None if it is no image."""
     from PIL import Image
 
     array = np.asarray(x)

@@ -62,11 +62,7 @@ CONFIG: Spec = {
 
 
 def spec(chart: Chart) -> Spec:
-    """A chart as a Vega-Lite specification, one colour per run. It has a legend only if it shows several runs.
-
-    Args:
-        chart: The chart.
-    """
+    """A chart as a Vega-Lite specification, one colour per run. It has a legend only if it shows several runs."""
     present = [name for name in chart.series if any(layer.series == name for layer in chart.layers)]
     color: Spec = {
         "field": "run",

@@ -15,38 +15,23 @@ def outcomes(results: Results) -> NDArray[np.str_]:
     """What became of each input, as one of `OUTCOMES`.
 
     With known labels, an input without a certificate was not certified for its label. Nobody knows whether it is wrong.
-
-    Args:
-        results: The run.
     """
     conditions = [results.abstained, results.correct, results.wrong]
     return np.select(conditions, [uncertified(results), "correct", "wrong"], "no label")
 
 
 def uncertified(results: Results) -> str:
-    """The word for an input without a certificate: "abstained", or "not certified" where labels were known.
-
-    Args:
-        results: The run.
-    """
+    """The word for an input without a certificate: "abstained", or "not certified" where labels were known."""
     return "not certified" if known_labels(results) else "abstained"
 
 
 def known_labels(results: Results) -> bool:
-    """Whether the class was the label, so that nobody knows whether an input without a certificate is wrong.
-
-    Args:
-        results: The run.
-    """
+    """Whether the class was the label, so that nobody knows whether an input without a certificate is wrong."""
     return results.certified_by is not None and results.certified_by.known_labels
 
 
 def norms(results: Sequence[Results]) -> list[str]:
-    """The norms in which these runs measure radii, each once. Published logs do not tell theirs.
-
-    Args:
-        results: The runs.
-    """
+    """The norms in which these runs measure radii, each once. Published logs do not tell theirs."""
     return list(dict.fromkeys(r.noise.norm for r in results if r.noise is not None))
 
 
@@ -54,9 +39,6 @@ def promise(results: Sequence[Results]) -> str:
     """Which changes a radius r speaks of, in words that follow "no".
 
     Runs whose radii speak of different changes are named, and so are runs beside published logs.
-
-    Args:
-        results: The runs.
     """
     runs: dict[str, list[str]] = {}
     for r in results:
@@ -70,20 +52,12 @@ def promise(results: Sequence[Results]) -> str:
 
 
 def acr_note(results: Sequence[Results]) -> str:
-    """A sentence about runs that decide chosen radii; empty if there are none.
-
-    Args:
-        results: The runs.
-    """
+    """A sentence about runs that decide chosen radii; empty if there are none."""
     return asked("ACR counts only the radii that were asked for", results)
 
 
 def distinct(results: Sequence[Results]) -> list[Results]:
-    """The same runs; those of the same name are told apart by a number.
-
-    Args:
-        results: The runs.
-    """
+    """The same runs; those of the same name are told apart by a number."""
     names = [r.name for r in results]
     return [
         replace(r, name=f"{r.name} ({names[: i + 1].count(r.name)})") if names.count(r.name) > 1 else r
@@ -92,11 +66,7 @@ def distinct(results: Sequence[Results]) -> list[Results]:
 
 
 def in_norm(results: Sequence[Results]) -> str:
-    """The norm of the radii, to follow the title of an axis; empty where it is unknown.
-
-    Args:
-        results: The runs.
-    """
+    """The norm of the radii, to follow the title of an axis; empty where it is unknown."""
     known = norms(results)
     if not known:
         return ""
@@ -106,11 +76,7 @@ def in_norm(results: Sequence[Results]) -> str:
 
 
 def different_norms(results: Sequence[Results]) -> str:
-    """A warning about runs with different norms; empty if they agree.
-
-    Args:
-        results: The runs.
-    """
+    """A warning about runs with different norms; empty if they agree."""
     known = norms(results)
     if len(known) < 2:
         return ""
@@ -119,12 +85,7 @@ def different_norms(results: Sequence[Results]) -> str:
 
 
 def asked(text: str, results: Sequence[Results]) -> str:
-    """A sentence about the runs that decide chosen radii, with their names unless all of them do; empty if none does.
-
-    Args:
-        text: The sentence, without its full stop.
-        results: The runs.
-    """
+    """A sentence about the runs that decide chosen radii, with their names unless all do; empty if none does."""
     names = [r.name for r in results if r.decided_radii is not None]
     if not names:
         return ""

@@ -90,22 +90,12 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
 
 
 def read_all(paths: Sequence[str | Path], *, radius: float | None = None) -> list[Results]:
-    """Read several runs, exports or logs. If names are equal, they are replaced by different ones.
-
-    Args:
-        paths: The folders and files.
-        radius: As for `read_results`.
-    """
+    """Read several runs, exports or logs. If names are equal, they are replaced by different ones."""
     return distinct_names([read_results(path, radius=radius) for path in paths], paths)
 
 
 def distinct_names(results: Sequence[Results], paths: Sequence[str | Path | None]) -> list[Results]:
-    """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ.
-
-    Args:
-        results: The results.
-        paths: The file or folder of each, None if it is unknown.
-    """
+    """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ."""
     named: list[Results] = []
     for number, (result, path) in enumerate(zip(results, paths, strict=True)):
         rivals = [paths[i] for i, other in enumerate(results) if i != number and other.name == result.name]
@@ -167,12 +157,7 @@ def write_results(
 
 
 def format_of(path: str | Path | None, format: str | None = None) -> str:
-    """The format of an export: what the user asked for, or by the ending of the file name.
-
-    Args:
-        path: The file; None if there is no file.
-        format: What the user asked for; None for the format of the file name.
-    """
+    """The format of an export: what the user asked for, or by the ending of the file name."""
     ending = "" if path is None else Path(path).suffix.lower()
     called = _ENDINGS.get(ending)
     if format is None:
@@ -188,11 +173,7 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
 
 
 def beside(path: str | Path) -> Path:
-    """The file with the settings of a CSV file.
-
-    Args:
-        path: The CSV file.
-    """
+    """The file with the settings of a CSV file."""
     return Path(path).with_name(f"{Path(path).name}.json")
 
 
@@ -207,11 +188,7 @@ def _settings(results: Results) -> dict[str, Any]:
 
 
 def shown_columns(results: Results) -> dict[str, list[Any]]:
-    """Every column as Python values, and `correct` after `prediction`. Unknown values are None.
-
-    Args:
-        results: The results.
-    """
+    """Every column as Python values, and `correct` after `prediction`. Unknown values are None."""
     known = (results.label != NO_CLASS).tolist()
     columns = {
         name: [None if value != value else value for value in column.tolist()]

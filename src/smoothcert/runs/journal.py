@@ -101,12 +101,7 @@ class Journal:
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def add(self, certificate: Certificate, entries: dict[str, Any]) -> None:
-        """Add a certificate together with entries of the manifest, in one transaction.
-
-        Args:
-            certificate: The certificate.
-            entries: Entries to add or replace.
-        """
+        """Add a certificate together with entries of the manifest, in one transaction."""
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
         proof = {"prediction": c.proof.prediction, "lower": c.proof.lower}
@@ -123,25 +118,14 @@ class Journal:
             return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
 
     def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
-        """All certificates in the order of their ids.
-
-        Args:
-            plan: The plan of the run.
-            noise: The noise of the run.
-        """
+        """All certificates in the order of their ids."""
         with self._errors("read"):
             rows = self._db.execute(f"SELECT {self._selected()} FROM certificates ORDER BY id").fetchall()
         for row in rows:
             yield self._certificate(row, plan, noise)
 
     def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
-        """One certificate.
-
-        Args:
-            id: The number of the input.
-            plan: The plan of the run.
-            noise: The noise of the run.
-        """
+        """One certificate."""
         with self._errors("read"):
             row = self._db.execute(f"SELECT {self._selected()} FROM certificates WHERE id = ?", (id,)).fetchone()
         return self._certificate(row, plan, noise)
@@ -161,11 +145,7 @@ class Journal:
         return Manifest.parse(values, self.path)
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
-        """Add or replace entries of the manifest, in one transaction.
-
-        Args:
-            entries: Entries as `Manifest.plain` gives them.
-        """
+        """Add or replace entries of the manifest, in one transaction."""
         with self.transaction():
             self._set(entries)
 

@@ -28,10 +28,6 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
     """Write one setting with one record per radius, in the format of the leaderboard's file.
 
     A run must be finished: inputs that finish first may be easier than the others.
-
-    Args:
-        results: A run or an export. Its noise gives the norm, and its manifest the data set.
-        radii: The radii. Default: those that a table shows, without 0.
     """
     if results.noise is None or results.plan is None:
         raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")

@@ -70,12 +70,7 @@ class Log:
 
 
 def read_log(path: str | Path, *, radius: float | None = None) -> Log:
-    """Read a published log or an export in the same form.
-
-    Args:
-        path: The file.
-        radius: The radius that was tested, for a log that only says whether it was proved.
-    """
+    """Read a published log or an export in the same form."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -119,9 +114,6 @@ def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
     """Read the votes for all classes and the labels, as published for top-k certification; None for other files.
 
     Each line has one count per class, then the label, separated by spaces.
-
-    Args:
-        path: The file.
     """
     path = Path(path)
     first = _first_line(path).split()
@@ -157,11 +149,7 @@ class CountLog:
 
 
 def read_counts(path: str | Path) -> CountLog | None:
-    """Read a log with the columns idx, label, predict, count and samples; None for other files.
-
-    Args:
-        path: The file.
-    """
+    """Read a log with the columns idx, label, predict, count and samples; None for other files."""
     path = Path(path)
     header = _first_line(path).decode("utf-8", "replace").strip().split("\t")
     needed = ("idx", "label", "predict", "count", "samples")
@@ -185,12 +173,6 @@ def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.i
 
     If a radius is slightly above what all votes prove, only because its digits were rounded, all votes are returned. A
     larger radius cannot come from these settings and is an error.
-
-    Args:
-        log: The log.
-        noise: The smoothing noise of the log.
-        samples: Samples per input of the log.
-        alpha: The alpha of the log.
     """
     all_votes = float(noise.radius(lower_bound(samples, samples, alpha=alpha)))
     excess = log.radius - log.slack - all_votes
@@ -250,11 +232,7 @@ def _if_proved(flag: str, radius: str) -> str:
 
 
 def printed_slack(text: str) -> float:
-    """Half a unit of the last printed digit. Logs print three significant digits and drop trailing zeros.
-
-    Args:
-        text: A number as it is printed in a log.
-    """
+    """Half a unit of the last printed digit. Logs print three significant digits and drop trailing zeros."""
     value = abs(float(text))
     if value == 0:
         return 0.0

@@ -109,12 +109,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: object) -> Self:
-        """Make a manifest from the values in a journal or an export, also of version 0.1.0.
-
-        Args:
-            values: The values.
-            where: The file, for error messages.
-        """
+        """Make a manifest from the values in a journal or an export, also of version 0.1.0."""
         if missing := [key for key in _NEEDED if values.get(key) is None]:
             raise InvalidInput(f"{where} is damaged: its manifest has no {', '.join(missing)}")
         known = {f.name for f in fields(cls)}
@@ -150,10 +145,6 @@ class Manifest:
 
         A model or data set with the same content may have another name, because users move files. The inputs may be
         more than before, or fewer.
-
-        Args:
-            recorded: The manifest in the folder.
-            folder: The folder, for the error message.
         """
         now, there = self.plain(), recorded.plain()
         ignored = {
@@ -195,11 +186,7 @@ class Manifest:
         return (*same, describe(self.noise), self.denoiser and self.denoiser["hash"])
 
     def with_ids(self, ids: Sequence[int]) -> Self:
-        """The same manifest for other inputs.
-
-        Args:
-            ids: The inputs to certify.
-        """
+        """The same manifest for other inputs."""
         return replace(self, ids=tuple(ids))
 
 
@@ -211,10 +198,6 @@ def circumstances() -> dict[str, Any]:
 
 def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
     """Whether the labels and margins of a model are the same up to rounding; True if there are no answers to compare.
-
-    Args:
-        there: The recorded answers.
-        now: The answers of the model now.
 
     >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 1.001), (4, 0.001)])
     True
@@ -233,11 +216,7 @@ def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:
-    """Write evenly spaced ids as first, last and step, so that a manifest of 50,000 inputs stays readable.
-
-    Args:
-        ids: The inputs.
-    """
+    """Write evenly spaced ids as first, last and step, so that a manifest of 50,000 inputs stays readable."""
     if len(ids) > 2 and len({b - a for a, b in pairwise(ids)}) == 1:
         return {"first": ids[0], "last": ids[-1], "step": ids[1] - ids[0]}
     return list(ids)
@@ -245,9 +224,6 @@ def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:
 
 def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
     """The inverse of `compact_ids`.
-
-    Args:
-        ids: What `compact_ids` returned.
 
     Raises:
         ValueError: The file is damaged, and these are not ids of inputs.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from smoothcert._files import exclusive
-from smoothcert.datasets.selection import parse_shard
+from smoothcert.data.selection import parse_shard
 from smoothcert.errors import InvalidInput
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest

@@ -91,12 +91,7 @@ class Pace:
         self._start = time.perf_counter()
 
     def add(self, certificate: Certificate, status: Status) -> None:
-        """Count one more certificate.
-
-        Args:
-            certificate: The certificate.
-            status: How far the executor is.
-        """
+        """Count one more certificate."""
         self.done += 1
         self.spent += certificate.samples
         self._radii += certificate.radius * bool(certificate.correct)
@@ -365,12 +360,7 @@ class Several(Progress):
 
 
 def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
-    """The progress of a run, from what the user gave.
-
-    Args:
-        progress: A display or tracker, several of them, or None. If there are only trackers, the usual display is
-            added.
-    """
+    """The progress of a run, from what the user gave."""
     members = [] if progress is None else [progress] if isinstance(progress, Progress) else list(progress)
     for member in members:
         if not isinstance(member, Progress):
@@ -395,12 +385,7 @@ def _in_notebook() -> bool:
 
 
 def summary(run: Run, *, already: bool) -> str:
-    """What a run found, in a sentence or two.
-
-    Args:
-        run: The run.
-        already: Whether it was complete before this call.
-    """
+    """What a run found, in a sentence or two."""
     padding = 1 - run.samples.sum() / run.manifest.forwarded if run.manifest.forwarded else 0.0
     missing = int(run.missing.sum())
     return (
@@ -419,9 +404,6 @@ def summary(run: Run, *, already: bool) -> str:
 
 def describe_workers(workers: Sequence[WorkerStatus]) -> str:
     """How fast each worker is, and which ones are idle. For many workers: the slowest and the fastest rate.
-
-    Args:
-        workers: All workers; lost ones are left out.
 
     >>> now = time.perf_counter()
     >>> busy = [WorkerStatus(n, since=now - 10, until=None, open=1, counted=1000 * n) for n in range(1, 4)]
@@ -449,9 +431,6 @@ def _count(workers: Sequence[WorkerStatus]) -> str:
 
 def clock(seconds: float) -> str:
     """A duration as hours, minutes and seconds.
-
-    Args:
-        seconds: The duration.
 
     >>> clock(75), clock(4000)
     ('1:15', '1:06:40')

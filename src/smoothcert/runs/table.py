@@ -223,11 +223,7 @@ def compare(
 
 
 def with_certificates(results: Sequence[Results]) -> list[Results]:
-    """The runs that have certificates. Warns about the others; raises if no run has any.
-
-    Args:
-        results: The runs.
-    """
+    """The runs that have certificates. Warns about the others; raises if no run has any."""
     found = [r for r in results if len(r)]
     empty = [r.name for r in results if not len(r)]
     if not empty:
@@ -240,11 +236,7 @@ def with_certificates(results: Sequence[Results]) -> list[Results]:
 
 
 def opened(result: Any) -> Results:
-    """Results, read from their folder or file if necessary.
-
-    Args:
-        result: Results, or where they are.
-    """
+    """Results, read from their folder or file if necessary."""
     from smoothcert.runs.formats import read_results
 
     if isinstance(result, Results):
@@ -331,9 +323,6 @@ def _accuracy_column(radius: float) -> _Column:
 
 def duration(seconds: float) -> str:
     """A duration in seconds if it is below two minutes, else in minutes or hours.
-
-    Args:
-        seconds: The duration.
 
     >>> duration(75), duration(750)
     ('75.0 s', '12.5 min')

@@ -107,11 +107,7 @@ class MLflow(Tracker):
 
 
 def tracker_named(text: str) -> Tracker:
-    """Make a tracker from a text.
-
-    Args:
-        text: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT. PROJECT and EXPERIMENT may be left out.
-    """
+    """Make a tracker from a text."""
     name, _, where = text.partition(":")
     if name == "tensorboard" and where:
         return TensorBoard(where)

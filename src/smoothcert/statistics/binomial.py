@@ -13,26 +13,14 @@ Counts = NDArray[np.int64]
 
 
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """P(exactly k votes of n).
-
-    Args:
-        k: Votes.
-        n: Samples.
-        p: Probability of a vote.
-    """
+    """P(exactly k votes of n)."""
     k, n, p = np.asarray(k), np.asarray(n), np.asarray(p, float)
     log = xlogy(k, p) + xlog1py(n - k, -p) - betaln(k + 1, n - k + 1) - np.log(n + 1)
     return np.asarray(np.exp(log))
 
 
 def tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """P(at least k votes of n): 1 for k <= 0 and 0 for k > n.
-
-    Args:
-        k: Votes.
-        n: Samples.
-        p: Probability of a vote.
-    """
+    """P(at least k votes of n): 1 for k <= 0 and 0 for k > n."""
     k, n = np.asarray(k), np.asarray(n)
     inside = (k >= 1) & (k <= n)
     return np.where(inside, betainc(np.where(inside, k, 1), np.where(inside, n - k + 1, 1), p), k < 1)
@@ -43,11 +31,6 @@ def summed_tail(count: int, samples: int, p: float) -> float:
 
     It shares no code with `tail`, so that an audit does not trust the same function twice. Terms are summed away from
     the most likely count, where they only shrink: elsewhere the first one may underflow.
-
-    Args:
-        count: Votes.
-        samples: Samples.
-        p: Probability of a vote.
     """
     if count <= 0 or p >= 1:
         return 1.0

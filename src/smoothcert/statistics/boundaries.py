@@ -52,9 +52,6 @@ class Boundary(NamedTuple):
 def default_looks(samples: int) -> tuple[int, ...]:
     """When to look: at 60 samples, then at 1.2 times as many each, until the ceiling.
 
-    Args:
-        samples: The ceiling, which is the last look.
-
     >>> len(default_looks(10_000)), len(default_looks(100_000))
     (29, 42)
     """
@@ -66,11 +63,6 @@ def default_looks(samples: int) -> tuple[int, ...]:
 
 def boundary(threshold: float, looks: Sequence[int], *, alpha: float) -> Boundary:
     """The exact boundary for one threshold.
-
-    Args:
-        threshold: The probability t that is to be exceeded.
-        looks: Samples at each look, increasing.
-        alpha: The probability to reach the boundary at p = t, at most.
 
     >>> from scipy.special import ndtr
     >>> votes, spent = boundary(float(ndtr(1)), [100, 1_000, 10_000], alpha=0.001)
@@ -87,13 +79,7 @@ def boundary(threshold: float, looks: Sequence[int], *, alpha: float) -> Boundar
 
 
 def crossing_probability(votes: ArrayLike, looks: Sequence[int], p: float) -> float:
-    """The probability to reach a given boundary at some look, never rounded down.
-
-    Args:
-        votes: Votes needed at each look.
-        looks: Samples at each look, increasing.
-        p: The probability of a vote.
-    """
+    """The probability to reach a given boundary at some look, never rounded down."""
     walk = _Walk(p, looks)
     for i, (n, needed) in enumerate(zip(looks, np.asarray(votes).tolist(), strict=True)):
         walk.step(i)
@@ -106,11 +92,6 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
 
     It takes another way than `crossing_probability`: for every count at a look it computes the chance to reach the
     boundary later. An audit compares the two.
-
-    Args:
-        votes: Votes needed at each look.
-        looks: Samples at each look, increasing.
-        p: The probability of a vote.
     """
     needed = np.asarray(votes).tolist()
     first, chance = looks[-1], np.zeros(0)  # the chances of counts from `first` to just below the boundary
@@ -143,10 +124,6 @@ def give_up_counts(last: int, looks: Sequence[int]) -> Counts:
 
     The chance to reach the last boundary is that of a beta-binomial distribution with a Jeffreys prior, in its normal
     approximation. Giving up does not touch the guarantee, so an approximation is good enough.
-
-    Args:
-        last: Votes needed at the last look.
-        looks: Samples at each look, increasing.
     """
     n = np.asarray(looks, float)
     left = n[-1] - n

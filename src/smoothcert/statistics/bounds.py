@@ -67,11 +67,7 @@ def upper_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
 
 
 def one_minus_up(p: ArrayLike) -> Any:
-    """1 - p, rounded up.
-
-    Args:
-        p: Probabilities.
-    """
+    """1 - p, rounded up."""
     p = np.asarray(p, float)
     return np.where(p > 0, np.minimum(np.nextafter(1 - p, 2), 1), 1.0)[()]
 
@@ -96,11 +92,6 @@ def critical_count(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDA
     """The smallest count whose lower bound reaches `bound`; samples + 1 if even unanimous votes do not.
 
     A normal approximation with its skewness term is never off by more than a few counts; single steps correct it.
-
-    Args:
-        bound: Lower bounds to reach, between 0 and 1.
-        samples: Samples.
-        alpha: One minus the confidence.
 
     >>> critical_count(0.5, [9, 10, 100], alpha=0.001).tolist()
     [10, 10, 66]

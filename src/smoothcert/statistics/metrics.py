@@ -24,10 +24,6 @@ _EXACT = Context(prec=400)  # room for all digits of any float
 def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
     """ACR: the mean of radius x [prediction correct].
 
-    Args:
-        radius: Certified radii.
-        correct: Whether each input is certified for its label.
-
     >>> average_certified_radius([1.0, 0.5, 2.0], [True, True, False])
     0.5
     """
@@ -36,11 +32,6 @@ def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
 
 def acr_band(radius: ArrayLike, correct: ArrayLike, *, confidence: float = CONFIDENCE) -> Interval:
     """A band for the ACR over all inputs of this kind, given a random sample of them: mean +- z s / sqrt(n).
-
-    Args:
-        radius: Certified radii.
-        correct: Whether each input is certified for its label.
-        confidence: The confidence of the band.
 
     >>> low, high = acr_band([1.0, 0.5, 2.0, 1.5], [True, True, False, True])
     >>> round(low, 3), round(high, 3)
@@ -55,13 +46,6 @@ def certified_accuracy(
     radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False
 ) -> NDArray[np.float64]:
     """CA(r): the share of inputs that are correct with a radius strictly above r, for each r of `radii`.
-
-    Args:
-        radius: Certified radii.
-        correct: Whether each input is certified for its label.
-        radii: The radii r.
-        closed: Whether a recorded radius means that the true radius is strictly above it, as for plans that decide
-            radii. Then a radius equal to r counts as well.
 
     >>> certified_accuracy([1.0, 0.5, 2.0], [True, True, False], [0.0, 0.5]).round(2).tolist()
     [0.67, 0.33]
@@ -81,13 +65,6 @@ def certified_accuracy_band(
 ) -> Interval:
     """Clopper-Pearson interval for each CA(r), the inputs being a random sample.
 
-    Args:
-        radius: Certified radii.
-        correct: Whether each input is certified for its label.
-        radii: The radii r.
-        confidence: The confidence of the band.
-        closed: As for `certified_accuracy`.
-
     >>> band = certified_accuracy_band([1.0] * 50, [True] * 50, [0.5])
     >>> band.low.round(3).tolist(), band.high.tolist()
     ([0.929], [1.0])
@@ -98,21 +75,12 @@ def certified_accuracy_band(
 
 
 def largest_decline(radius: ArrayLike, reference: ArrayLike) -> float:
-    """MAD: the largest loss of radius over inputs against the same inputs at the full ceiling, on the same noise.
-
-    Args:
-        radius: Certified radii.
-        reference: The radii of the same inputs at the full ceiling.
-    """
+    """MAD: the largest loss of radius over inputs against the same inputs at the full ceiling, on the same noise."""
     return float(np.max(np.asarray(reference, float) - np.asarray(radius, float), initial=0.0))
 
 
 def samples_saved(samples: ArrayLike, ceiling: int) -> float:
     """The share of forward passes saved against spending `ceiling` on every input.
-
-    Args:
-        samples: Forward passes of each input.
-        ceiling: What every input would have cost.
 
     >>> samples_saved([1_000, 4_000], 10_000)
     0.75
@@ -123,10 +91,6 @@ def samples_saved(samples: ArrayLike, ceiling: int) -> float:
 def distribution(values: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
     """The share of all values in each bin. NaN stands for unknown and is in no bin.
 
-    Args:
-        values: The values.
-        edges: The edges of the bins.
-
     >>> distribution([0.5, 0.97, 0.99, float("nan")], [0.5, 0.9, 1.0]).tolist()
     [0.25, 0.5]
     """
@@ -136,9 +100,6 @@ def distribution(values: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
 
 def default_radii(largest: float) -> list[float]:
     """Radii for a table: 0 and steps up to the largest one that was proved, at most ten in all.
-
-    Args:
-        largest: The largest radius that was proved.
 
     The step is 0.25 up to 2, and the first of 0.5, 1, 2, 5, 10, ... that is large enough above.
 
@@ -153,10 +114,6 @@ def default_radii(largest: float) -> list[float]:
 def round_down(value: float, digits: int = 3) -> str:
     """A radius as text, never larger than it is.
 
-    Args:
-        value: The radius.
-        digits: Digits after the point.
-
     >>> round_down(1.9059)
     '1.905'
     """
@@ -167,9 +124,6 @@ def round_down(value: float, digits: int = 3) -> str:
 
 def confidence(alpha: float) -> Decimal:
     """1 - alpha with all of its digits. As a float, that of a tiny alpha would be 1.
-
-    Args:
-        alpha: The probability that a certificate is wrong, at most.
 
     >>> f"{confidence(0.05):%}", str(confidence(1e-20))
     ('95%', '0.99999999999999999999')

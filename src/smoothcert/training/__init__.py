@@ -1,6 +1,6 @@
 """Train base classifiers and denoisers for smoothing.
 
->>> from smoothcert.datasets import load_dataset
+>>> from smoothcert.data import load_dataset
 >>> from smoothcert.training import Gaussian, Recipe, train
 >>> recipe = Recipe("fashion-cnn", Gaussian(0.25), epochs=20)
 >>> training = load_dataset("fashion-mnist:DIR", train=True)  # doctest: +SKIP

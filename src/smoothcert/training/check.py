@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert.classifiers.base import Classifier
-from smoothcert.classifiers.check import answer
-from smoothcert.classifiers.wrap import counted
-from smoothcert.denoisers import Denoised, Denoiser
-from smoothcert.denoisers.check import check_output, check_values
 from smoothcert.errors import InvalidInput
+from smoothcert.models.base import Classifier
+from smoothcert.models.check import answer
+from smoothcert.models.denoisers import Denoised, Denoiser
+from smoothcert.models.denoisers.check import check_output, check_values
+from smoothcert.models.wrap import counted
 from smoothcert.training.data import DeviceData
 from smoothcert.training.methods import Denoising, Method
 from smoothcert.training.methods.base import noisy_copies
@@ -24,14 +24,7 @@ _ROUNDING = 1e-6  # how far values may be outside the range that a method takes
 
 
 def check_data(method: Method, trainee: Trainee, data: DeviceData, name: str) -> None:
-    """Refuse data with values that the method, a denoiser of this training, or the one that it trains does not take.
-
-    Args:
-        method: The training method.
-        trainee: What is trained.
-        data: The data.
-        name: The name of the data.
-    """
+    """Refuse data with values that the method, a denoiser of this training, or the one that it trains does not take."""
     if data.inputs.dtype == torch.uint8:  # these are numbers from 0 to 1
         return
     if method.input_range is not None:
@@ -48,15 +41,7 @@ def check_data(method: Method, trainee: Trainee, data: DeviceData, name: str) ->
 
 
 def with_classes(classifier: Classifier, method: Method, shape: tuple[int, ...], classes: int) -> Classifier:
-    """The classifier with its number of classes, which is counted if its source does not know it.
-
-    Args:
-        classifier: The classifier to start from.
-        method: The training method, whose noise may change the shape of an input.
-        shape: The shape of one input.
-        classes: The number of classes of the data. A classifier that has no logits to count is taken to have as many:
-            `check_networks` then says what is wrong with it.
-    """
+    """The classifier with its number of classes, which is counted if its source does not know it."""
     try:
         return counted(
             classifier, torch.zeros(shape if method.noise is None else method.noise.draw.output_shape(shape))
@@ -66,14 +51,7 @@ def with_classes(classifier: Classifier, method: Method, shape: tuple[int, ...],
 
 
 def check_networks(start: Start, method: Method, trainee: Trainee, data: DeviceData) -> None:
-    """Run the given networks once on a few inputs, and refuse those that fail or return something unsuitable.
-
-    Args:
-        start: What the training starts from.
-        method: The training method.
-        trainee: What is trained, in evaluation mode.
-        data: The data, on the device of the networks.
-    """
+    """Run the given networks once on a few inputs, and refuse those that fail or return something unsuitable."""
     x = data.batch(torch.arange(min(len(data), 2), device=data.labels.device))
     denoises = isinstance(method, Denoising)
     if start.denoiser is not None and not denoises:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from smoothcert.datasets.base import Dataset
+from smoothcert.data.base import Dataset
 from smoothcert.errors import InvalidInput
 
 _PADDING = 4
@@ -29,13 +29,7 @@ class DeviceData:
 
     @classmethod
     def from_dataset(cls, dataset: Dataset, device: torch.device, *, labelled: bool = True) -> DeviceData:
-        """Read a data set once and copy it to a device.
-
-        Args:
-            dataset: Inputs of one shape.
-            device: Where the data goes.
-            labelled: Whether every input needs a label.
-        """
+        """Read a data set once and copy it to a device."""
         pairs = [(_as_bytes(x), label) for x, label in map(dataset.__getitem__, range(len(dataset)))]
         shapes = {tuple(x.shape) for x, _ in pairs}
         if len(shapes) != 1:
@@ -60,11 +54,7 @@ class DeviceData:
         return tuple(self.inputs.shape[1:])
 
     def batch(self, index: Tensor) -> Tensor:
-        """Some of the inputs as floats in [0, 1].
-
-        Args:
-            index: The numbers of the inputs, on the same device as the data.
-        """
+        """Some of the inputs as floats in [0, 1]."""
         return _as_floats(self.inputs[index])
 
 
@@ -82,11 +72,7 @@ def _as_floats(x: Tensor) -> Tensor:
 
 
 def augment(x: Tensor) -> Tensor:
-    """Shift each colour image by up to 4 pixels and mirror half of them, at random.
-
-    Args:
-        x: A batch. Inputs that are not colour images are returned unchanged.
-    """
+    """Shift each colour image by up to 4 pixels and mirror half of them, at random."""
     if x.ndim != 4 or x.shape[1] != 3:
         return x
     batch, _, height, width = x.shape

@@ -52,11 +52,7 @@ class Folder:
         return self.path / "checkpoint.safetensors"
 
     def score(self, measure: str) -> float | None:
-        """The score of the finished run; None if the run is not finished. Weights of another run are an error.
-
-        Args:
-            measure: The name of the score.
-        """
+        """The score of the finished run; None if the run is not finished. Weights of another run are an error."""
         if not self.weights.exists():
             return None
         metadata = _read_metadata(self.weights)
@@ -101,21 +97,12 @@ class Folder:
             raise InvalidInput(f"cannot write into {self.path}: {error.strerror}") from None
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], epochs_done: int) -> None:
-        """Write the checkpoint.
-
-        Args:
-            tensors: Everything that training changes, by name.
-            epochs_done: The number of epochs that are trained.
-        """
+        """Write the checkpoint."""
         metadata = {"settings": json.dumps(self.settings), "epochs_done": str(epochs_done)}
         _write(self.checkpoint, tensors, metadata | self._recorded_answers)
 
     def load_checkpoint(self, tensors: Mapping[str, Tensor]) -> None:
-        """Read the checkpoint.
-
-        Args:
-            tensors: The tensors to overwrite, under the names that they were saved with.
-        """
+        """Read the checkpoint."""
         with safe_open(self.checkpoint, framework="pt") as file:
             saved = set(file.keys())
             if other := {name for name in saved ^ tensors.keys() if not name.startswith(BUFFER)}:
@@ -133,12 +120,7 @@ class Folder:
                     tensor.copy_(value)
 
     def save_weights(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Write the weights.
-
-        Args:
-            tensors: The state of the network.
-            facts: What the file says about itself beside the settings, such as the number of classes.
-        """
+        """Write the weights."""
         metadata = {key: str(value) for key, value in {**self.settings, **facts}.items()}
         _write(self.weights, tensors, metadata | self._recorded_answers)
 

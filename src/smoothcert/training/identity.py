@@ -10,10 +10,10 @@ import copy
 import torch
 from torch import nn
 
-from smoothcert.classifiers.base import Classifier, fresh_weights
-from smoothcert.classifiers.identity import answers
-from smoothcert.datasets.base import Dataset, first_readable
-from smoothcert.denoisers import Denoiser
+from smoothcert.data.base import Dataset, first_readable
+from smoothcert.models.base import Classifier, fresh_weights
+from smoothcert.models.denoisers import Denoiser
+from smoothcert.models.identity import answers
 from smoothcert.runs.manifest import Answer
 from smoothcert.training.methods import Method
 
@@ -24,12 +24,6 @@ def network_answers(
     method: Method, data: Dataset, classifier: Classifier | None, denoiser: Denoiser | None
 ) -> dict[str, list[Answer] | None]:
     """The answers of the given networks to fixed inputs, which are the same every time.
-
-    Args:
-        method: The training method, whose noise may change the shape of an input.
-        data: The training data.
-        classifier: The classifier to start from, or the one of the stability loss.
-        denoiser: The denoiser in front of the classifier, or the one to start from.
 
     Returns:
         The answers of the "classifier" and of the "denoiser", if they are given; see `answers`.

@@ -18,15 +18,15 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._files import exclusive
-from smoothcert.classifiers.architectures import Normalized
-from smoothcert.classifiers.base import Classifier
-from smoothcert.classifiers.identity import state_hash
-from smoothcert.datasets.base import Dataset
-from smoothcert.denoisers import Denoiser
+from smoothcert.data.base import Dataset
 from smoothcert.device.cuda_graph import cudnn_benchmark
 from smoothcert.device.memory import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
+from smoothcert.models.architectures import Normalized
+from smoothcert.models.base import Classifier
+from smoothcert.models.denoisers import Denoiser
+from smoothcert.models.identity import state_hash
 from smoothcert.training.check import check_data, check_networks, with_classes
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import BUFFER, Folder

@@ -15,13 +15,7 @@ _MEAN_EXPONENT = 17.0  # the weights of the last 10% of the steps make up about 
 
 
 def sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
-    """SGD with Nesterov momentum.
-
-    Args:
-        module: The network. Only parameters that require a gradient are trained.
-        momentum: The momentum.
-        weight_decay: The factor of the L2 penalty.
-    """
+    """SGD with Nesterov momentum."""
     parameters, rate, fused = _prepare(module)
     optimizer = SGD(parameters, lr=rate, momentum=momentum, nesterov=True, weight_decay=weight_decay, fused=fused)
     for parameter in parameters:
@@ -30,13 +24,7 @@ def sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer
 
 
 def adamw(module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
-    """AdamW (Loshchilov & Hutter 2019).
-
-    Args:
-        module: The network. Only parameters that require a gradient are trained.
-        momentum: The decay rate of the first moment.
-        weight_decay: The factor of the decoupled weight decay.
-    """
+    """AdamW (Loshchilov & Hutter 2019)."""
     parameters, rate, fused = _prepare(module)
     optimizer = AdamW(
         parameters,
@@ -64,12 +52,7 @@ def _prepare(module: nn.Module) -> tuple[list[nn.Parameter], Tensor, bool]:
 
 
 def state_tensors(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:
-    """Everything that an optimizer remembers from step to step, by name.
-
-    Args:
-        optimizer: What `sgd` or `adamw` returned.
-        module: The network that it trains.
-    """
+    """Everything that an optimizer remembers from step to step, by name."""
     return {
         f"{kind.removesuffix('_buffer')}.{name}": tensor
         for name, parameter in module.named_parameters()
@@ -100,11 +83,7 @@ class RunningMean:
         return self._means
 
     def set_step(self, number: int) -> None:
-        """Set the weight of the next step.
-
-        Args:
-            number: The number t of the step, from 1 on.
-        """
+        """Set the weight of the next step."""
         self._share.fill_(1 - (1 - 1 / number) ** (_MEAN_EXPONENT + 1))
 
     @torch.no_grad()

@@ -12,9 +12,6 @@ _ONECYCLE_START = 1 / 25  # the factor at the first step
 def cosine(done: float) -> float:
     """Fall from 1 to 0 along half a cosine.
 
-    Args:
-        done: The share of all steps that are done.
-
     >>> cosine(0.5)
     0.5
     """
@@ -24,9 +21,6 @@ def cosine(done: float) -> float:
 def step(done: float) -> float:
     """Divide by ten after each third of the training, as in the usual 30 of 90 epochs.
 
-    Args:
-        done: The share of all steps that are done.
-
     >>> step(0.5)
     0.1
     """
@@ -35,9 +29,6 @@ def step(done: float) -> float:
 
 def onecycle(done: float) -> float:
     """Rise from 1/25 to 1 and fall to 0, along half a cosine each (Smith & Topin 2018).
-
-    Args:
-        done: The share of all steps that are done.
 
     >>> onecycle(0.3)
     1.0

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from smoothcert.classifiers.architectures import BasicBlock
-from smoothcert.denoisers.unet import ResidualBlock
 from smoothcert.device.cuda_graph import capture
+from smoothcert.models.architectures import BasicBlock
+from smoothcert.models.denoisers.unet import ResidualBlock
 from smoothcert.training.data import DeviceData, augment
 from smoothcert.training.methods import Method
 from smoothcert.training.optimizers import RunningMean
@@ -24,9 +24,6 @@ def compile_blocks(module: nn.Module) -> None:
     """Compile a network in place.
 
     A residual network is compiled block by block, because blocks of the same shape share their compiled code.
-
-    Args:
-        module: The network.
     """
     blocks: list[nn.Module] = [block for block in module.modules() if isinstance(block, BasicBlock | ResidualBlock)]
     for block in blocks or [module]:
@@ -74,12 +71,7 @@ class Step:
         self._run: Callable[[], None] = self._compute
 
     def __call__(self, index: Tensor, rate: float) -> None:
-        """Train on one batch.
-
-        Args:
-            index: The numbers of the inputs.
-            rate: The learning rate.
-        """
+        """Train on one batch."""
         self._index.copy_(index)
         self.optimizer.param_groups[0]["lr"].fill_(rate)
         self._run()

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
 
-from smoothcert.classifiers.architectures import ARCHITECTURES, build, canonical_name
-from smoothcert.classifiers.base import Classifier
-from smoothcert.denoisers import Denoised, Denoiser
-from smoothcert.denoisers.check import check_noise
 from smoothcert.errors import InvalidInput
+from smoothcert.models.architectures import ARCHITECTURES, build, canonical_name
+from smoothcert.models.base import Classifier
+from smoothcert.models.denoisers import Denoised, Denoiser
+from smoothcert.models.denoisers.check import check_noise
 from smoothcert.noises import Gaussian, Noise
 
 
@@ -59,40 +59,22 @@ class Frozen(nn.Module):
         self.train()
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in evaluation mode.
-
-        Args:
-            mode: Has no effect.
-        """
+        """Stay in evaluation mode."""
         return super().train(False)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """What the network computes.
-
-        Args:
-            inputs: Its inputs.
-        """
+        """What the network computes."""
         output: Tensor = self.module(*inputs)
         return output
 
 
 def classifier_name(architecture: str) -> str:
-    """The name of the architecture of a classifier as it is recorded.
-
-    Args:
-        architecture: A bundled architecture, or a model as in `torchvision:resnet50`.
-    """
+    """The name of the architecture of a classifier as it is recorded."""
     return architecture if ":" in architecture else canonical_name(architecture)
 
 
 def classifier_trainee(start: Start, sigma: float, noise: Noise | None) -> Trainee:
-    """A classifier to train, behind a fixed denoiser if one is given.
-
-    Args:
-        start: What it is made from.
-        sigma: The standard deviation of the noise.
-        noise: Another noise than Gaussian noise.
-    """
+    """A classifier to train, behind a fixed denoiser if one is given."""
     network = _build(start, noise) if start.classifier is None else _continued(start, start.classifier)
     classes = start.classes if start.classifier is None else start.classifier.classes
     if start.denoiser is None:

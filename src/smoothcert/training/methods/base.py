@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from smoothcert.noises import Noise
-from smoothcert.sampler.drawing import drawer_for
+from smoothcert.sampling.drawing import drawer_for
 from smoothcert.training.optimizers import sgd
 from smoothcert.training.trainee import Start, Trainee, classifier_name, classifier_trainee
 
@@ -124,36 +124,18 @@ class Method(ABC):
 
 
 def keep(config: object, **checked: object) -> None:
-    """Store checked values in a frozen dataclass. The checks return Python numbers, which a record can hold.
-
-    Args:
-        config: The dataclass.
-        checked: Its fields with their checked values.
-    """
+    """Store checked values in a frozen dataclass. The checks return Python numbers, which a record can hold."""
     for name, value in checked.items():
         object.__setattr__(config, name, value)
 
 
 def draw_noise(x: Tensor, copies: int, sigma: float) -> Tensor:
-    """Independent samples of N(0, sigma^2 I), of shape (copies, *x.shape).
-
-    Args:
-        x: A batch of inputs.
-        copies: Noise samples per input.
-        sigma: The standard deviation.
-    """
+    """Independent samples of N(0, sigma^2 I), of shape (copies, *x.shape)."""
     return sigma * torch.randn((copies, *x.shape), device=x.device)
 
 
 def noisy_copies(x: Tensor, copies: int, *, sigma: float, noise: Noise | None = None) -> Tensor:
-    """Noisy inputs of shape (copies, batch, ...).
-
-    Args:
-        x: A batch of inputs.
-        copies: Noisy copies of each input.
-        sigma: The standard deviation of Gaussian noise.
-        noise: Another noise, which may change the shape of an input.
-    """
+    """Noisy inputs of shape (copies, batch, ...)."""
     if noise is None:
         return x + draw_noise(x, copies, sigma)
     drawer = drawer_for(noise.draw, tuple(x.shape[1:]))
@@ -164,20 +146,11 @@ def noisy_copies(x: Tensor, copies: int, *, sigma: float, noise: Noise | None = 
 
 
 def logits_of(module: nn.Module, inputs: Tensor) -> Tensor:
-    """The logits for all copies, of shape (copies, batch, classes), in one forward pass.
-
-    Args:
-        module: The network.
-        inputs: Noisy inputs of shape (copies, batch, ...).
-    """
+    """The logits for all copies, of shape (copies, batch, classes), in one forward pass."""
     logits: Tensor = module(inputs.flatten(0, 1))
     return logits.float().view(*inputs.shape[:2], -1)
 
 
 def log_mean_probability(logits: Tensor) -> Tensor:
-    """The logarithm of the mean of softmax(logits) over the copies, of shape (batch, classes). It is never -inf.
-
-    Args:
-        logits: Logits of shape (copies, batch, classes).
-    """
+    """The logarithm of the mean of softmax(logits) over the copies, of shape (batch, classes). It is never -inf."""
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))

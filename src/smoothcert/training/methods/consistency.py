@@ -20,11 +20,6 @@ def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) ->
         lambda * mean_i KL(F || F_i) + eta * H(F),
 
     averaged over the batch.
-
-    Args:
-        logits: Logits of shape (copies, batch, classes).
-        weight: lambda.
-        entropy_weight: eta.
     """
     log_each = logits.log_softmax(-1)
     log_mean = log_mean_probability(logits)

@@ -13,20 +13,15 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from smoothcert import _check
-from smoothcert.denoisers import UNETS, UNet, build_unet
 from smoothcert.errors import InvalidInput
+from smoothcert.models.denoisers import UNETS, UNet, build_unet
 from smoothcert.training.methods.base import Method, Objective, keep
 from smoothcert.training.optimizers import adamw
 from smoothcert.training.trainee import Frozen, Start, Trainee
 
 
 def squared_errors(denoised: Tensor, x: Tensor) -> Tensor:
-    """The mean squared error of each input.
-
-    Args:
-        denoised: The denoised inputs.
-        x: The inputs without noise.
-    """
+    """The mean squared error of each input."""
     return (denoised.float() - x).square().flatten(1).mean(1)
 
 
@@ -35,10 +30,6 @@ def stability_loss(denoised: Tensor, clean: Tensor) -> Tensor:
 
     Salman et al. (2020) take the cross-entropy with the label that the classifier gives x. This loss also asks for
     the other probabilities. It is zero where the classifier does not notice the denoiser.
-
-    Args:
-        denoised: The logits for the denoised inputs.
-        clean: The logits for the inputs without noise.
     """
     target = clean.float().log_softmax(-1)
     return functional.kl_div(denoised.float().log_softmax(-1), target, log_target=True, reduction="batchmean")
@@ -58,12 +49,7 @@ class Judged(nn.Module):
         self.classifier = Frozen(classifier)
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """The denoised inputs.
-
-        Args:
-            x: Noisy inputs.
-            sigma: The standard deviation of the noise.
-        """
+        """The denoised inputs."""
         denoised: Tensor = self.denoiser(x, sigma)
         return denoised
 

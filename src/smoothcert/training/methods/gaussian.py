@@ -15,12 +15,7 @@ from smoothcert.training.methods.base import Method, Objective, keep, logits_of,
 
 
 def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """The cross-entropy -log f_y(x + delta) of noisy inputs, averaged over copies and batch.
-
-    Args:
-        logits: Logits of shape (copies, batch, classes).
-        labels: The class y of each input.
-    """
+    """The cross-entropy -log f_y(x + delta) of noisy inputs, averaged over copies and batch."""
     return functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
 
 

@@ -25,13 +25,6 @@ def radius_loss(logits: Tensor, labels: Tensor, *, sigma: float, inverse_tempera
         xi = Phi^-1(z_y) - Phi^-1(z_y'),    sigma / 2 * max(gamma - xi, 0) where z_y > z_y', else 0,
 
     averaged over the batch.
-
-    Args:
-        logits: Logits of shape (copies, batch, classes).
-        labels: The class y of each input.
-        sigma: The standard deviation of the noise.
-        inverse_temperature: beta.
-        hinge: gamma.
     """
     z = (inverse_temperature * logits).softmax(-1).mean(0)
     is_label = labels[:, None] == torch.arange(z.shape[-1], device=z.device)

@@ -19,14 +19,6 @@ def attack(module: nn.Module, x: Tensor, labels: Tensor, noise: Tensor, *, epsil
 
     The attack maximises J(x') = -log mean_i F_y(x' + delta_i) with the same m noise samples delta_i in every step. Each
     step has the length 2 epsilon / T along the normalised gradient and is followed by a projection.
-
-    Args:
-        module: The network.
-        x: Inputs in [0, 1].
-        labels: The class y of each input.
-        noise: The noise samples delta_i, of shape (m, *x.shape).
-        epsilon: The largest l2 norm of the change, a scalar tensor.
-        steps: The number of steps T.
     """
     adversarial = x
     for _ in range(steps):

@@ -1,0 +1,72 @@
+"""Data sets and the sources that they come from.
+
+`load_dataset` takes `fashion-mnist`, `fashion-mnist:DIR`, `cifar10:DIR`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz`
+file or a folder of images. To add a source, write a file with a function `load(place, train)` and add it to `_SOURCES`.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+
+from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data.base import Dataset
+from smoothcert.data.selection import select_ids
+from smoothcert.errors import InvalidInput
+
+__all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
+
+_SOURCES = {
+    "cifar10": "cifar10",
+    "fashion-mnist": "fashion_mnist",
+    "hf": "huggingface",
+    "imagenet": "imagenet",
+}
+
+
+def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
+    """Load a data set by name.
+
+    Args:
+        spec: `fashion-mnist`, `fashion-mnist:DIR`, `cifar10:DIR`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file
+            or a folder of images.
+        train: Whether to load the training part instead of the test part. An `.npz` file and a folder without `train`
+            and `val` subfolders are the same for both.
+
+    Raises:
+        InvalidInput: There is no such data, or it cannot be read.
+        MissingExtra: The source needs a package that is not installed.
+
+    >>> images = load_dataset("fashion-mnist")
+    >>> len(images), images[0][0].shape, images[0][1]
+    (500, torch.Size([1, 28, 28]), 9)
+    """
+    try:
+        return _load(str(spec), train)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {error.filename or spec}: {error.strerror or error}") from None
+
+
+def _load(spec: str, train: bool) -> Dataset:
+    source, colon, place = spec.partition(":")
+    if source in _SOURCES:
+        if colon and not place:
+            raise InvalidInput(f"{spec} does not name a folder: write {source}:DIR")
+        module = import_module(f"{__name__}.{_SOURCES[source]}")
+        dataset: Dataset = module.load(os.path.expanduser(place) or None, train=train)
+        return dataset
+    path = Path(os.path.expanduser(spec))
+    if path.suffix == ".npz":
+        return import_module(f"{__name__}.npz").load(path)  # type: ignore[no-any-return]
+    if path.is_dir():
+        return import_module(f"{__name__}.images").load(path, train=train)  # type: ignore[no-any-return]
+    if path.exists():
+        raise InvalidInput(
+            f"{spec} is neither an .npz file nor a folder of images: save inputs and labels with "
+            "numpy.savez('inputs.npz', x=inputs, y=labels)"
+        )
+    raise InvalidInput(
+        f"no data at {spec!r}: give fashion-mnist, fashion-mnist:DIR, cifar10:DIR, imagenet:DIR, hf:NAME, "
+        "an .npz file or a folder of images"
+    )

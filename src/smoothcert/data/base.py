@@ -1,0 +1,79 @@
+"""The interface of a data set, and the checks that all data sets share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothcert._check import NO_CLASS
+from smoothcert.errors import InvalidInput
+
+_MOST_UNREADABLE = 100
+
+
+class Dataset(Protocol):
+    """A sequence of inputs with labels. The index of an input is its id in a certificate.
+
+    A data set whose values are all multiples of 1/255 may say so in an attribute `levels = 255`; see `ArrayDataset`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the data set, for records and messages."""
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes, if they are known."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash that identifies the content. It does not depend on where the data is stored."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """An input as float32 in [0, 1], and its label.
+
+        Args:
+            index: The number of the input.
+
+        Returns:
+            The input, and its label or -1 if it is unknown.
+        """
+
+
+def check_labels(labels: NDArray[np.int64], *, classes: int | None, name: str) -> None:
+    """Refuse labels that are not the number of a class."""
+    wrong = np.flatnonzero((labels < NO_CLASS) | (labels >= (np.inf if classes is None else classes)))
+    if wrong.size:
+        last = "" if classes is None else f" to {classes - 1}"
+        raise InvalidInput(
+            f"{name}: label {labels[wrong[0]]} of input {wrong[0]} is out of range; labels are numbers from 0{last}, "
+            "or -1 for unknown"
+        )
+
+
+def first_readable(dataset: Dataset) -> Tensor:
+    """The first input that can be read. It shows the shape of the inputs, and a damaged one before it does not matter.
+
+    Raises:
+        Exception: What reading the first input raises, if none of the first inputs can be read.
+    """
+    failed: Exception | None = None
+    for index in range(min(len(dataset), _MOST_UNREADABLE)):
+        try:
+            return dataset[index][0]
+        except Exception as error:  # code of the user may raise any error
+            failed = failed or error
+    raise failed or InvalidInput("the data is empty")
+
+
+def require_files(folder: Path, names: list[str], *, download: str) -> list[Path]:
+    """The paths of files in a folder, after a check that all of them exist."""
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise InvalidInput(f"{folder} has no {', '.join(missing)}: {download}")
+    return [folder / name for name in names]

@@ -1,0 +1,95 @@
+"""Data sets of Hugging Face, by name or from a folder: `hf:uoft-cs/cifar10`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from smoothcert._check import NO_CLASS
+from smoothcert._hub import hub_is_reachable, unreachable
+from smoothcert.data.base import check_labels, first_readable
+from smoothcert.data.images import fit, to_tensor
+from smoothcert.errors import InvalidInput, MissingExtra
+
+_SPLITS = {True: ("train",), False: ("test", "validation", "val", "valid")}
+
+
+class HuggingFaceDataset:
+    """A table of images: its first column of images and, if there is one, its first column of class labels.
+
+    Args:
+        table: A `datasets.Dataset`.
+        name: The name of the data set, for records and messages.
+    """
+
+    levels = 255  # see `ArrayDataset.levels`
+
+    def __init__(self, table: Any, *, name: str) -> None:
+        from datasets import ClassLabel, Image
+
+        self.name = name
+        images = [column for column, kind in table.features.items() if isinstance(kind, Image)]
+        classes = [column for column, kind in table.features.items() if isinstance(kind, ClassLabel)]
+        if not images:
+            raise InvalidInput(f"{name} has no column of images; it has {', '.join(table.features)}")
+        if not len(table):
+            raise InvalidInput(f"{name} is empty")
+        self._images = table.select_columns(images[0])
+        self._column = images[0]
+        self.class_names = tuple(table.features[classes[0]].names) if classes else None
+        labels = table.with_format("numpy")[classes[0]][:] if classes else np.full(len(table), NO_CLASS)
+        self.labels = np.asarray(labels, np.int64)
+        check_labels(self.labels, classes=len(self.class_names) if self.class_names else None, name=name)
+        self.fingerprint = str(table._fingerprint)
+        self._shape = first_readable(self).shape
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = self._read(index)
+        shape = getattr(self, "_shape", image.shape)  # it is not known while the first image is read
+        return fit(image, shape, where=self._where(index)), int(self.labels[index])
+
+    def _read(self, index: int) -> Tensor:
+        try:
+            image = self._images[index][self._column]
+        except OSError as error:
+            raise InvalidInput(f"{self._where(index)} cannot be read: {error}") from None
+        return to_tensor(image, where=self._where(index))
+
+    def _where(self, index: int) -> str:
+        return f"image {index} of {self.name}"
+
+
+def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
+    """One split of a published data set, or of a folder that `save_to_disk` wrote."""
+    if place is None:
+        raise InvalidInput("hf needs a name or a folder: write hf:NAME")
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtra(f"hf:{place}", "hf") from None
+
+    saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
+    if not saved and not Path(place).is_dir() and not hub_is_reachable():
+        datasets.config.HF_HUB_OFFLINE = True  # else it tries again and again to connect
+    try:
+        found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
+    except (OSError, ValueError, RuntimeError, IndexError) as error:  # an empty folder raises IndexError
+        if not Path(place).exists() and not hub_is_reachable():
+            raise InvalidInput(f"cannot get the data set hf:{place}: {unreachable(place)}") from None
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise InvalidInput(
+            f"cannot get the data set hf:{place} ({reason}): check the name and the connection, or give a folder "
+            "written by its save_to_disk"
+        ) from None
+    if isinstance(found, dict):
+        split = next((name for name in _SPLITS[train] if name in found), None)
+        if split is None:
+            raise InvalidInput(f"hf:{place} has no {_SPLITS[train][0]} split; it has {', '.join(found)}")
+        found = found[split]
+    return HuggingFaceDataset(found, name=f"hf:{place}")

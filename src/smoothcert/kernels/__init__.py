@@ -1,0 +1,1 @@
+"""Our own kernels: tracing, fusion and CUDA sources, behind one door."""

@@ -1,0 +1,150 @@
+"""Rewrite a traced graph so that no operation changes a tensor in place.
+
+Other passes move and remove operations, which is right only if every operation just returns a result.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
+
+
+class Untraceable(Exception):
+    """A module cannot be traced into a graph."""
+
+
+OPERATORS = {
+    getattr(operator, f"i{name.rstrip('_')}"): getattr(operator, name)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor")
+}
+"""`operator.iadd` and so on, and the operators that return a new tensor instead."""
+
+
+def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
+    """Replace every operation in place by one that returns its result. The nodes of tensors get `meta["tensor"]`.
+
+    Raises:
+        Untraceable: A changed tensor shares its memory with another one, or an operation has no other form.
+    """
+    interpreter = _Storages(traced)
+    interpreter.run(example)
+    storages, modules = interpreter.found, dict(traced.named_modules())
+    for node in list(traced.graph.nodes):
+        on_a_number = node.target in OPERATORS and node not in storages  # `n += 1`, where n comes from a shape
+        if on_a_number or not _changes_its_input(node, modules):
+            continue
+        order = {other: number for number, other in enumerate(traced.graph.nodes)}
+        later = {other for other in order if order[other] > order[node]}
+        _require_no_other_view(node, storages, later)
+        with traced.graph.inserting_before(node):
+            new = _out_of_place(traced, node, modules)
+        new.meta, storages[new] = node.meta, storages.pop(node)
+        node.args[0].replace_all_uses_with(new, delete_user_cb=later.__contains__)
+        node.replace_all_uses_with(new)
+        traced.graph.erase_node(node)
+
+
+class _Storages(fx.Interpreter):
+    """Runs a graph and notes where in memory the tensors of each result lie: one tensor or, after a split, several."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)  # so that no memory is used twice
+        self.found: dict[fx.Node, set[int]] = {}
+
+    def run_node(self, node: fx.Node) -> Any:
+        result = super().run_node(node)
+        if isinstance(result, Tensor) and node.op != "output":
+            node.meta["tensor"] = True
+        tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        if tensors and node.op != "output":
+            self.found[node] = {leaf.untyped_storage().data_ptr() if leaf.numel() else -id(node) for leaf in tensors}
+        return result
+
+
+def _changes_its_input(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    target: Any = node.target
+    if node.op == "call_module":
+        return bool(getattr(modules[str(target)], "inplace", False))
+    if node.op == "call_method":
+        return _is_name_in_place(str(target))
+    if node.op != "call_function":
+        return False
+    if isinstance(target, torch._ops.OpOverload):
+        return bool(target._schema.is_mutable)
+    if isinstance(target, torch._ops.OpOverloadPacket):  # which overload runs is known only when it runs
+        overloads = target.overloads()  # type: ignore[no-untyped-call]
+        return any(getattr(target, name)._schema.is_mutable for name in overloads)
+    if node.kwargs.get("out") is not None:
+        return True
+    return target in OPERATORS or _home(target) is not None or _asked_for_in_place(node) is not None
+
+
+def _is_name_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _home(function: Any) -> Any:
+    """The module of a function that works in place, such as torch for torch.relu_; None for any other function."""
+    name = getattr(function, "__name__", "")
+    if not _is_name_in_place(name):
+        return None
+    return next((home for home in (F, torch) if getattr(home, name, None) is function), None)
+
+
+def _asked_for_in_place(node: fx.Node) -> inspect.BoundArguments | None:
+    """The arguments of a function that was called with `inplace=True`."""
+    try:
+        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # many functions of torch have no signature
+        return None
+    return bound if bound.arguments.get("inplace") else None
+
+
+def _require_no_other_view(node: fx.Node, storages: dict[fx.Node, set[int]], later: set[fx.Node]) -> None:
+    """Nobody may see the change through another tensor with the same memory: only the changed one is redirected."""
+    x = node.args[0] if node.args else None
+    if not isinstance(x, fx.Node) or node not in storages or storages.get(x) != storages[node]:
+        raise Untraceable(f"{node.name} works in place in an unusual way")
+    for other, storage in storages.items():
+        if storage.isdisjoint(storages[node]) or other in later or other in (node, x):
+            continue
+        if other.op == "get_attr" or not later.isdisjoint(other.users):
+            raise Untraceable(f"{node.name} works in place, and {other.name} shares its memory")
+    if x.op == "get_attr":
+        raise Untraceable(f"{node.name} changes the module itself")
+
+
+def _out_of_place(traced: fx.GraphModule, node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node:
+    graph, target = traced.graph, node.target
+    if node.op == "call_module":
+        module = copy.copy(modules[str(target)])
+        module.inplace = False  # type: ignore[assignment]
+        name = f"{target}_out_of_place"
+        traced.add_submodule(name, module)
+        return graph.call_module(name, node.args, node.kwargs)
+    if node.op == "call_method":
+        name = str(target)[:-1]
+        if callable(getattr(Tensor, name, None)):
+            return graph.call_method(name, node.args, node.kwargs)
+    elif isinstance(target, torch._ops.OpOverload):
+        name, overload = target._schema.name.split("::")[1].removesuffix("_"), target._overloadname
+        new = getattr(getattr(torch.ops.aten, name, None), overload, None)
+        if new is not None and not new._schema.is_mutable:
+            return graph.call_function(new, node.args, node.kwargs)
+    elif target in OPERATORS:
+        return graph.call_function(OPERATORS[target], node.args, node.kwargs)
+    elif (bound := _asked_for_in_place(node)) is not None:
+        bound.arguments["inplace"] = False
+        return graph.call_function(target, bound.args, bound.kwargs)  # type: ignore[arg-type]
+    elif "out" not in node.kwargs and (home := _home(target)) is not None:
+        function = getattr(home, getattr(target, "__name__", "")[:-1], None)  # torch.relu for torch.relu_
+        if function is not None:
+            return graph.call_function(function, node.args, node.kwargs)
+    raise Untraceable(f"{node.name} works in place, and has no other form")

@@ -1,0 +1,269 @@
+"""Passes over a traced graph: each replaces operations by fused ones that read and write memory less often."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from smoothcert.kernels.layers.convolution import CHANNEL_MULTIPLE
+from smoothcert.kernels.layers.kernels import VECTOR
+from smoothcert.kernels.probing import Probe, Unexpected, channelwise
+from smoothcert.kernels.tracing import add_buffer, constant
+
+_LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp
+_LARGEST_POOL = 7  # the kernel has code for every pixel of a window
+
+Affine = tuple[fx.Node, Tensor, Tensor]
+
+
+def input_affine(module: fx.GraphModule, shape: tuple[int, ...]) -> Affine | None:
+    """The first convolution, if its inputs are the inputs of the graph times a factor plus an offset per channel."""
+    first = next(iter(module.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
+    (x,) = module.graph.find_nodes(op="placeholder")
+    if first is None or len(shape) != 3 or not isinstance(first.args[0], fx.Node):
+        return None
+    try:
+        return first, *channelwise(Probe(module, shape), x, first.args[0], shape[0])
+    except Unexpected:
+        return None
+
+
+class Fusion:
+    """Rewrites a graph with fused operations.
+
+    Args:
+        module: The graph. It is changed.
+        example: Two inputs. The graph must be on their device.
+        affine: What `input_affine` found.
+    """
+
+    def __init__(self, module: fx.GraphModule, example: Tensor, affine: Affine | None) -> None:
+        self.module = module
+        self.affine = affine
+        shapes = _Shapes(module)
+        shapes.run(example)
+        self.shapes = shapes.found
+
+    def run(self) -> None:
+        """Run all passes."""
+        for convolution in self._nodes(torch.conv2d):
+            self._widen_input(convolution)
+        for addition in self._nodes(torch.add):
+            self._merge_biases(addition)
+        for relu in self._nodes(torch.relu):
+            self._fuse_relu(relu)
+        for convolution in self._nodes(torch.conv2d):
+            self._as_matrix_product(convolution)
+        for pooling in self._nodes(torch.max_pool2d):
+            self._pool(pooling)
+        for normalisation in self._nodes(F.layer_norm):
+            self._normalise(normalisation)
+        self.module.graph.eliminate_dead_code()
+        self.module.recompile()
+
+    def _nodes(self, target: Callable[..., Any]) -> Iterator[fx.Node]:
+        nodes = list(self.module.graph.find_nodes(op="call_function", target=target))
+        yield from (node for node in nodes if node.users)
+
+    def _replace(self, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> fx.Node:
+        with node.graph.inserting_before(node):
+            new = node.graph.call_function(target, arguments)
+        self.shapes[new] = self.shapes[node]
+        node.replace_all_uses_with(new)
+        node.graph.erase_node(node)
+        return new
+
+    def _constant(self, before: fx.Node, tensor: Tensor) -> fx.Node:
+        with before.graph.inserting_before(before):
+            return before.graph.get_attr(add_buffer(self.module, tensor.detach()))
+
+    def _convolution(self, node: fx.Node) -> tuple[Tensor, Tensor | None] | None:
+        """Weight and bias of a convolution without groups and dilation; None for any other."""
+        weight, bias = (constant(self.module, argument) for argument in node.args[1:3])
+        if weight is None or (bias is None and node.args[2] is not None) or tuple(node.args[5:7]) != ((1, 1), 1):
+            return None
+        return weight, bias
+
+    def _widen_input(self, node: fx.Node) -> None:
+        """Turn a few input channels into a multiple of eight, as tensor cores need them.
+
+        A convolution with a stride sees cells of pixels as channels, and has no stride then.
+        """
+        found = self._convolution(node)
+        x, _, _, stride, padding, *_ = _arguments(node)
+        if found is None or stride[0] != stride[1] or padding[0] != padding[1] or x not in self.shapes:
+            return
+        weight, block = found[0], stride[0]
+        channels, *sides = weight.shape[1:]
+        if channels % CHANNEL_MULTIPLE == 0 or min(sides) < block:
+            return
+        taps = [-(-side // block) for side in sides]
+        size = [length + tap - 1 for length, tap in zip(self.shapes[node][0][2:], taps, strict=True)]
+        wide = _rounded_up(channels * block**2)
+        factor, offset = [1.0] * channels, [0.0] * channels
+        if self.affine is not None and node is self.affine[0]:
+            (x,) = self.module.graph.find_nodes(op="placeholder")
+            factor, offset = (values.tolist() for values in self.affine[1:])
+        with node.graph.inserting_before(node):
+            cells = node.graph.call_function(
+                torch.ops.smoothcert.space_to_depth.default,
+                (x, block, padding[0], size, wide, factor, offset),
+            )
+        new = self._constant(node, _of_cells(weight, block, taps, wide))
+        node.args = (cells, new, node.args[2], (1, 1), (0, 0), (1, 1), 1)
+
+    def _merge_biases(self, addition: fx.Node) -> None:
+        """Where two convolutions are added, one of them can have the biases of both."""
+        first, second = addition.args[:2]
+        if first is second or not all(
+            isinstance(n, fx.Node) and n.target is torch.conv2d and len(n.users) == 1 for n in (first, second)
+        ):
+            return
+        assert isinstance(first, fx.Node)
+        assert isinstance(second, fx.Node)
+        biases = [constant(self.module, node.args[2]) for node in (first, second)]
+        if biases[0] is None or biases[1] is None or biases[0].shape != biases[1].shape:
+            return
+        both = self._constant(first, biases[0] + biases[1])
+        first.args = (*first.args[:2], both, *first.args[3:])
+        second.args = (*second.args[:2], None, *second.args[3:])
+
+    def _fuse_relu(self, relu: fx.Node) -> None:
+        """Replace a ReLU, and the convolution and the addition before it, by one operation."""
+        (argument,) = relu.all_input_nodes
+        if self._is_fusible(argument):
+            self._replace_relu(relu, argument, None)
+        elif argument.target is torch.add and len(argument.users) == 1:
+            for convolution, added in permutations(argument.all_input_nodes, 2):
+                if self.shapes.get(convolution) != self.shapes.get(added):
+                    continue
+                if self._is_fusible(convolution):
+                    return self._replace_relu(relu, convolution, added)
+                if self._is_upsampling(convolution):
+                    return self._replace_upsampling(relu, convolution, added)
+
+    def _is_fusible(self, node: fx.Node) -> bool:
+        """Whether a node is a convolution that cuDNN can fuse and whose result has no other use."""
+        if node.target is not torch.conv2d or len(node.users) > 1:
+            return False
+        weight = constant(self.module, node.args[1])
+        if weight is None or node.args[6] != 1:
+            return False
+        return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
+
+    def _replace_relu(self, relu: fx.Node, convolution: fx.Node, added: fx.Node | None) -> None:
+        x, weight, bias, *geometry = _arguments(convolution)
+        arguments = (x, weight, bias, added, *geometry)
+        self._replace(relu, torch.ops.smoothcert.convolution_relu.default, arguments)
+
+    def _is_upsampling(self, node: fx.Node) -> bool:
+        """Whether a node is a transposed convolution without overlap whose result has no other use."""
+        if node.target is not torch.conv_transpose2d or len(node.users) > 1:
+            return False
+        _, weight_node, bias_node, stride, padding, output_padding, groups, dilation = _arguments(node)
+        weight, bias = (constant(self.module, argument) for argument in (weight_node, bias_node))
+        if bias is None and bias_node is not None:
+            return False
+        if weight is None or (padding, output_padding, groups, dilation) != ((0, 0), (0, 0), 1, (1, 1)):
+            return False
+        square = stride[0] == stride[1] and tuple(weight.shape[2:]) == tuple(stride)
+        return square and weight.shape[1] % VECTOR == 0
+
+    def _replace_upsampling(self, relu: fx.Node, node: fx.Node, added: fx.Node) -> None:
+        """A matrix product computes all pixels of a cell, and the addition moves them to their places."""
+        weight, bias = (constant(self.module, argument) for argument in node.args[1:3])
+        assert weight is not None
+        cells = weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0])
+        weights = self._constant(relu, cells)
+        biases = None if bias is None else self._constant(relu, bias.repeat(weight.shape[2] * weight.shape[3]))
+        with relu.graph.inserting_before(relu):
+            product = relu.graph.call_function(pointwise, (node.args[0], weights, biases))
+        self._replace(relu, torch.ops.smoothcert.depth_to_space_add_relu.default, (product, added, weight.shape[2]))
+
+    def _as_matrix_product(self, node: fx.Node) -> None:
+        """A 1x1 convolution with a bias, because torch adds the bias of a convolution in a second, slow pass."""
+        found = self._convolution(node)
+        if found is None or found[1] is None or tuple(node.args[3:5]) != ((1, 1), (0, 0)):
+            return
+        weight = found[0]
+        if tuple(weight.shape[2:]) == (1, 1) and all(length % CHANNEL_MULTIPLE == 0 for length in weight.shape[:2]):
+            matrix = self._constant(node, weight.flatten(1))
+            self._replace(node, pointwise, (node.args[0], matrix, node.args[2]))
+
+    def _pool(self, node: fx.Node) -> None:
+        x, *geometry, dilation, ceil_mode = _arguments(node)
+        pairs = [tuple(pair) for pair in geometry]
+        if dilation != (1, 1) or ceil_mode or any(pair[0] != pair[1] for pair in pairs):
+            return
+        shape = self.shapes[node][0]
+        if len(shape) == 4 and shape[1] % VECTOR == 0 and pairs[0][0] <= _LARGEST_POOL:
+            arguments = (x, *(pair[0] for pair in pairs))
+            self._replace(node, torch.ops.smoothcert.max_pool.default, arguments)
+
+    def _normalise(self, node: fx.Node) -> None:
+        """Layer normalisation together with the addition before it, of which others need the sum."""
+        x, shape, weight_node, bias_node, epsilon = _arguments(node)
+        weight, bias = (constant(self.module, argument) for argument in (weight_node, bias_node))
+        if weight is None or bias is None or len(shape) != 1 or not isinstance(x, fx.Node):
+            return
+        if len(weight) % VECTOR or len(weight) > _LONGEST_ROW:
+            return
+        inputs: tuple[Any, Any] = (x, None)
+        if adds := x.target is torch.add and len({self.shapes[n][0] for n in x.all_input_nodes}) == 1:
+            inputs = (x.args[0], x.args[1])
+        with x.graph.inserting_after(x):
+            both = x.graph.call_function(torch.ops.smoothcert.add_layer_norm.default)
+        with x.graph.inserting_before(both):
+            constants = (x.graph.get_attr(str(n.target)) for n in (weight_node, bias_node))
+            both.args = (*inputs, *constants, epsilon)
+        with x.graph.inserting_after(both):
+            total, normal = (x.graph.call_function(operator.getitem, (both, i)) for i in (0, 1))
+        self.shapes[total], self.shapes[normal] = self.shapes[x], self.shapes[node]
+        node.replace_all_uses_with(normal)
+        node.graph.erase_node(node)
+        if adds:
+            x.replace_all_uses_with(total)
+
+
+def pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A 1x1 convolution as a matrix product, which adds the bias on its way."""
+    rows = x.permute(0, 2, 3, 1)
+    product = F.linear(rows.reshape(-1, x.shape[1]), weight, bias)
+    return product.view(*rows.shape[:3], -1).permute(0, 3, 1, 2)
+
+
+def _arguments(node: fx.Node) -> tuple[Any, ...]:
+    return node.args
+
+
+class _Shapes(fx.Interpreter):
+    """Runs a graph and notes the shape and the layout of every result."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.found: dict[fx.Node, tuple[Any, ...]] = {}
+
+    def run_node(self, node: fx.Node) -> Any:
+        result = super().run_node(node)
+        if isinstance(result, Tensor):
+            self.found[node] = (result.shape, result.stride(), result.dtype, result.device)
+        return result
+
+
+def _rounded_up(channels: int) -> int:
+    return -(-channels // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE
+
+
+def _of_cells(weight: Tensor, block: int, taps: list[int], channels: int) -> Tensor:
+    """The weight of a convolution over cells of block x block pixels: (out, cell and channel, taps, taps)."""
+    out, own, *sides = weight.shape
+    weight = F.pad(weight, (0, taps[1] * block - sides[1], 0, taps[0] * block - sides[0]))
+    cells = weight.view(out, own, taps[0], block, taps[1], block).permute(0, 3, 5, 1, 2, 4)
+    cells = cells.reshape(out, -1, *taps)
+    return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1]))

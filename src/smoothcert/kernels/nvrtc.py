@@ -1,0 +1,268 @@
+"""CUDA C++ that is compiled when it is needed: NVRTC, which torch brings along, and the driver load and launch it.
+
+A user needs neither a CUDA toolkit nor another package. Compiled kernels are cached on disk, so that only the first run
+on a machine compiles.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import hashlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+log = logging.getLogger(__name__)
+
+# Constants of cuda.h.
+_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+_LOCAL_SIZE_BYTES, _NUM_REGS = 3, 4
+
+
+class CudaError(RuntimeError):
+    """NVRTC or the CUDA driver reported an error."""
+
+
+class Kernel:
+    """A compiled CUDA kernel on one device.
+
+    Args:
+        source: CUDA C++ without `#include`.
+        name: The name of the kernel, which is declared as `extern "C"`.
+        options: Options of NVRTC, such as "-DCHANNELS=16". The architecture is added.
+        device: The device that runs the kernel.
+        shared_memory: The bytes of dynamic shared memory of a block.
+    """
+
+    def __init__(
+        self, source: str, name: str, options: Sequence[str], device: torch.device, shared_memory: int = 0
+    ) -> None:
+        self.shared_memory = shared_memory
+        self._driver = _driver()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        index = torch.cuda.current_device() if device.index is None else device.index
+        major, minor = torch.cuda.get_device_capability(index)
+        self._device = torch.device("cuda", index)
+        number, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._check(self._driver.cuDeviceGet(ctypes.byref(number), index))
+        self._check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), number))
+        self._function = ctypes.c_void_p()
+        with self._current_context():
+            try:
+                self._load(compiled(source, options, (major, minor)), name)
+            except CudaError as error:  # the cached file may be from another driver
+                log.info("a compiled kernel cannot be loaded and is compiled again: %s", error)
+                self._load(compiled(source, options, (major, minor), use_cache=False), name)
+            self._check(
+                self._driver.cuFuncSetAttribute(
+                    self._function, ctypes.c_int(_MAX_DYNAMIC_SHARED_SIZE_BYTES), ctypes.c_int(shared_memory)
+                )
+            )
+
+    @property
+    def registers(self) -> int:
+        """The registers of a thread."""
+        return self._attribute(_NUM_REGS)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """The bytes of a thread that do not fit into registers."""
+        return self._attribute(_LOCAL_SIZE_BYTES)
+
+    def resident_blocks(self, threads: int) -> int:
+        """The number of blocks that run on one multiprocessor at the same time."""
+        blocks = ctypes.c_int()
+        with self._current_context():
+            self._check(
+                self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    ctypes.byref(blocks), self._function, ctypes.c_int(threads), ctypes.c_size_t(self.shared_memory)
+                )
+            )
+        return blocks.value
+
+    def launch(self, blocks: int, threads: int, arguments: ctypes.Structure) -> None:
+        """Launch the kernel on torch's current stream of its device. A CUDA graph can capture the launch."""
+        stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+        with self._current_context():
+            self._check(
+                self._driver.cuLaunchKernel(
+                    self._function,
+                    *(ctypes.c_uint(size) for size in (blocks, 1, 1, threads, 1, 1, self.shared_memory)),
+                    stream,
+                    parameters,
+                    None,
+                )
+            )
+
+    def _load(self, image: bytes, name: str) -> None:
+        module = ctypes.c_void_p()
+        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), image))
+        self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, name.encode()))
+
+    def _attribute(self, attribute: int) -> int:
+        value = ctypes.c_int()
+        self._check(self._driver.cuFuncGetAttribute(ctypes.byref(value), ctypes.c_int(attribute), self._function))
+        return value.value
+
+    @contextmanager
+    def _current_context(self) -> Iterator[None]:
+        """A thread may use another device, or none so far."""
+        self._check(self._driver.cuCtxPushCurrent_v2(self._context))
+        try:
+            yield
+        finally:
+            self._driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def _check(self, status: int) -> None:
+        if status:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(ctypes.c_int(status), ctypes.byref(text))
+            raise CudaError(f"the CUDA driver reports: {(text.value or b'unknown error').decode()}")
+
+
+def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *, use_cache: bool = True) -> bytes:
+    """The machine code of CUDA C++ source, from the cache if it was compiled before.
+
+    Raises:
+        CudaError: NVRTC is missing or does not accept the source.
+    """
+    nvrtc = _nvrtc()
+    version = _nvrtc_version(nvrtc)
+    architecture, is_binary = _architecture(nvrtc, capability)
+    flags = [*options, f"--gpu-architecture={architecture}", "--std=c++17"]
+    key = hashlib.sha256("\0".join([source, *flags, str(version)]).encode()).hexdigest()
+    path = cache_folder() / f"{key}.cubin"
+    if use_cache and (image := _read(path)) is not None:
+        return image
+    image = _compile(nvrtc, source, flags, is_binary=is_binary)
+    _write(path, image)
+    return image
+
+
+def cache_folder() -> Path:
+    """The folder of compiled kernels. The environment variable SMOOTHCERT_KERNELS names another one."""
+    if chosen := os.environ.get("SMOOTHCERT_KERNELS"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    else:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "smoothcert" / "kernels"
+
+
+def _read(path: Path) -> bytes | None:
+    """The content of a cached file; None if there is no such file or if it is damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, image = content[:32], content[32:]
+    return image if hashlib.sha256(image).digest() == digest else None
+
+
+def _write(path: Path, image: bytes) -> None:
+    """Cache a file. Another process sees the whole file or none. Without a writable folder, nothing is cached."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, partial = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(hashlib.sha256(image).digest() + image)
+            os.replace(partial, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(partial)
+            raise
+    except OSError as error:
+        log.info("compiled kernels are not cached: %s", error)
+
+
+def _compile(nvrtc: ctypes.CDLL, source: str, flags: list[str], *, is_binary: bool) -> bytes:
+    program = ctypes.c_void_p()
+    _check_nvrtc(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
+    try:
+        encoded = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
+        if nvrtc.nvrtcCompileProgram(program, len(flags), encoded):
+            raise CudaError(f"NVRTC cannot compile a kernel: {_nvrtc_result(nvrtc, program, 'ProgramLog').decode()}")
+        return _nvrtc_result(nvrtc, program, "CUBIN" if is_binary else "PTX")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _nvrtc_result(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, kind: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check_nvrtc(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check_nvrtc(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}")(program, buffer))
+    return buffer.raw
+
+
+def _architecture(nvrtc: ctypes.CDLL, capability: tuple[int, int]) -> tuple[str, bool]:
+    """The target, and whether it is machine code. A device that NVRTC does not know gets PTX for the driver."""
+    count = ctypes.c_int()
+    _check_nvrtc(nvrtc, nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    supported = (ctypes.c_int * count.value)()
+    _check_nvrtc(nvrtc, nvrtc.nvrtcGetSupportedArchs(supported))
+    wanted = 10 * capability[0] + capability[1]
+    if wanted in supported:
+        return f"sm_{wanted}", True
+    older = [architecture for architecture in supported if architecture < wanted]
+    if not older:
+        raise CudaError(f"NVRTC does not support devices of compute capability {capability[0]}.{capability[1]}")
+    return f"compute_{max(older)}", False
+
+
+def _nvrtc_version(nvrtc: ctypes.CDLL) -> tuple[int, int]:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check_nvrtc(nvrtc, nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return major.value, minor.value
+
+
+def _check_nvrtc(nvrtc: ctypes.CDLL, status: int) -> None:
+    if status:
+        raise CudaError(f"NVRTC reports: {nvrtc.nvrtcGetErrorString(status).decode()}")
+
+
+@lru_cache(maxsize=1)
+def _driver() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError as error:
+        raise CudaError(f"the CUDA driver cannot be loaded: {error}") from None
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> ctypes.CDLL:
+    """NVRTC, of the version that torch was built with."""
+    if torch.version.cuda is None:
+        raise CudaError("this version of torch comes without CUDA")
+    for candidate in _nvrtc_candidates(int(torch.version.cuda.split(".")[0])):
+        with suppress(OSError):
+            library = ctypes.CDLL(candidate)
+            library.nvrtcGetErrorString.restype = ctypes.c_char_p
+            return library
+    raise CudaError("NVRTC is not installed")
+
+
+def _nvrtc_candidates(major: int) -> Iterator[str]:
+    """Names and paths under which NVRTC may be found, the most likely ones first."""
+    if sys.platform == "win32":
+        yield f"nvrtc64_{major}0_0.dll"
+        yield str(Path(torch.__file__).parent / "lib" / f"nvrtc64_{major}0_0.dll")
+        return
+    name = f"libnvrtc.so.{major}"
+    yield name  # torch has usually loaded it
+    packages = Path(torch.__file__).parent.parent
+    for folder in (packages / "nvidia", packages / "torch" / "lib"):
+        yield from (str(path) for path in sorted(folder.rglob(name)))
+    if found := ctypes.util.find_library("nvrtc"):
+        yield found

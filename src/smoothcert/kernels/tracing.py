@@ -1,0 +1,323 @@
+"""Trace a module into a graph of operations, write each operation in one form, and fold batch normalisation.
+
+The same layer can be written in many ways: `nn.ReLU()`, `F.relu(x)`, `x.relu_()`. After `trace`, a graph has one form
+of every operation that other modules look for: `torch.conv2d`, `torch.conv_transpose2d`, `torch.batch_norm`,
+`torch.relu`, `torch.add`, `torch.max_pool2d`, `torch.nn.functional.linear`, `torch.nn.functional.layer_norm`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from threading import Lock, get_ident
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from smoothcert.errors import first_line
+from smoothcert.kernels.in_place import OPERATORS, Untraceable, write_out_of_place
+from smoothcert.models.copying import copied
+
+
+@torch.no_grad()
+def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
+    """The operations of a module in evaluation mode, with batch normalisation folded into convolutions.
+
+    Raises:
+        Untraceable: The module depends on its inputs in a way that a graph cannot express.
+    """
+    reasons = []
+    for attempt in (_symbolic, _exported):
+        try:
+            # A copy for each attempt: the code of a module may keep symbolic values in its attributes.
+            traced = attempt(copied(module), _example(module, shape))
+            if len(traced.graph.find_nodes(op="placeholder")) != 1:
+                raise Untraceable("the module takes several inputs")
+            _remove_identities(traced)
+            write_out_of_place(traced, _example(module, shape))
+            _write_in_one_form(traced)
+            _fold_batch_norms(traced)
+            traced.graph.eliminate_dead_code()
+            traced.delete_all_unused_submodules()
+            traced.recompile()
+            return traced
+        except Exception as error:  # user code may raise any error on a symbolic input
+            reasons.append(first_line(error))
+    raise Untraceable("; ".join(reasons))
+
+
+def constant(graph_module: fx.GraphModule, node: object) -> Tensor | None:
+    """The tensor that a node reads from the module, such as a weight; None for any other argument."""
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
+        return None
+    value: Any = graph_module
+    for name in str(node.target).split("."):
+        value = getattr(value, name)
+    return value if isinstance(value, Tensor) else None
+
+
+def _example(module: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    parameter = next(module.parameters(), torch.empty(0))
+    return torch.zeros((2, *shape), device=parameter.device, dtype=parameter.dtype)
+
+
+class _Proxy(fx.Proxy):
+    """Records `x += y` as what it is. A proxy of torch would record `x = x + y`."""
+
+
+for _in_place in OPERATORS:
+    setattr(
+        _Proxy,
+        f"__{_in_place.__name__}__",
+        lambda self, other, target=_in_place: self.tracer.create_proxy("call_function", target, (self, other), {}),
+    )
+
+
+class _Tracer(fx.Tracer):
+    """While it traces, torch gives it the calls of all modules in the process. Those of other threads just run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = get_ident()
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):  # a graph does not keep it
+            raise Untraceable("it computes with torch.autocast")
+        return _Proxy(node, self)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+
+_one_at_a_time = Lock()
+
+
+def _symbolic(module: nn.Module, _: Tensor) -> fx.GraphModule:
+    """A graph by symbolic tracing, which knows neither hooks nor functions that replace the `forward` of a layer."""
+    if any(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in module.modules()):
+        raise Untraceable("it has hooks")
+    if type(module).__call__ is not nn.Module.__call__ and not isinstance(module, fx.GraphModule):
+        raise Untraceable("it does something before or after its forward function")
+    with _one_at_a_time:
+        return fx.GraphModule(module, _Tracer().trace(module))
+
+
+def _exported(module: nn.Module, example: Tensor) -> fx.GraphModule:
+    """A graph by torch.export, which follows Python code that symbolic tracing cannot follow."""
+    from torch.export import Dim, export  # this import takes a second
+
+    exported = export(module, (example,), dynamic_shapes=({0: Dim.DYNAMIC},)).module()
+    assert isinstance(exported, fx.GraphModule)
+    for node in exported.graph.find_nodes(op="call_module"):  # checks of the input's shape
+        if not node.users:
+            exported.graph.erase_node(node)
+    return exported
+
+
+def _remove_identities(traced: fx.GraphModule) -> None:
+    modules = dict(traced.named_modules())
+    for node in traced.graph.find_nodes(op="call_module"):
+        module = modules[str(node.target)]
+        if type(module) in (nn.Identity, nn.Dropout, nn.Dropout2d) and not module.training and len(node.args) == 1:
+            node.replace_all_uses_with(node.args[0])
+            traced.graph.erase_node(node)
+
+
+def _write_in_one_form(traced: fx.GraphModule) -> None:
+    modules = dict(traced.named_modules())
+    for node in list(traced.graph.nodes):
+        if node.op == "call_module":
+            _replace_module(node, modules[str(node.target)])
+        elif node.op in ("call_function", "call_method"):
+            _replace_function(node)
+    for node in traced.graph.nodes:
+        if node.target in _WRITTEN and not node.meta.get("written"):
+            raise Untraceable(f"{node.name} is written in an unusual way")
+    traced.graph.lint()  # type: ignore[no-untyped-call]
+
+
+def _replace_module(node: fx.Node, module: nn.Module) -> None:
+    """Replace a call of a torch layer by a function of its weights."""
+    if len(node.args) != 1 or node.kwargs or any((module._forward_hooks, module._forward_pre_hooks, module.training)):
+        return
+    (x,) = node.args
+    graph, kind = node.graph, type(module)
+
+    def weight(name: str) -> fx.Node | None:
+        return None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}")
+
+    with graph.inserting_before(node):
+        if isinstance(module, nn.Conv2d) and kind is nn.Conv2d:
+            if module.padding_mode != "zeros" or isinstance(module.padding, str):
+                return
+            geometry = (module.stride, module.padding, module.dilation, module.groups)
+            new = graph.call_function(torch.conv2d, (x, weight("weight"), weight("bias"), *geometry))
+        elif isinstance(module, nn.BatchNorm2d) and kind is nn.BatchNorm2d:
+            if module.running_mean is None:
+                return
+            tensors = [weight(name) for name in ("weight", "bias", "running_mean", "running_var")]
+            new = graph.call_function(torch.batch_norm, (x, *tensors, False, 0.0, module.eps, True))
+        elif isinstance(module, nn.Linear) and kind is nn.Linear:
+            new = graph.call_function(F.linear, (x, weight("weight"), weight("bias")))
+        elif isinstance(module, nn.ConvTranspose2d) and kind is nn.ConvTranspose2d:
+            shape = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
+            new = graph.call_function(torch.conv_transpose2d, (x, weight("weight"), weight("bias"), *shape))
+        elif isinstance(module, nn.LayerNorm) and kind is nn.LayerNorm:
+            tensors = [weight(name) for name in ("weight", "bias")]
+            new = graph.call_function(F.layer_norm, (x, module.normalized_shape, *tensors, module.eps))
+        elif isinstance(module, nn.MaxPool2d) and kind is nn.MaxPool2d and not module.return_indices:
+            pairs = (_pair(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation))
+            new = graph.call_function(torch.max_pool2d, (x, *pairs, module.ceil_mode))
+        elif kind is nn.ReLU:
+            new = graph.call_function(torch.relu, (x,))
+        else:
+            return
+    _replace(node, new)
+
+
+def _replace_function(node: fx.Node) -> None:
+    """Replace one of the ways to write a ReLU, an addition, a convolution or a batch normalisation."""
+    written = _FORMS.get(node.target)
+    arguments = None if written is None or "tensor" not in node.meta else written(*node.args, **node.kwargs)
+    if arguments is not None:
+        with node.graph.inserting_before(node):
+            _replace(node, node.graph.call_function(*arguments))
+
+
+def _replace(node: fx.Node, new: fx.Node) -> None:
+    new.meta = {"tensor": True, "written": True}
+    node.replace_all_uses_with(new)
+    node.graph.erase_node(node)
+
+
+_Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _relu(x: Any, inplace: bool = False) -> _Call:
+    return torch.relu, (x,)
+
+
+def _add(x: Any, y: Any, *, alpha: float = 1) -> _Call | None:
+    if alpha != 1:
+        return None
+    are_tensors = all(isinstance(value, fx.Node) and "tensor" in value.meta for value in (x, y))
+    return torch.add if are_tensors else operator.add, (x, y)
+
+
+def _conv2d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> _Call | None:
+    if isinstance(padding, str):
+        return None
+    return torch.conv2d, (x, weight, bias, _pair(stride), _pair(padding), _pair(dilation), groups)
+
+
+def _functional_batch_norm(
+    x: Any,
+    mean: Any,
+    variance: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> _Call | None:
+    return _batch_norm(x, weight, bias, mean, variance, training, momentum, eps, True)
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: Any, momentum: Any, eps: Any, cudnn: Any
+) -> _Call | None:
+    if training is not False or mean is None or variance is None:
+        return None
+    return torch.batch_norm, (x, weight, bias, mean, variance, False, 0.0, eps, True)
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> _Call:
+    return F.linear, (x, weight, bias)
+
+
+def _max_pool(
+    x: Any, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, **kwargs: Any
+) -> _Call | None:
+    if kwargs.get("return_indices"):
+        return None
+    return torch.max_pool2d, (x, *map(_pair, (size, stride or size, padding, dilation)), ceil_mode)
+
+
+def _layer_norm(
+    x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: bool = True
+) -> _Call:
+    return F.layer_norm, (x, tuple(shape), weight, bias, eps)
+
+
+def _view(x: Any, *shape: Any, **kwargs: Any) -> _Call | None:
+    """A fused operation may store its result in another order, of which there is no view."""
+    if kwargs or any(isinstance(length, torch.dtype) for length in shape):
+        return None
+    return reshape, (x, *shape)
+
+
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """The tensor in another shape: a view of it where that is possible, else a copy."""
+    return x.reshape(*shape)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * 2 if len(values) == 1 else values
+
+
+_aten = torch.ops.aten
+
+# What to write instead of each function or method.
+_FORMS: dict[Any, Callable[..., _Call | None]] = {
+    **dict.fromkeys((torch.relu, F.relu, "relu", _aten.relu.default), _relu),
+    **dict.fromkeys((operator.add, torch.add, "add", _aten.add.Tensor), _add),
+    **dict.fromkeys((torch.conv2d, F.conv2d, _aten.conv2d.default), _conv2d),
+    F.batch_norm: _functional_batch_norm,
+    **dict.fromkeys((torch.batch_norm, _aten.batch_norm.default), _batch_norm),
+    **dict.fromkeys((F.linear, _aten.linear.default), _linear),
+    **dict.fromkeys((F.max_pool2d, torch.max_pool2d, _aten.max_pool2d.default), _max_pool),
+    **dict.fromkeys((F.layer_norm, torch.layer_norm, _aten.layer_norm.default), _layer_norm),
+    **dict.fromkeys(("view", _aten.view.default), _view),
+}
+_WRITTEN: set[Any] = {torch.conv2d, torch.conv_transpose2d, torch.batch_norm, torch.relu, torch.add}
+_WRITTEN |= {torch.max_pool2d, F.linear, F.layer_norm}
+
+
+def _fold_batch_norms(traced: fx.GraphModule) -> None:
+    """Fold every batch normalisation into the convolution before it, in float64, rounded once."""
+    for node in traced.graph.find_nodes(op="call_function", target=torch.batch_norm):
+        convolution, *others = node.args
+        if not isinstance(convolution, fx.Node) or convolution.target is not torch.conv2d or len(convolution.users) > 1:
+            continue
+        weight, bias = (constant(traced, argument) for argument in convolution.args[1:3])
+        scale, shift, mean, variance = (constant(traced, argument) for argument in others[:4])
+        if weight is None or mean is None or variance is None:
+            continue
+        computed = zip((bias, scale, shift), (convolution.args[2], *others[:2]), strict=True)
+        if any(value is None and argument is not None for value, argument in computed):
+            continue
+        factor = (variance.double() + float(others[6])).rsqrt()
+        factor = factor if scale is None else factor * scale.double()
+        offset = ((0 if bias is None else bias.double()) - mean.double()) * factor
+        offset = offset if shift is None else offset + shift.double()
+        folded = (weight.double() * factor.view(-1, 1, 1, 1)).to(weight.dtype)
+        with traced.graph.inserting_before(convolution):
+            names = [add_buffer(traced, tensor.detach()) for tensor in (folded, offset.to(weight.dtype))]
+            x, geometry = convolution.args[0], convolution.args[3:]
+            convolution.args = (x, *(traced.graph.get_attr(name) for name in names), *geometry)
+        node.replace_all_uses_with(convolution)
+        traced.graph.erase_node(node)
+
+
+def add_buffer(traced: fx.GraphModule, tensor: Tensor) -> str:
+    """Keep a tensor in a graph; returns the name of its attribute."""
+    name = f"_folded_{sum(1 for name, _ in traced.named_buffers(recurse=False) if name.startswith('_folded_'))}"
+    traced.register_buffer(name, tensor)
+    return name

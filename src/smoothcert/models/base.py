@@ -1,0 +1,106 @@
+"""The type of a base classifier, and what its sources share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+from smoothcert.models.checkpoint import Checkpoint
+from smoothcert.noises import Noise
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A function from inputs in [0, 1] to classes, and what is known about it.
+
+    Args:
+        module: The function. It takes a batch of floats of shape (b, ...) and returns logits of shape (b, classes) or
+            integer labels of shape (b,). A torch module must be in evaluation mode, unless it is random by design.
+        classes: The number of classes; 0 if it is not known yet, see `counted`.
+        name: What the user gave as the model.
+        input_shape: The shape of one input, if it is known.
+        weights_hash: The SHA-256 hash of the weights, which identifies the classifier. For a torch module it covers the
+            layers and the names, types, shapes and bytes of their state; for a file, its content. None for a function.
+        trained_sigma: The standard deviation of the noise in training, if it is known.
+        trained_noise: The noise in training, if it is known.
+        values: The smallest and the largest value of an input; None if it may have any.
+        denoiser: Name, hash and description of the denoiser in front of it, if there is one. The hash of the weights
+            then covers both.
+        trained_denoiser: The hash of the denoiser in front of it in training, if there was one.
+    """
+
+    module: Callable[[Tensor], Tensor]
+    classes: int
+    name: str
+    input_shape: tuple[int, ...] | None = None
+    weights_hash: str | None = None
+    trained_sigma: float | None = None
+    trained_noise: Noise | None = None
+    values: tuple[float, float] | None = None
+    denoiser: Mapping[str, str] | None = None
+    trained_denoiser: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 and self.classes != 0:
+            raise InvalidInput(
+                f"{self.name} has {self.classes} output, and a classifier needs at least two classes: return two "
+                "logits, or labels"
+            )
+
+
+Weights: TypeAlias = Checkpoint | Literal["default", "none"]
+"""The content of a weights file, the weights that the source provides, or random weights (useful for timing)."""
+
+
+class Source(Protocol):
+    """A module of this package that loads one kind of classifier."""
+
+    def load(self, name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+        """Load a classifier."""
+
+
+@contextmanager
+def fresh_weights() -> Iterator[None]:
+    """Seed torch in this context, so that an untrained network has the same weights every time and a run can resume."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def unknown_name(source: str, name: str, known: Sequence[str]) -> InvalidInput:
+    """The error for a name that a source does not have. It suggests the most similar names."""
+    similar = difflib.get_close_matches(name, known)
+    hint = f": did you mean {', '.join(similar)}?" if similar else ""
+    return InvalidInput(f"{source} has no classifier {name!r}{hint}")
+
+
+def not_loaded(spec: str, error: Exception) -> InvalidInput:
+    """The error for published weights that could not be downloaded or read."""
+    reason = " ".join(str(error).split())[:200].rstrip(".")
+    return InvalidInput(
+        f"cannot get the weights of {spec} ({reason}): check the name and the connection, give weights=FILE, or "
+        'weights="none" for an untrained network'
+    )
+
+
+def checked_classes(classifier: Classifier, wanted: int | None) -> Classifier:
+    """The classifier itself, after a check that it has as many classes as the user says."""
+    if wanted not in (None, classifier.classes):
+        raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, not {wanted}: leave out classes=")
+    return classifier
+
+
+def published_classes(spec: str, wanted: int | None, published: int) -> int:
+    """The number of classes of published weights, after a check that the user does not ask for another number."""
+    if wanted not in (None, published):
+        raise InvalidInput(
+            f"the weights of {spec} have {published} classes, not {wanted}: leave out classes=, or give weights=FILE"
+        )
+    return published

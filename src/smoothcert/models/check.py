@@ -1,0 +1,149 @@
+"""The check before a run: a classifier returns the right shape, and its answer for an input depends on it alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line
+from smoothcert.models.copying import copied
+from smoothcert.models.outputs import find_logits
+from smoothcert.models.seeded import SeededRows
+
+_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+_CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
+_TAKES_INTEGERS = re.compile("scalar types: Long, Int|embedding", re.IGNORECASE)
+
+
+def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = None) -> Tensor:
+    """The logits or labels that a classifier returns for a batch.
+
+    Raises:
+        InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor labels.
+    """
+    for part in _parts(module):
+        if part.training and isinstance(part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING):
+            raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
+    try:
+        output = module(x.clone())  # a copy, because some models normalise in place
+    except SmoothcertError:
+        raise
+    except Exception as error:  # a model may raise any error
+        kind = str(x.dtype).removeprefix("torch.")
+        reason = first_line(error)
+        raise InvalidInput(
+            f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(module, x, reason)}"
+        ) from error
+    return find_logits(output, classes=classes, device=x.device)
+
+
+def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -> None:
+    """Refuse a module whose weights are not there yet, or are complex numbers."""
+    tensors = chain(module.parameters(), module.buffers()) if isinstance(module, nn.Module) else ()
+    for tensor in tensors:
+        if is_lazy(tensor):
+            raise InvalidInput(f"{what} has layers without weights yet (lazy layers?): call it on an input first")
+        if tensor.is_meta:
+            raise InvalidInput(f"{what} has no weights yet (it is on the meta device): load its weights first")
+        if tensor.is_complex():  # torch would drop their imaginary parts in the number format of the run
+            raise InvalidInput(f"{what} has complex weights: store them as pairs of real numbers (torch.view_as_real)")
+
+
+def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
+    """All modules in a classifier, and in the denoiser of a function."""
+    if isinstance(model, nn.Module):
+        yield from model.modules()
+    function = model.model if isinstance(model, SeededRows) else model
+    if not isinstance(function, nn.Module) and isinstance(front := getattr(function, "denoiser", None), nn.Module):
+        yield from front.modules()
+
+
+def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
+    """What to do about an error of the model, where we know it."""
+    if _TAKES_INTEGERS.search(reason):
+        return (
+            "; the model takes whole numbers such as token ids, and noise cannot be added to these: certify the part "
+            "of it that follows the embedding"
+        )
+    if x.dtype == torch.float32:
+        return ""
+    try:
+        (copied(module).float() if isinstance(module, nn.Module) else module)(x.float())
+    except Exception:  # as above
+        return ""
+    return '; try dtype="float32"'
+
+
+@torch.inference_mode()
+def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -> None:
+    """Refuse a classifier that returns the wrong shape, or whose answer for an input depends on anything else.
+
+    Raises:
+        InvalidInput: The classifier fails one of the checks.
+    """
+    rows = len(x)
+    # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
+    # `_repeated_answers`, they are not. So a model that scales by the maximum of the batch changes its answer.
+    x = torch.cat([x[:-1], x[-1:] / 4])
+    output = answer(module, x, classes=classes).clone()  # a copy, because a model may return the same buffer every time
+    labels = output.ndim == 1 and not output.is_floating_point()
+    unordered = output.is_complex() or (output.dtype == torch.bool and not labels)
+    if unordered or (not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)):
+        raise InvalidInput(
+            f"the model must return logits of shape {(rows, classes)} or integer labels of shape {(rows,)} for "
+            f"{rows} inputs and {classes} classes, got {output.dtype} of shape {tuple(output.shape)}"
+        )
+    if output.is_floating_point() and not bool(output.isfinite().all(1).any()):
+        hint = "" if x.dtype == torch.float32 else ', or try dtype="float32"'
+        raise InvalidInput(
+            "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
+        )
+    scale = float(output.nan_to_num(0, 0, 0).abs().max()) if output.is_floating_point() else 0.0
+    repeated = _repeated_answers(module, x, output)
+    if not all(_close(output[kept], again, tolerance, scale) for kept, again, tolerance in repeated):
+        raise InvalidInput(
+            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
+            "or give stochastic=True if it is random by design"
+        )
+
+
+def _repeated_answers(
+    module: Callable[[Tensor], Any], x: Tensor, output: Tensor
+) -> Iterator[tuple[slice, Tensor, float]]:
+    """Rows of `x`, new answers for them, and how far these may be from the first ones.
+
+    The first repetition detects dropout, the second one random numbers that are the same in every call but not in every
+    row, and the others batch statistics.
+    """
+    half = slice(len(x) // 2)
+    classes = output.shape[1] if output.ndim == 2 else None
+    # The very same batch uses the same kernels, so nothing but the last bits may differ; in another order, a few bits.
+    yield slice(None), answer(module, x, classes=classes), max(1e-3, 4 * torch.finfo(x.dtype).eps)
+    if output.is_floating_point():  # a label may change in a tie
+        flipped = answer(module, x.flip(0), classes=classes).flip(0)
+        yield slice(None), flipped, 0.01 if x.dtype.itemsize >= 4 else 0.05
+    # Half of the rows may be enough to keep the median or a quantile of the batch, so we also keep a single row only.
+    for kept in (half, slice(-1, None)):
+        for others in (x / 4, -4 * x, 4 * x + 1):
+            others[kept] = x[kept]
+            yield kept, answer(module, others, classes=classes)[kept], 0.05
+    # Another batch size may use other kernels. Their rounding can change a label in a tie, so we only compare logits.
+    if output.is_floating_point():
+        with suppress(InvalidInput):  # some models take one batch size only
+            smaller = answer(module, x[half], classes=classes)
+            if smaller.shape == output[half].shape:
+                yield half, smaller, 0.05
+
+
+def _close(a: Tensor, b: Tensor, tolerance: float, scale: float) -> bool:
+    """Whether two answers are equal up to rounding, which depends on the kernels that the library chooses."""
+    if not a.is_floating_point():
+        return bool(torch.equal(a, b))
+    return bool(torch.allclose(a.float(), b.float(), rtol=tolerance, atol=tolerance * scale, equal_nan=True))

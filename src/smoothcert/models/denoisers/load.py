@@ -1,0 +1,86 @@
+"""Find the denoiser for a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from smoothcert.errors import InvalidInput
+from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
+from smoothcert.models.denoisers.base import Denoiser, ModuleDenoiser
+from smoothcert.models.denoisers.unet import UNETS, build_unet
+from smoothcert.models.factory import as_module, make
+
+
+def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> Denoiser:
+    """Load a denoiser.
+
+    Args:
+        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`,
+            `package.module:factory` or `file.py:function` for code of your own, or a module: a `Denoiser`, or any other
+            module from noisy inputs to estimates of the clean ones.
+        stochastic: Whether the denoiser is random by design. A module of your own code then stays in the mode in which
+            it is returned. Otherwise it is put into evaluation mode, as all others.
+
+    Raises:
+        InvalidInput: There is no such denoiser, or it cannot be used.
+        MissingExtra: The source needs a package that is not installed.
+    """
+    if isinstance(spec, Denoiser):
+        return _initialised(spec)
+    if isinstance(spec, nn.Module):
+        return ModuleDenoiser(spec)
+    if not isinstance(spec, (str, Path)) or not str(spec):
+        hint = ": wrap the function in a module" if callable(spec) else f", got {spec!r}"
+        raise InvalidInput(f"denoiser must be a weights file, hf:FOLDER, file.py:function or a module{hint}")
+    prefix, colon, name = (spec := str(spec)).partition(":")
+    if prefix == "hf" and colon:
+        from smoothcert.models.denoisers import diffusion
+
+        denoiser: Denoiser = diffusion.load(name).eval()
+    elif not names_code(spec):
+        if Path(spec).is_dir() and (inside := Path(spec) / "weights.safetensors").is_file():
+            raise InvalidInput(f"{spec} is a folder: give the file in it, {inside}")
+        if spec in UNETS and not Path(spec).exists():
+            raise InvalidInput(
+                f"{spec} has to be trained first, by train(...) or smoothcert train: give its weights file"
+            )
+        denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
+    else:
+        made = _from_factory(spec := as_module(spec))
+        denoiser = made if stochastic else made.eval()
+    denoiser.name = spec
+    return denoiser
+
+
+def names_code(spec: str) -> bool:
+    """Whether a denoiser is named as code, `package.module:factory`. A run never makes us execute it."""
+    before, _, function = spec.rpartition(":")
+    return before not in ("", "hf") and function.isidentifier() and not Path(spec).exists()
+
+
+def _from_factory(name: str) -> Denoiser:
+    """A denoiser from the user's own code."""
+    made = make(name)
+    if not isinstance(made, nn.Module):
+        raise InvalidInput(f"{name} returned a {type(made).__name__}: expected a torch module")
+    return _initialised(made) if isinstance(made, Denoiser) else ModuleDenoiser(made)
+
+
+def _initialised(denoiser: Denoiser) -> Denoiser:
+    if not hasattr(denoiser, "sigmas"):
+        raise InvalidInput(f"{type(denoiser).__name__} must call super().__init__(sigmas=(LOW, HIGH)) in its __init__")
+    return denoiser
+
+
+def _from_checkpoint(checkpoint: Checkpoint) -> Denoiser:
+    """A bundled denoiser with its trained weights."""
+    name, shape, sigmas = checkpoint.architecture, checkpoint.shape, checkpoint.sigmas
+    if checkpoint.method != "denoiser" or name not in UNETS or shape is None or sigmas is None:
+        raise InvalidInput(
+            f"{checkpoint.path} is not a denoiser: give the weights.safetensors that the training of a denoiser writes"
+        )
+    denoiser = build_unet(name, shape=shape, sigmas=sigmas)
+    checkpoint.load_into(denoiser, name=name)
+    return denoiser

@@ -1,0 +1,109 @@
+"""Image classifiers of Hugging Face, by name or from a folder: `hf:microsoft/resnet-50`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from smoothcert._hub import hub_is_reachable, unreachable
+from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.models.architectures import Normalize, Normalized
+from smoothcert.models.base import Classifier, Weights, fresh_weights, not_loaded, published_classes
+from smoothcert.models.checkpoint import Checkpoint
+from smoothcert.models.identity import state_hash
+
+
+class _Logits(nn.Module):
+    """A transformers model that returns only its logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        logits: Tensor = self.model(pixel_values=pixel_values).logits
+        return logits
+
+
+def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+    """A model with the normalisation and the input size of its image processor; see `Source.load`."""
+    spec = f"hf:{name}"
+    try:
+        from transformers import AutoConfig, AutoModelForImageClassification
+    except ImportError:
+        raise MissingExtra(spec, "hf") from None
+
+    local = not Path(name).is_dir() and not hub_is_reachable()
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=local)
+    except (OSError, ValueError) as error:
+        if local:
+            raise InvalidInput(f"cannot get the model {spec}: {unreachable(name)}") from None
+        raise not_loaded(spec, error) from None
+    if weights == "default":
+        published_classes(spec, classes, config.num_labels)
+    try:
+        if weights == "default":
+            model = AutoModelForImageClassification.from_pretrained(name, local_files_only=local)
+        else:
+            config.num_labels = classes or config.num_labels
+            with fresh_weights():
+                model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise not_loaded(spec, error) from None
+    except ValueError as error:
+        raise InvalidInput(f"{spec} is not an image classifier: {' '.join(str(error).split())[:200]}") from None
+    if isinstance(weights, Checkpoint):
+        weights.load_into(model, name=spec)
+    processor = _processor(name, local=local)
+    edges = _edges(processor)
+    module = Normalized(_normalize(processor), _Logits(model.float())).eval()
+    return Classifier(
+        module=module,
+        classes=model.config.num_labels,
+        name=spec,
+        input_shape=edges and (getattr(model.config, "num_channels", 3), *edges),
+        weights_hash=state_hash(module),
+        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
+    )
+
+
+def _processor(name: str, *, local: bool) -> dict[str, Any]:
+    """The settings of the image processor."""
+    from transformers.image_processing_base import ImageProcessingMixin
+
+    try:
+        settings: dict[str, Any] = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
+    except OSError:
+        raise InvalidInput(
+            f"hf:{name} has no preprocessor_config.json, so its normalisation is unknown: save its image processor "
+            'in the same folder, or the text {"do_normalize": false} if it takes pixels in [0, 1]'
+        ) from None
+    return settings
+
+
+def _normalize(processor: dict[str, Any]) -> Normalize:
+    """What the processor does to bytes b, written for inputs x = b / 255: (x * scale - offset - mean) / deviation."""
+    scale = 255 * processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 255.0
+    offset = 1.0 if processor.get("rescale_offset", False) else 0.0
+    mean, deviation = [0.0], [1.0]
+    if processor.get("do_normalize", True):
+        try:
+            mean, deviation = processor["image_mean"], processor["image_std"]
+        except KeyError as error:
+            raise InvalidInput(
+                f"the preprocessor_config.json has no {error}, so the normalisation is unknown"
+            ) from None
+    return Normalize(tuple((m + offset) / scale for m in mean), tuple(d / scale for d in deviation))
+
+
+def _edges(processor: dict[str, Any]) -> tuple[int, int] | None:
+    """The height and width of the images that the processor makes."""
+    size = processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size")
+    if isinstance(size, int):
+        return size, size
+    if isinstance(size, dict) and "height" in size and "width" in size:
+        return size["height"], size["width"]
+    return None

@@ -1,0 +1,177 @@
+"""ONNX files, run by onnxruntime: `onnx:model.onnx`. The graph takes inputs in [0, 1], so it has to normalise them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothcert.errors import InvalidInput, MissingExtra, first_line
+from smoothcert.models.base import Classifier, Weights
+from smoothcert.models.checkpoint import sigma_in_name
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto, TensorProto
+
+_TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
+
+
+class OnnxModule(nn.Module):
+    """An ONNX graph with one input as a torch module. It runs on the device of the batch.
+
+    If the graph has a fixed batch size, the module splits each batch into parts of this size. It pads the last part and
+    removes the padding from the result.
+
+    Args:
+        path: The ONNX file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._sessions: dict[torch.device, Any] = {}
+        session = self._session(torch.device("cpu"))
+        inputs = session.get_inputs()
+        if len(inputs) != 1 or inputs[0].type not in _TYPES or not inputs[0].shape:
+            found = ", ".join(f"{i.name}: {i.type} {i.shape}" for i in inputs)
+            raise InvalidInput(f"{path} must have one input, a batch of floats; it has {found or 'none'}")
+        self.input_name: str = inputs[0].name
+        self.input_type = _TYPES[inputs[0].type]
+        self.own_dtype = str(self.input_type).removeprefix("torch.")
+        self.batch, *shape = map(_fixed, inputs[0].shape)
+        self.input_shape = tuple(shape)
+        output = session.get_outputs()[0]
+        self.output_name: str = output.name
+        self.output_shape = tuple(map(_fixed, output.shape))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits or labels for a batch."""
+        expected = tuple(own or given for own, given in zip(self.input_shape, x.shape[1:], strict=False))
+        if x.shape[1:] != expected or len(expected) != len(self.input_shape):
+            raise InvalidInput(f"{self.path} takes inputs of shape {self.input_shape}, got {tuple(x.shape[1:])}")
+        if self.batch is None:
+            return self._run(x)
+        parts = list(torch.split(x, self.batch))
+        padding = self.batch - len(parts[-1])
+        parts[-1] = torch.cat([parts[-1], parts[-1][:1].expand(padding, *x.shape[1:])])
+        return torch.cat([self._run(part) for part in parts])[: len(x)]
+
+    def _run(self, x: Tensor) -> Tensor:
+        session = self._session(x.device)
+        batch = x.to(self.input_type).contiguous()
+        if x.device.type != "cuda":
+            values = session.run([self.output_name], {self.input_name: batch.numpy(force=True)})[0]
+        else:
+            binding, index = session.io_binding(), x.device.index
+            torch.cuda.current_stream(x.device).synchronize()  # onnxruntime uses its own stream
+            kind = np.float16 if self.input_type == torch.float16 else np.float32
+            binding.bind_input(self.input_name, "cuda", index, kind, tuple(batch.shape), batch.data_ptr())
+            binding.bind_output(self.output_name, "cuda", index)
+            session.run_with_iobinding(binding)
+            values = binding.copy_outputs_to_cpu()[0]
+        return torch.from_numpy(values).to(x.device)
+
+    def _session(self, device: torch.device) -> Any:
+        if device not in self._sessions:
+            self._sessions[device] = _open(self.path, device)
+        return self._sessions[device]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sessions": {}}  # sessions cannot be copied; each copy opens its own
+
+
+def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+    """An ONNX graph whose first output is logits or labels; see `Source.load`."""
+    path = Path(name)
+    if weights != "default":
+        raise InvalidInput(f"onnx:{name} contains its weights: leave out weights=")
+    if not path.is_file():
+        raise InvalidInput(f"no ONNX file at {path}")
+    module = OnnxModule(path)
+    own = module.output_shape[1] if len(module.output_shape) == 2 else None
+    if own and classes and own != classes:
+        raise InvalidInput(f"onnx:{name} has {own} classes, not {classes}")
+    known = all(module.input_shape)
+    return Classifier(
+        module=module.eval(),
+        classes=own or classes or 0,
+        name=f"onnx:{name}",
+        input_shape=tuple(size or 0 for size in module.input_shape) if known else None,
+        weights_hash=_hash(path),
+        trained_sigma=sigma_in_name(path),
+    )
+
+
+def _open(path: Path, device: torch.device) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtra(f"onnx:{path}", "onnx") from None
+
+    cuda = ("CUDAExecutionProvider", {"device_id": device.index})
+    available = onnxruntime.get_available_providers()
+    providers = [cuda] if device.type == "cuda" and cuda[0] in available else []
+    try:
+        session = onnxruntime.InferenceSession(path, providers=[*providers, "CPUExecutionProvider"])
+    except Exception as error:  # the errors of onnxruntime have no other common base class
+        raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {str(error).strip()[:200]}") from None
+    if device.type == "cuda" and cuda[0] not in session.get_providers():  # it silently falls back to the CPU
+        raise InvalidInput('this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give device="cpu"')
+    return session
+
+
+def _fixed(size: int | str | None) -> int | None:
+    """A size that the graph fixes. Names, 0 and -1 mean any size."""
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _hash(path: Path) -> str:
+    """The SHA-256 hash of the file and of the files that hold its external data."""
+    digest = hashlib.sha256()
+    for part in (path, *(path.parent / location for location in _locations(path))):
+        with part.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _locations(path: Path) -> list[str]:
+    """The files with the external data of a graph, relative to its folder."""
+    try:
+        import onnx
+    except ImportError:
+        raise MissingExtra(f"onnx:{path}", "onnx") from None
+
+    try:
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except Exception as error:  # the protobuf library has several error types
+        raise InvalidInput(f"{path} cannot be read as an ONNX file: {first_line(error)}") from None
+    tensors = [*_tensors(model.graph), *(t for function in model.functions for t in _node_tensors(function.node))]
+    locations = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    for location in locations:
+        if Path(location).is_absolute() or ".." in Path(location).parts:
+            raise InvalidInput(f"{path} has weights outside its folder, in {location}: move them into the folder")
+    return sorted(location for location in locations if (path.parent / location).is_file())
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """All tensors that a graph and its subgraphs store."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    """All tensors in the attributes of nodes. The branches of an `If` and the body of a `Loop` are attributes, too."""
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from _tensors(graph)

@@ -1,0 +1,59 @@
+"""Find the logits or labels in what a model returns: a tensor, an array, a tuple, a dictionary or a `ModelOutput`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+
+
+def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
+    """The logits or labels in the output of a model.
+
+    A dictionary or an object with the entry `logits`, such as a `ModelOutput` of Hugging Face, gives this entry. Other
+    dictionaries, tuples and lists give the only entry that can be logits: the only one at all, or the only one of shape
+    (batch, classes).
+
+    Raises:
+        InvalidInput: There are no logits, or several entries may be the logits.
+    """
+    if isinstance(output, Tensor):
+        return output if output.layout == torch.strided else output.to_dense()
+    if isinstance(output, np.ndarray):
+        return _from_numpy(output, device)
+    if isinstance(output, Mapping):
+        entries = {str(key): value for key, value in output.items()}
+    elif isinstance(output, (tuple, list)):
+        entries = {str(key): value for key, value in enumerate(output)}
+    else:
+        entries = {}
+    logits = entries.get("logits", getattr(output, "logits", None))
+    if isinstance(logits, (Tensor, np.ndarray)):
+        return find_logits(logits, classes=classes, device=device)
+    if not entries:
+        raise InvalidInput(f"the model must return a tensor of logits or labels, got {type(output).__name__}")
+    tensors = {key: value for key, value in entries.items() if isinstance(value, (Tensor, np.ndarray))}
+    fitting = [v for v in tensors.values() if v.ndim == 2 and classes in (None, v.shape[1])]
+    if len(tensors) == 1 or len(fitting) == 1:
+        return find_logits(fitting[0] if fitting else next(iter(tensors.values())), classes=classes, device=device)
+    found = ", ".join(f"{k}: {_describe(v)}" for k, v in entries.items())
+    raise InvalidInput(
+        f"the model returns a {type(output).__name__} ({found}), and it is unclear which part is the logits: return "
+        'the logits alone, or name them, as in {"logits": ...}'
+    )
+
+
+def _from_numpy(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:
+    if values.dtype.kind not in "biuf":
+        raise InvalidInput(f"the model must return logits or labels, got an array of {values.dtype}")
+    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+
+
+def _describe(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else f"shape {tuple(shape)}"

@@ -1,0 +1,80 @@
+"""Make a classifier from a module or a function of the caller."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+from smoothcert.models.base import Classifier, checked_classes
+from smoothcert.models.check import answer, check_weights
+from smoothcert.models.identity import state_hash
+from smoothcert.models.seeded import SeededRows
+
+
+def as_classifier(
+    model: Classifier | Callable[[Tensor], Any], *, classes: int | None, example: Tensor, stochastic: bool = False
+) -> Classifier:
+    """Make a classifier from a module or a function."""
+    if isinstance(model, Classifier):
+        known = checked_classes(counted(model, example, stochastic=stochastic), classes)
+        if not stochastic:
+            return known
+        return replace(known, module=SeededRows(known.module, classes=known.classes), weights_hash=seeded_hash(known))
+    if not callable(model):
+        raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
+    if not isinstance(model, nn.Module) and type(model).__module__.startswith("transformers."):
+        raise InvalidInput(f"a {type(model).__name__} does not take batches of floats: give model=hf:NAME or hf:FOLDER")
+    check_weights(model)
+    classes = None if classes is None else _check.whole("classes", classes, least=2)
+    called = SeededRows(model, classes=classes) if stochastic else model
+    found = Classifier(
+        module=called,
+        classes=_count_classes(called, example) if classes is None else classes,
+        name=_name(model),
+        input_shape=tuple(example.shape),
+        weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
+    )
+    return replace(found, weights_hash=seeded_hash(found)) if stochastic else found
+
+
+def counted(classifier: Classifier, example: Tensor, *, stochastic: bool = False) -> Classifier:
+    """The classifier with its number of classes: the number of its logits, if its source does not know it."""
+    if classifier.classes:
+        return classifier
+    called = SeededRows(classifier.module) if stochastic else classifier.module
+    return replace(classifier, classes=_count_classes(called, example))
+
+
+def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
+    """The number of logits for one input."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    parameter = next((p for p in parameters if p.is_floating_point()), None)
+    with torch.inference_mode():
+        output = answer(model, example[None] if parameter is None else example[None].to(parameter))
+    if output.ndim == 1:
+        raise InvalidInput("the model returns labels, so the number of classes is unknown: give classes=N")
+    if output.ndim != 2:
+        raise InvalidInput(
+            f"the model must return logits of shape (1, classes) or an integer label of shape (1,) for one input, got "
+            f"{output.dtype} of shape {tuple(output.shape)}"
+        )
+    return int(output.shape[1])
+
+
+def seeded_hash(classifier: Classifier) -> str | None:
+    """The hash of a classifier that is random by design, which is not the one of the same classifier without that."""
+    known = classifier.weights_hash
+    return None if known is None else hashlib.sha256(f"{known} seeded by row".encode()).hexdigest()
+
+
+def _name(model: Any) -> str:
+    """The import path of a function or of the class of a module."""
+    source = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
+    return f"{source.__module__}:{source.__qualname__}"

@@ -1,0 +1,295 @@
+"""From random bits to noisy inputs: one class per description of drawing.
+
+A drawer is the same for every device. Where the bits come from is the stream's business. CUDA devices have fused
+kernels for the most common descriptions (`philox.py`) and use these classes for all others; training uses them, too.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises.draws import Additive, AdditiveGrid, CircularShift, CommonShift, Draw, Keep, Replace, Split
+from smoothcert.noises.rounded_normal import thresholds
+
+MoreBits: TypeAlias = Callable[[Tensor], NDArray[np.uint64]]
+"""Gives 64 more random bits for each of these positions among the 32-bit halves of the words of all rows."""
+
+TAIL = 2.0**-20
+"""Where 1 - |u| is smaller, 32 random bits are too few for the tail of a law, and more are drawn."""
+# float32 has no number between this and 1.
+_LARGEST = 1 - 2.0**-24
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Drawer(ABC):
+    """Makes noisy inputs of one shape.
+
+    Args:
+        draw: The description.
+        shape: The shape of an input.
+    """
+
+    enumerated = False
+    """Whether the only word of a sample is its number, because nothing is random."""
+
+    def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
+        self.draw = draw
+        self.shape = shape
+        self.size = prod(shape)
+
+    @property
+    @abstractmethod
+    def words(self) -> int:
+        """64-bit words that one sample takes."""
+
+    @abstractmethod
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        """Noisy copies of inputs, of shape (rows, ...)."""
+
+
+_DRAWERS: dict[type[Draw], type[Drawer]] = {}
+D = TypeVar("D", bound=type[Drawer])
+
+
+def draws(kind: type[Draw]) -> Callable[[D], D]:
+    """Register a drawer for a description."""
+
+    def register(drawer: D) -> D:
+        _DRAWERS[kind] = drawer
+        return drawer
+
+    return register
+
+
+def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
+    """The drawer of a description."""
+    try:
+        return _DRAWERS[type(draw)](draw, shape)
+    except KeyError:
+        raise InvalidInput(
+            f"no stream can draw {draw}: register a drawer for {type(draw).__name__} with sampler.drawing.draws"
+        ) from None
+
+
+class _HalfWords(Drawer):
+    """Base of drawers that take 32 bits for each number."""
+
+    @property
+    def words(self) -> int:
+        return (self.size + 1) // 2
+
+    def halves(self, words: Tensor) -> Tensor:
+        return words.view(torch.int32).view(len(words), -1)[:, : self.size]
+
+    def positions(self, where: Tensor) -> Tensor:
+        """What `MoreBits` takes for the numbers at these (row, column)."""
+        return where[:, 0] * (2 * self.words) + where[:, 1]
+
+
+@draws(Additive)
+class _Additive(_HalfWords):
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        transform, tail, factor = _LAWS[self.draw.law]
+        bits = self.halves(words)
+        uniform = bits.float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
+        where = None if more is None or tail is None else _beyond(uniform, 1 - TAIL)
+        z = transform(uniform)
+        if more is not None and tail is not None and where is not None:
+            half = bits[where[:, 0], where[:, 1]].cpu().numpy().astype(np.int64)
+            beyond = 2.0**31 - 1 - np.where(half < 0, -half - 1, half)  # how far |u| is from 1, in units of 2^-31
+            rest = (beyond + (more(self.positions(where)) + 0.5) * 2.0**-64) * 2.0**-31
+            values = torch.from_numpy(np.where(half < 0, -1, 1) * tail(rest) / factor)
+            z[where[:, 0], where[:, 1]] = values.to(z)
+        noisy = z.view(-1, *self.shape)
+        return torch.add(x, noisy, alpha=factor * self.draw.scale, out=noisy)
+
+
+def _beyond(uniform: Tensor, limit: float) -> Tensor | None:
+    """(row, column) of the numbers with |u| >= limit, None if there are none. Few rows have any: they come first."""
+    rows = torch.maximum(uniform.amax(1), uniform.amin(1).neg_()) >= limit
+    if not bool(rows.any()):
+        return None
+    numbers = rows.nonzero()[:, 0]
+    where = (uniform[numbers].abs() >= limit).nonzero()
+    return torch.stack((numbers[where[:, 0]], where[:, 1]), 1)
+
+
+def _laplace(uniform: Tensor) -> Tensor:
+    """The inverse of the distribution function: -sign(u) log(1 - |u|)."""
+    return uniform.abs().neg_().log1p_().mul_(-1).copysign_(uniform)
+
+
+# From a uniform number u on (-1, 1) to the law's number, the law's number from 1 - |u|, and a constant factor. Values
+# are clamped, not scaled: scaling would shrink every value, and noise must never be smaller than it is said to be.
+_LAWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any] | None, float]] = {
+    "normal": (torch.Tensor.erfinv_, lambda rest: -ndtri(rest / 2), math.sqrt(2)),
+    "uniform": (lambda uniform: uniform, None, 1.0),
+    "laplace": (_laplace, lambda rest: -np.log(rest), 1.0),
+}
+
+
+@draws(AdditiveGrid)
+class _AdditiveGrid(_HalfWords):
+    """The rounded normal number by the inverse of its distribution function.
+
+    float32 finds it, except next to a threshold and in the tails, where 64 bits are compared with the thresholds.
+    """
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        step, ratio = self.draw.step, self.draw.deviation / self.draw.step
+        bits = self.halves(words)
+        uniform = bits.float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
+        # In float32, y is off by less than .01 where 1 - |u| is above this.
+        tail = None if more is None else uniform.abs() >= 1 - max(TAIL, 1e-6 * ratio)
+        y = uniform.erfinv_().mul_(math.sqrt(2) * ratio)
+        k = y.round()
+        if more is not None and tail is not None:
+            where = (tail | ((y - k).abs() > 0.48)).nonzero()
+            table = thresholds(ratio)
+            high = bits[where[:, 0], where[:, 1]].cpu().numpy().astype(np.int64) + 2**31
+            word = (high.astype(np.uint64) << np.uint64(32)) | (more(self.positions(where)) >> np.uint64(32))
+            found = table.smallest + np.searchsorted(table.values, word, side="right")
+            k[where[:, 0], where[:, 1]] = torch.from_numpy(found).to(k)
+        noisy: Tensor = (k.view(-1, *self.shape) + (x / step).round()) * step
+        return noisy
+
+
+@draws(CommonShift)
+class _CommonShift(Drawer):
+    words = 1
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        word = words[:, 0]
+        beyond = (word ^ (word >> 63)).bitwise_not() & (2**63 - 1)  # how far |u| is from 1, in units of 2^-63
+        exact = torch.float32 if word.device.type == "mps" else torch.float64
+        z = torch.special.ndtri((beyond.to(exact) + 0.5) * 2.0**-64).neg().copysign(word.to(exact) + 0.5)
+        noisy: Tensor = x + (self.draw.scale * z).float().view(-1, *[1] * len(self.shape))
+        return noisy
+
+
+@draws(CircularShift)
+class _CircularShift(Drawer):
+    words = 2
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        limits = _shift_limits(self.draw.deviation, words.device)
+        smallest = thresholds(self.draw.deviation).smallest
+        shift = smallest + torch.searchsorted(limits, words.contiguous(), right=True)
+        rows, (height, width) = len(words), self.shape[-2:]
+        down, right = (
+            (torch.arange(length, device=words.device) - moved[:, None]) % length
+            for length, moved in zip((height, width), shift.T, strict=True)
+        )
+        x = x.expand(rows, *self.shape).reshape(rows, -1, height, width)
+        image = torch.arange(rows, device=words.device)[:, None, None]
+        # This kind of indexing moves the channels to the end: (rows, height, width, channels).
+        moved = x[image, :, down[:, :, None], right[:, None, :]].permute(0, 3, 1, 2)
+        return moved.reshape(rows, *self.shape)
+
+
+@draws(Split)
+class _Split(_HalfWords):
+    def __init__(self, draw: Split, shape: tuple[int, ...]) -> None:
+        super().__init__(draw, shape)
+        self.enumerated = draw.levels > 0
+
+    @property
+    def words(self) -> int:
+        return 1 if self.enumerated else super().words
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        width = 2 * self.draw.scale
+        if self.enumerated:
+            low, high = self._cell_on_grid(words, x)
+        else:
+            offset = self.halves(words).float().mul_(width * 2.0**-32).add_(width / 2).view(-1, *self.shape)
+            high = offset + width * ((x - offset) / width).ceil()
+            low = high - width
+        return (high.clamp(max=1) + low.clamp(min=0)) / 2
+
+    def _cell_on_grid(self, samples: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The cell of each value, computed on integers: offsets lie halfway between two levels."""
+        levels, offsets = self.draw.levels, round(2 * self.draw.scale * self.draw.levels)
+        offset = ((samples + _own_offsets(self.size, offsets, samples.device)) % offsets).view(-1, *self.shape)
+        level = (x * levels).round().long()
+        high = offset + offsets * (torch.div(level - offset - 1, offsets, rounding_mode="floor") + 1)
+        return (high - offsets + 0.5) / levels, (high + 0.5) / levels
+
+
+@draws(Keep)
+class _Keep(Drawer):
+    def __init__(self, draw: Keep, shape: tuple[int, ...]) -> None:
+        super().__init__(draw, shape)
+        self.pixels = prod(shape[1:] if len(shape) >= 3 else shape)
+
+    @property
+    def words(self) -> int:
+        return self.pixels
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        kept = words.topk(self.draw.keep, dim=1, largest=False, sorted=False).indices
+        mask = torch.zeros(words.shape, dtype=torch.bool, device=x.device).scatter_(1, kept, True)
+        mask = mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape))
+        # A product with 0 would leave the sign of a hidden value, or NaN.
+        return torch.cat((torch.where(mask, x, 0), torch.where(mask, 1 - x, 0)), dim=1)
+
+
+@draws(Replace)
+class _Replace(Drawer):
+    @property
+    def words(self) -> int:
+        return self.size if self.draw.values == 2 else 2 * self.size
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        others = self.draw.values - 1
+        value = (x * others).round().long()
+        change = (words[:, : self.size] >= self.draw.threshold - 2**63).view(-1, *self.shape)
+        if others == 1:
+            chosen = 1 - value
+        else:
+            choice = words[:, self.size :].view(-1, *self.shape)
+            low, high = choice & 0xFFFFFFFF, (choice >> 32) & 0xFFFFFFFF
+            other = (high * others + ((low * others) >> 32)) >> 32  # the 64 bits, as a fraction, times `others`
+            chosen = other + (other >= value)
+        noisy: Tensor = torch.where(change, chosen, value).float() / others
+        return noisy
+
+
+def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The numbers at these positions of the SplitMix64 generator with this key: any of them, at once."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(key) + (position + np.uint64(1)) * _GOLDEN
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+        return mixed
+
+
+# Constants on a device are kept: a copy from the host would keep a training step from becoming a CUDA graph.
+@lru_cache(maxsize=16)
+def _shift_limits(deviation: float, device: torch.device) -> Tensor:
+    return torch.from_numpy(_signed(thresholds(deviation).values)).to(device)
+
+
+@lru_cache(maxsize=16)
+def _own_offsets(size: int, offsets: int, device: torch.device) -> Tensor:
+    """The constant that each value of an input adds to the common offset of a sample."""
+    constant = split_mix(0, np.arange(size, dtype=np.uint64)) % np.uint64(offsets)
+    return torch.from_numpy(constant.astype(np.int64)).to(device)
+
+
+def _signed(values: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Unsigned words as signed ones in the same order."""
+    return (values ^ np.uint64(2**63)).view(np.int64)

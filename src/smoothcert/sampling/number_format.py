@@ -1,0 +1,108 @@
+"""The check of a reduced number format: on noisy inputs, it must give the labels of float32.
+
+A certificate is about the classifier as it was run. In bfloat16, numbers have 8 significant bits. That is enough for
+images in [0, 1] and trained networks, but for inputs in the thousands it is another classifier.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothcert.device.placement import place
+from smoothcert.device.runtime import Runtime, blank
+from smoothcert.errors import first_line
+from smoothcert.models.seeded import SeededRows
+from smoothcert.noises import Noise
+from smoothcert.sampling.packing import MOST_IDS, Segment
+from smoothcert.sampling.streams import HostStream
+from smoothcert.smoothed.prepare import LabelClassifier
+
+COMPARED_INPUTS = 8
+"""At most so many inputs are compared."""
+
+_ROWS = 512
+_ROWS_AT_A_TIME = 64
+_MOST_SECONDS = 2.0
+_MOST_DIFFERING = 0.02
+
+
+def without_doubt(
+    runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], *, classes: int, noise: Noise
+) -> Runtime:
+    """The runtime, or the same in a finer number format if labels often differ from those in float32.
+
+    The format is replaced, with one warning, if more than 2% of the labels of noisy inputs differ: on CUDA, bfloat16 by
+    float16, which is as fast and has three more significant bits, or else by float32. A module that is random by design
+    cannot be compared.
+    """
+    if runtime.torch_dtype.itemsize >= 4 or isinstance(module, SeededRows):
+        return runtime
+    inputs = [x for x in inputs[:COMPARED_INPUTS] if bool(x.isfinite().all())]
+    if not inputs:
+        return runtime
+    formats = [runtime.dtype]
+    if runtime.torch_device.type == "cuda" and runtime.dtype == "bfloat16":
+        formats.append("float16")
+    shares = []
+    for dtype in formats:
+        try:
+            shares.append(_differing(replace(runtime, dtype=dtype), module, inputs, classes, noise))
+        except _FailsInFloat32 as error:
+            message = f"the labels in {dtype} cannot be compared with those in float32: {error}"
+            warnings.warn(message, stacklevel=3)
+            return runtime
+        except Exception:  # a classifier that fails, for any reason, is reported when it is prepared
+            return runtime
+        if shares[-1] <= _MOST_DIFFERING:
+            break
+    else:
+        dtype = "float32"
+    if dtype != runtime.dtype:
+        warnings.warn(
+            f"in {runtime.dtype}, {shares[0]:.0%} of the labels of noisy inputs differ from those in float32, so the "
+            f'classifier runs in {dtype}; give dtype="{runtime.dtype}" to certify it in {runtime.dtype}',
+            stacklevel=3,
+        )
+    return replace(runtime, dtype=dtype)
+
+
+class _FailsInFloat32(Exception):
+    """A classifier runs in a reduced format, and not in float32."""
+
+
+@torch.inference_mode()
+def _differing(
+    runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], classes: int, noise: Noise
+) -> float:
+    """The share of labels that differ, over noisy copies of the inputs in turn, as many as two seconds allow."""
+    if runtime.torch_device.type == "cuda" and not torch.cuda.is_available():  # the workers have the device
+        runtime = replace(runtime, device="cpu")
+    shape = noise.draw.output_shape(tuple(inputs[0].shape))
+    exact_runtime = replace(runtime, dtype="float32")
+    reduced, exact = (LabelClassifier(place(module, like, shape), classes).eval() for like in (runtime, exact_runtime))
+    stream = HostStream(0, noise.draw)
+    clean = torch.stack([x.float() for x in inputs])
+    rows = differing = 0
+    deadline = time.perf_counter() + _MOST_SECONDS
+    while rows < _ROWS and (not rows or time.perf_counter() < deadline):
+        slot = rows // _ROWS_AT_A_TIME % len(inputs)
+        noisy = torch.empty((_ROWS_AT_A_TIME, *shape))
+        # No input of a run has such a number, so these noisy copies are used for nothing else.
+        segment = Segment(slot, MOST_IDS + slot, rows, _ROWS_AT_A_TIME)
+        stream.write(noisy, clean, [segment], torch.empty(0))
+        like_run = blank(shape, runtime, _ROWS_AT_A_TIME).copy_(noisy)
+        like_exact = blank(shape, exact_runtime, _ROWS_AT_A_TIME).copy_(noisy)
+        labels = reduced(like_run)
+        try:
+            differing += int((labels != exact(like_exact)).sum())
+        except Exception as error:
+            raise _FailsInFloat32(first_line(error)) from error
+        rows += _ROWS_AT_A_TIME
+    return differing / rows

@@ -1,0 +1,319 @@
+"""Noise drawn where it is used: one Triton kernel draws, scales, adds and casts a whole batch.
+
+Philox-4x32-10 is a function from a key and a counter to four random words. The key is the run's seed, the counter is
+(element, sample, input). So two samples share nothing, and the generator has no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from smoothcert.kernels.grid_noise import grid_noise
+from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
+from smoothcert.sampling.packing import Segment
+from smoothcert.sampling.streams import Stream
+
+_BLOCK = 512
+
+
+# The laws of `noises.draws.Additive` as the kernel's constants.
+_LAWS = {"normal": 0, "uniform": 1, "laplace": 2}
+
+
+class PhiloxStream(Stream):
+    """Draws noise with a counter-based generator inside the kernel that adds it; for CUDA devices.
+
+    Descriptions without a fused kernel take their random words from the same generator.
+    """
+
+    @property
+    def kernel_draw(self) -> Draw | None:
+        is_normal = type(self.draw) is Additive and self.draw.law == "normal"
+        return self.draw if is_normal or type(self.draw) is AdditiveGrid else None
+
+    def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
+        with torch.cuda.device(out.device):
+            _WRITERS.get(type(self.draw), _write_from_words)(self, out, inputs, rows)
+
+
+def _write_additive(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
+    draw, size = stream.draw, out[0].numel()
+    assert isinstance(draw, Additive)
+    quarter = triton.cdiv(size, 4)
+    _noisy_rows[len(out), triton.cdiv(quarter, _BLOCK)](
+        out,
+        inputs,
+        rows,
+        draw.scale,
+        stream.seed,
+        len(out),
+        size,
+        quarter,
+        LAW=_LAWS[draw.law],
+        BLOCK=_BLOCK,
+    )
+
+
+def _write_grid(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
+    draw, size = stream.draw, out[0].numel()
+    assert isinstance(draw, AdditiveGrid)
+    grid = grid_noise(draw, out.device)
+    quarter = triton.cdiv(size, 4)
+    _noisy_grid_rows[len(out), triton.cdiv(quarter, _BLOCK)](
+        out,
+        inputs,
+        rows,
+        grid.table,
+        grid.step,
+        grid.ratio,
+        grid.tail,
+        grid.smallest,
+        len(grid.table),
+        stream.seed,
+        len(out),
+        size,
+        quarter,
+        STEPS=len(grid.table).bit_length(),
+        BLOCK=_BLOCK,
+    )
+
+
+def _write_from_words(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
+    drawer = stream.drawer(tuple(inputs.shape[1:]))
+    if drawer.enumerated:
+        words = rows[2, :, None].long()
+    else:
+        pairs = triton.cdiv(drawer.words, 2)
+        words = torch.empty((len(out), 2 * pairs), dtype=torch.int64, device=out.device)
+        _random_words[len(out), triton.cdiv(pairs, _BLOCK)](words, rows, stream.seed, len(out), pairs, BLOCK=_BLOCK)
+        words = words[:, : drawer.words]
+    out.copy_(drawer.noisy(words.contiguous(), inputs[rows[0].long()]))
+
+
+_WRITERS = {Additive: _write_additive, AdditiveGrid: _write_grid}
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _noisy_rows(  # type: ignore[no-untyped-def]
+    out, inputs, rows, scale, seed, batch, size, quarter, LAW: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0)
+    slot = tl.load(rows + row).to(tl.int64)
+    id = tl.load(rows + batch + row)
+    sample = tl.load(rows + 2 * batch + row)
+    # One counter gives four numbers. They go to the four quarters of the input, so that neighbours write together.
+    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    a, b, c, d = tl.philox(seed, element, sample, id, 0)
+    if LAW == 0:
+        u0 = tl.uint_to_uniform_float(a)
+        u2 = tl.uint_to_uniform_float(c)
+        # Below 2^-20, 32 random bits are too few for the tails. One block in a thousand draws 32 more.
+        if tl.min(tl.minimum(_folded(a), _folded(c)), axis=0) < 2048:
+            e, _f, g, _h = tl.philox(seed, element, sample, id, 1)
+            u0 = _finer(_folded(a), e, u0)
+            u2 = _finer(_folded(c), g, u2)
+        z0, z1 = _box_muller(u0, tl.uint_to_uniform_float(b))
+        z2, z3 = _box_muller(u2, tl.uint_to_uniform_float(d))
+    else:
+        z0 = _unit(a)
+        z1 = _unit(b)
+        z2 = _unit(c)
+        z3 = _unit(d)
+        if LAW == 2:
+            r0 = tl.maximum(1.0 - tl.abs(z0), 5.9604645e-8)
+            r1 = tl.maximum(1.0 - tl.abs(z1), 5.9604645e-8)
+            r2 = tl.maximum(1.0 - tl.abs(z2), 5.9604645e-8)
+            r3 = tl.maximum(1.0 - tl.abs(z3), 5.9604645e-8)
+            least = tl.minimum(tl.minimum(_rest(a), _rest(b)), tl.minimum(_rest(c), _rest(d)))
+            if tl.min(least, axis=0) < 2048:
+                e, f, g, h = tl.philox(seed, element, sample, id, 1)
+                r0 = _finer(_rest(a), e, r0)
+                r1 = _finer(_rest(b), f, r1)
+                r2 = _finer(_rest(c), g, r2)
+                r3 = _finer(_rest(d), h, r3)
+            z0 = tl.where(z0 < 0, tl.log(r0), -tl.log(r0))
+            z1 = tl.where(z1 < 0, tl.log(r1), -tl.log(r1))
+            z2 = tl.where(z2 < 0, tl.log(r2), -tl.log(r2))
+            z3 = tl.where(z3 < 0, tl.log(r3), -tl.log(r3))
+    source = inputs + slot * size
+    target = out + row.to(tl.int64) * size
+    inside = element < quarter
+    _add(target, source, element, z0, scale, inside & (element < size))
+    _add(target, source, element + quarter, z1, scale, inside & (element + quarter < size))
+    _add(target, source, element + 2 * quarter, z2, scale, inside & (element + 2 * quarter < size))
+    _add(target, source, element + 3 * quarter, z3, scale, inside & (element + 3 * quarter < size))
+
+
+@triton.jit
+def _folded(word):  # type: ignore[no-untyped-def]
+    """The word as a signed number, without its sign: from 0 to 2^31 - 1."""
+    signed = word.to(tl.int32, bitcast=True)
+    return tl.where(signed < 0, -signed - 1, signed)
+
+
+@triton.jit
+def _rest(word):  # type: ignore[no-untyped-def]
+    """How far the word's number in (-1, 1) is from the nearer end, in units of 2^-31."""
+    return 2147483647 - _folded(word)
+
+
+@triton.jit
+def _finer(units, more, coarse):  # type: ignore[no-untyped-def]
+    """A uniform number on (0, 1) with 32 more bits where it is below 2^-20; it is never 0."""
+    fine = tl.fma(more.to(tl.float32) + 0.5, 2.3283064365386963e-10, units.to(tl.float32))
+    return tl.where(units < 2048, fine * 4.656612873077393e-10, coarse)
+
+
+@triton.jit
+def _box_muller(u1, u2):  # type: ignore[no-untyped-def]
+    r = tl.sqrt(-2.0 * tl.log(u1))
+    angle = 6.283185307179586 * u2
+    return r * tl.cos(angle), r * tl.sin(angle)
+
+
+@triton.jit
+def _unit(word):  # type: ignore[no-untyped-def]
+    """A uniform number on [-1, 1]."""
+    return word.to(tl.int32, bitcast=True).to(tl.float32) * (1.0 / 2147483648.0)
+
+
+@triton.jit
+def _add(target, source, where, z, scale, mask):  # type: ignore[no-untyped-def]
+    # Left to the compiler, this would be rounded once or twice, depending on the alignment of the input.
+    noisy = tl.fma(z, scale, tl.load(source + where, mask=mask))
+    tl.store(target + where, noisy.to(target.dtype.element_ty), mask=mask)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _random_words(out, rows, seed, batch, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    id = tl.load(rows + batch + row)
+    sample = tl.load(rows + 2 * batch + row)
+    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    a, b, c, d = tl.philox(seed, element, sample, id, 0)
+    target = out + row.to(tl.int64) * (2 * pairs) + element
+    inside = element < pairs
+    tl.store(target, _word(a, b), mask=inside)
+    tl.store(target + pairs, _word(c, d), mask=inside)
+
+
+@triton.jit
+def _word(high, low):  # type: ignore[no-untyped-def]
+    """64 random bits as a signed number."""
+    return (high.to(tl.int32, bitcast=True).to(tl.int64) << 32) | low.to(tl.int64)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _noisy_grid_rows(  # type: ignore[no-untyped-def]
+    out,
+    inputs,
+    rows,
+    table,
+    step,
+    ratio,
+    tail,
+    smallest,
+    length,
+    seed,
+    batch,
+    size,
+    quarter,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0)
+    slot = tl.load(rows + row).to(tl.int64)
+    id = tl.load(rows + batch + row)
+    sample = tl.load(rows + 2 * batch + row)
+    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    a, b, c, d = tl.philox(seed, element, sample, id, 0)
+    k0, open0 = _grid_number(a, table, ratio, tail, smallest, length)
+    k1, open1 = _grid_number(b, table, ratio, tail, smallest, length)
+    k2, open2 = _grid_number(c, table, ratio, tail, smallest, length)
+    k3, open3 = _grid_number(d, table, ratio, tail, smallest, length)
+    # 32 bits settle nearly every number. One block in a thousand compares all 64 with the thresholds.
+    if tl.max((open0 | open1 | open2 | open3).to(tl.int32), axis=0) > 0:
+        e, f, g, h = tl.philox(seed, element, sample, id, 1)
+        k0 = tl.where(open0, _search(_word(a, e), table, smallest, length, STEPS), k0)
+        k1 = tl.where(open1, _search(_word(b, f), table, smallest, length, STEPS), k1)
+        k2 = tl.where(open2, _search(_word(c, g), table, smallest, length, STEPS), k2)
+        k3 = tl.where(open3, _search(_word(d, h), table, smallest, length, STEPS), k3)
+    source = inputs + slot * size
+    target = out + row.to(tl.int64) * size
+    inside = element < quarter
+    _add_steps(target, source, element, k0, step, inside & (element < size))
+    _add_steps(target, source, element + quarter, k1, step, inside & (element + quarter < size))
+    _add_steps(target, source, element + 2 * quarter, k2, step, inside & (element + 2 * quarter < size))
+    _add_steps(target, source, element + 3 * quarter, k3, step, inside & (element + 3 * quarter < size))
+
+
+@triton.jit
+def _grid_number(word, table, ratio, tail, smallest, length):  # type: ignore[no-untyped-def]
+    """The rounded normal number that 32 bits give, and whether more bits have to decide it.
+
+    float32 estimates the quantile. Only an estimate next to the boundary of two numbers has to be compared with the
+    thresholds.
+    """
+    signed = word.to(tl.int32, bitcast=True)
+    p = (_rest(word).to(tl.float32) + 0.5) * 2.3283064365386963e-10  # the probability of the nearer tail
+    y = ratio * 1.4142135623730951 * _erfinv(p)
+    y = tl.where(signed < 0, -y, y)
+    k = tl.floor(y + 0.5)
+    near = tl.abs(y - k) > 0.48
+    count = k.to(tl.int32) - smallest  # thresholds that are at most the bits, if the estimate is right
+    below = tl.load(table + count - 1, mask=near & (count >= 1) & (count <= length), other=-9223372036854775807)
+    above = tl.load(table + count, mask=near & (count >= 0) & (count < length), other=9223372036854775807)
+    low = (below >> 32).to(tl.int32)
+    high = (above >> 32).to(tl.int32)
+    k = tl.where(near & (signed < low), k - 1.0, tl.where(near & (signed > high), k + 1.0, k))
+    unsettled = (p < tail) | (near & ((signed == low) | (signed == high)))
+    return k, unsettled
+
+
+@triton.jit
+def _erfinv(p):  # type: ignore[no-untyped-def]
+    """erfinv(1 - 2 p) for the probability p of a tail, by the polynomials of Giles (2010)."""
+    w = -tl.log(4.0 * p * (1.0 - p))
+    v = w - 2.5
+    centre = 2.81022636e-08 * v + 3.43273939e-07
+    centre = centre * v - 3.5233877e-06
+    centre = centre * v - 4.39150654e-06
+    centre = centre * v + 0.00021858087
+    centre = centre * v - 0.00125372503
+    centre = centre * v - 0.00417768164
+    centre = centre * v + 0.246640727
+    centre = centre * v + 1.50140941
+    v = tl.sqrt(tl.maximum(w, 0.0)) - 3.0
+    tail = -0.000200214257 * v + 0.000100950558
+    tail = tail * v + 0.00134934322
+    tail = tail * v - 0.00367342844
+    tail = tail * v + 0.00573950773
+    tail = tail * v - 0.0076224613
+    tail = tail * v + 0.00943887047
+    tail = tail * v + 1.00167406
+    tail = tail * v + 2.83297682
+    return tl.where(w < 5.0, centre, tail) * (1.0 - 2.0 * p)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _search(word, table, smallest, length, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`smallest` plus the number of thresholds that are at most the word, by bisection."""
+    low = tl.zeros(word.shape, tl.int32)
+    high = low + length
+    for _ in range(STEPS):
+        middle = (low + high) // 2
+        reached = (low < high) & (word >= tl.load(table + middle, mask=middle < length, other=0))
+        high = tl.where((low < high) & (reached == 0), middle, high)
+        low = tl.where(reached, middle + 1, low)
+    return (low + smallest).to(tl.float32)
+
+
+@triton.jit
+def _add_steps(target, source, where, k, step, mask):  # type: ignore[no-untyped-def]
+    level = tl.floor(tl.load(source + where, mask=mask) / step + 0.5)
+    tl.store(target + where, ((level + k) * step).to(target.dtype.element_ty), mask=mask)

@@ -1,0 +1,118 @@
+"""Keyed noise: sample i of input j is a function of (seed, j, i) alone.
+
+So votes do not depend on batch size, packing, the number of workers or interruptions, and the samples of a short run
+are the first samples of a longer one. The kind of device decides which stream draws the noise: the same seed gives
+the same noise on every device of a kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Draw
+from smoothcert.sampling.drawing import Drawer, MoreBits, drawer_for, split_mix
+from smoothcert.sampling.packing import Segment
+
+LARGEST_SEED = 2**63 - 1
+
+log = logging.getLogger(__name__)
+
+
+class Stream(ABC):
+    """Writes noisy inputs, row by row.
+
+    Args:
+        seed: The key of the noise.
+        draw: How the noise is drawn.
+    """
+
+    def __init__(self, seed: int, draw: Draw) -> None:
+        self.seed = check_seed(seed)
+        self.draw = draw
+        self._drawer: Drawer | None = None
+
+    def drawer(self, shape: tuple[int, ...]) -> Drawer:
+        """What turns random bits into noisy inputs of this shape."""
+        if self._drawer is None or self._drawer.shape != shape:
+            self._drawer = drawer_for(self.draw, shape)
+        return self._drawer
+
+    @property
+    def kernel_draw(self) -> Draw | None:
+        """The noise, if it comes from Philox and a classifier's kernels can draw it themselves; else None."""
+        return None
+
+    @abstractmethod
+    def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
+        """Fill out[r] with a noisy copy of inputs[slot] for every row r that the segments describe, in their order."""
+
+
+class HostStream(Stream):
+    """Draws random bits with NumPy on the host and transforms them on the device; works for any device.
+
+    Input j has a PCG64DXSM generator seeded by (seed, j). It can jump to any position, and sample i starts at word
+    i * words. The few numbers that need more bits take them from a second generator of the input.
+    """
+
+    def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
+        if not segments:
+            return
+        drawer = self.drawer(tuple(inputs.shape[1:]))
+        # Bits are drawn for each input and transformed for the whole batch: small operations are slow.
+        bits = [self._bits(drawer, segment) for segment in segments]
+        one = len(segments) == 1
+        words = torch.from_numpy(bits[0] if one else np.concatenate(bits)).view(-1, drawer.words)
+        x = inputs[segments[0].slot, None] if one else inputs.index_select(0, rows[0, : len(words)])
+        out[: len(words)].copy_(drawer.noisy(words.to(out.device), x, self._more(segments, 2 * drawer.words)))
+
+    def _bits(self, drawer: Drawer, segment: Segment) -> NDArray[np.int64]:
+        if drawer.enumerated:
+            return np.arange(segment.first, segment.first + segment.count)
+        generator = np.random.PCG64DXSM(self._sequence(segment.id))
+        generator.advance(segment.first * drawer.words)
+        return generator.random_raw(segment.count * drawer.words).view(np.int64)
+
+    def _sequence(self, *key: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=key)
+
+    def _more(self, segments: Sequence[Segment], halves: int) -> MoreBits:
+        def more(positions: Tensor) -> NDArray[np.uint64]:
+            where = positions.cpu().numpy()
+            starts = np.cumsum([0, *(segment.count for segment in segments)])  # rows
+            owners = np.searchsorted(starts, where // halves, side="right") - 1
+            bits = np.empty(len(where), np.uint64)
+            for owner in np.unique(owners):
+                segment, mine = segments[owner], owners == owner
+                key = int(self._sequence(segment.id, 1).generate_state(1, np.uint64)[0])
+                position = where[mine] + (segment.first - starts[owner]) * halves
+                bits[mine] = split_mix(key, position.astype(np.uint64))
+            return bits
+
+        return more
+
+
+def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
+    """The stream of this kind of device."""
+    if device.type == "cuda":
+        try:
+            from smoothcert.sampling.philox import PhiloxStream
+        except ImportError:
+            log.info("this platform has no Triton, so noise is drawn on the host, and is other noise")
+            return HostStream(seed, draw)
+        return PhiloxStream(seed, draw)
+    return HostStream(seed, draw)
+
+
+def check_seed(seed: int) -> int:
+    """Refuse a seed that streams cannot hold."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InvalidInput(f"seed must be from 0 to {LARGEST_SEED}, got {seed}")
+    return seed

@@ -1,0 +1,1 @@
+"""The subject: a classifier as it is run, resolved, checked and prepared once."""

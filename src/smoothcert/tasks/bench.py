@@ -1,0 +1,328 @@
+"""Measure how many samples per second this machine draws, and compare that with two other rates.
+
+limit      the classifier alone, with the same number format, compilation and batch, but without noise and counting
+sampler    end to end, with requests of very different sizes, as input-specific sampling makes them
+published  the loop of published programs: one input at a time, repeat, randn_like, float32, votes counted in Python
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import cycle
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.data.base import Dataset
+from smoothcert.device.placement import place
+from smoothcert.device.runtime import Runtime, blank, synchronize
+from smoothcert.device.setup_clock import SetupClock
+from smoothcert.errors import InvalidInput
+from smoothcert.models.base import Classifier
+from smoothcert.models.check import check_classifier
+from smoothcert.models.denoisers import denoised, load_denoiser
+from smoothcert.models.denoisers.check import check_input, check_output
+from smoothcert.models.outputs import find_logits
+from smoothcert.models.wrap import counted
+from smoothcert.noises import Noise
+from smoothcert.plans import Case, InputSpecific, Look, Plan
+from smoothcert.sampling.engine import assemble
+from smoothcert.sampling.packing import Segment
+from smoothcert.sampling.sampler import Sampler
+from smoothcert.sampling.voting import VoteCounter
+from smoothcert.smoothed.prepare import LabelClassifier, prepare
+
+PUBLISHED_BATCHES = (200, 1000)
+"""Batch sizes of the published loop."""
+
+_CEILINGS = (100_000, 10_000, 1_000)
+_LONGEST_BATCH = 6
+"""A batch size is left out if one batch would take longer than this many times the time for a measurement."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What `bench` measured. Rates are samples per second."""
+
+    device: str
+    """The device."""
+    dtype: str
+    """The number format of the classifier."""
+    compile: str
+    """How the classifier was compiled."""
+    batch: int
+    """Rows per forward pass."""
+    forward: float
+    """The rate of the classifier alone, which is the limit."""
+    sampler: float
+    """The rate of the sampler."""
+    published: dict[int, float]
+    """The rate of the published loop by batch size. Batch sizes that take too long are left out."""
+    ceiling: int
+    """The ceiling of the plan in the measurement of the sampler: 100,000 as usual, or less on slow machines."""
+    counted_rows: float
+    """The share of rows that were a sample of an input. The other rows were padding."""
+    disagreement: float
+    """The share of votes that differ from those of float32 on the same noise."""
+    memory: int
+    """Peak memory in bytes: of the device on CUDA, otherwise of the process."""
+    setup: dict[str, float]
+    """Seconds by step: "check", "trace", "compile" and "batch", and on the command line also "import" and "load"."""
+    prepare_seconds: float
+    """All of these from the loaded classifier on. On CUDA, that includes the start of the device."""
+    first_certificate_seconds: float
+    """Seconds from then to the first certificate."""
+
+    @property
+    def of_limit(self) -> float:
+        """The rate of the sampler as a share of the limit."""
+        return self.sampler / self.forward
+
+    def speedup(self, batch: int) -> float:
+        """How many times faster the sampler is than the published loop."""
+        return self.sampler / self.published[batch]
+
+
+def bench(
+    classifier: Classifier,
+    *,
+    noise: Noise,
+    runtime: Runtime,
+    dataset: Dataset | None = None,
+    denoiser: str | Path | nn.Module | None = None,
+    seconds: float = 10.0,
+    say: Callable[[str], None] = lambda message: None,
+) -> Bench:
+    """Measure the rates of the classifier alone, of the sampler, and of the published loop.
+
+    Args:
+        classifier: The base classifier.
+        noise: The smoothing noise.
+        runtime: How the classifier is run.
+        dataset: The inputs. Default: random ones of the shape that the classifier needs.
+        denoiser: Removes the noise before the classifier sees an input; see `load_denoiser`.
+        seconds: How long each measurement takes, about.
+        say: Shows messages to the user.
+    """
+    _check.between("seconds", seconds, 0)
+    front = None if denoiser is None else load_denoiser(denoiser)
+    classifier = classifier if front is None else denoised(classifier, front, noise)
+    inputs = _inputs(classifier, dataset)
+    if front is not None:
+        check_input(front, inputs[0], "the first input")
+        check_output(front, inputs[0], noise.deviation)
+    plain = tuple(inputs.shape[1:])
+    noise = noise.for_shape(plain)
+    shape = noise.draw.output_shape(plain)
+    if (shape != plain and dataset is None) or noise.outcomes is not None:
+        raise InvalidInput(
+            f"cannot time {noise}: use a random noise, and give dataset= if the noise changes the shape of inputs"
+        )
+    classifier = counted(classifier, inputs[0] if shape == plain else torch.zeros(shape))
+    on_cuda = runtime.torch_device.type == "cuda"
+    published: dict[int, float] = {}
+    if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster
+        published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
+    clock = SetupClock()
+    start = time.perf_counter()
+    classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say, clock, draw=noise.draw)
+    prepare_seconds = time.perf_counter() - start
+    ceiling = _ceiling(classify, blank(shape, runtime), seconds)
+    plan = InputSpecific(ceiling, decline=min(0.05, noise.deviation / 5 or 0.05))
+    start = time.perf_counter()
+    engine = assemble(
+        classify, classes=classifier.classes, shape=plain, noise=noise, plan=plan, runtime=runtime, seed=0
+    )
+    next(engine.certify([(0, inputs[0], None)]))
+    first_certificate_seconds = time.perf_counter() - start
+    counter = engine.sampler.counter
+    say("timing the classifier alone")
+    forward = _rate(lambda: counter.classify(counter.noisy), runtime, seconds)
+    say("timing the sampler")
+    sampler = Sampler(counter)
+    rate = _sampler_rate(sampler, inputs, noise, plan, round(forward * seconds))
+    memory = _peak_memory(runtime.torch_device)
+    say("comparing with float32")
+    compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
+    reference = _reference(classifier, runtime)
+    disagreement = _disagreement(counter, reference, compared, blank(shape, replace(runtime, dtype="float32")))
+    if on_cuda:  # at the end, so that the set-up contains the start of the device
+        torch.cuda.empty_cache()
+        published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
+    return Bench(
+        device=torch.cuda.get_device_name(runtime.torch_device)
+        if runtime.torch_device.type == "cuda"
+        else runtime.device,
+        dtype=runtime.dtype,
+        compile=runtime.compile,
+        batch=runtime.batch,
+        forward=forward,
+        sampler=rate,
+        published=published,
+        ceiling=plan.samples,
+        counted_rows=sampler.counted / sampler.forwarded,
+        disagreement=disagreement,
+        memory=memory,
+        setup=clock.seconds,
+        prepare_seconds=prepare_seconds,
+        first_certificate_seconds=first_certificate_seconds,
+    )
+
+
+def _reference(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
+    """The classifier in float32, as published programs run it."""
+    module = place(classifier.module, replace(runtime, dtype="float32"), shape=())
+    return LabelClassifier(module, classifier.classes)
+
+
+def _published_rates(
+    classifier: Classifier,
+    inputs: Tensor,
+    noise: Noise,
+    runtime: Runtime,
+    seconds: float,
+    say: Callable[[str], None],
+) -> dict[int, float]:
+    """The rate of the published loop by batch size."""
+    shape = tuple(inputs.shape[1:])
+    if noise.draw.output_shape(shape) != shape:  # the published loop can only add noise
+        return {}
+    reference = _reference(classifier, runtime)
+    check_classifier(reference.module, classifier.classes, inputs[:8].to(runtime.torch_device))
+    rates: dict[int, float] = {}
+    for batch in PUBLISHED_BATCHES:
+        if rates and batch / min(rates.values()) > _LONGEST_BATCH * seconds:
+            say(f"leaving out the published loop at batch {batch}, which is too slow here for the time given")
+            continue
+        say(f"timing the published loop at batch {batch}")
+        rates[batch] = _published_rate(reference, inputs, noise.deviation, batch, runtime, seconds)
+    return rates
+
+
+def _inputs(classifier: Classifier, dataset: Dataset | None, count: int = 64) -> Tensor:
+    """Inputs from all over the data set, or random ones."""
+    if dataset is not None:
+        spread = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).astype(int)
+        return torch.stack([dataset[int(i)][0] for i in spread])
+    if classifier.input_shape is None:
+        raise InvalidInput(f"{classifier.name} has no known input shape: give dataset=")
+    bits = torch.randint(256, (count, *classifier.input_shape), generator=torch.Generator().manual_seed(0))
+    return bits / 255
+
+
+@torch.inference_mode()
+def _ceiling(classify: Callable[[Tensor], Tensor], batch: Tensor, seconds: float) -> int:
+    """The largest ceiling at which an input can be certified in this time."""
+    samples = seconds * len(batch) / _timed(lambda: classify(batch), 1, batch.device)
+    return next((ceiling for ceiling in _CEILINGS if ceiling <= samples), _CEILINGS[-1])
+
+
+def _rate(work: Callable[[], object], runtime: Runtime, seconds: float) -> float:
+    """Rows per second of `work`, which processes one batch."""
+    with torch.inference_mode():
+        work()  # loads kernels
+        batches = ceil(seconds / min(_timed(work, 1, runtime.torch_device) for _ in range(3)))
+        return batches * runtime.batch / _timed(work, batches, runtime.torch_device)
+
+
+def _timed(work: Callable[[], object], times: int, device: torch.device) -> float:
+    """Seconds for `times` calls, without waiting for the device in between."""
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(times):
+        work()
+    synchronize(device)
+    return time.perf_counter() - start
+
+
+def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Noise, plan: Plan, budget: int) -> float:
+    """Samples per second over inputs that need very different numbers of samples, until `budget` samples are spent.
+
+    The plan gets simulated votes, so that its requests do not depend on the classifier.
+    """
+    rng = np.random.default_rng(0)
+    source = cycle(range(len(inputs)))
+    cases: dict[int, tuple[Case, float]] = {}
+    opened = spent = 0
+    synchronize(sampler.counter.device)
+    start = time.perf_counter()
+    while cases or spent < budget:
+        while sampler.free and spent < budget:
+            slot = sampler.open(opened, inputs[next(source)])
+            opened += 1
+            case = plan.follow((), noise, label=0)
+            cases[slot] = case, _typical_p(rng)
+            sampler.request(slot, case.more)
+            spent += case.more
+        for slot, look in sampler.advance():
+            case, p = cases[slot]
+            votes = int(rng.binomial(look.samples, p))
+            if more := case.add(Look(look.samples, {0: votes, 1: look.samples - votes})):
+                sampler.request(slot, more)
+                spent += more
+            else:
+                sampler.close(slot)
+                del cases[slot]
+    synchronize(sampler.counter.device)
+    return spent / (time.perf_counter() - start)
+
+
+def _typical_p(rng: np.random.Generator) -> float:
+    """A random probability of the class, typical of a well-trained model: often 1, otherwise anywhere above 1/2."""
+    return 1.0 if rng.random() < 0.35 else 1 - float(rng.random()) ** 3 / 2
+
+
+def _published_rate(
+    voting: LabelClassifier, inputs: Tensor, sigma: float, batch: int, runtime: Runtime, seconds: float
+) -> float:
+    """Samples per second of the published loop."""
+    device, model, classes = runtime.torch_device, voting.module, voting.classes
+    with torch.no_grad():
+        start, samples, warm = time.perf_counter(), 0, False
+        following = cycle(inputs)
+        while True:
+            on_device = (x := next(following)).to(device)
+            counts = np.zeros(classes, dtype=int)
+            for _ in range(10):
+                rows = on_device.repeat((batch, *(1 for _ in x.shape)))
+                output = find_logits(model(rows + torch.randn_like(rows) * sigma), classes=classes, device=device)
+                predictions = output.clamp(0, classes - 1) if output.ndim == 1 else output.argmax(1)
+                for label in predictions.cpu().numpy():
+                    counts[label] += 1
+                spent = time.perf_counter() - start
+                if not warm and spent < seconds:  # do not time the first batch, which loads kernels, unless it is long
+                    start, warm = time.perf_counter(), True
+                    continue
+                samples += batch
+                if spent > seconds:
+                    return samples / spent
+
+
+@torch.inference_mode()
+def _disagreement(counter: VoteCounter, reference: LabelClassifier, inputs: Tensor, exact: Tensor) -> float:
+    """The share of labels that differ from float32, over one batch per input. `exact` is a buffer in float32."""
+    batch = len(exact)
+    differing = 0
+    for id, x in enumerate(inputs):
+        counter.load(0, x)
+        rows = torch.zeros((3, batch), dtype=torch.int32, device=counter.device)
+        rows[1], rows[2] = id, torch.arange(batch)
+        for out in (counter.noisy, exact):
+            counter.stream.write(out, counter.inputs, [Segment(0, id, 0, batch)], rows)
+        differing += int((counter.classify(counter.noisy) != reference(exact)).sum())
+    return differing / (batch * len(inputs))
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Peak memory in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,383 @@
+"""Simulate what a plan would have cost and certified on the inputs of a published log or of a run.
+
+Each radius of a log gives the count of votes behind it; a run contains its counts. We take count / samples as the
+probability p of the class, and simulate the plan with seeded random votes. The radius at the full ceiling continues the
+same votes, so that declines compare radii on the same noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises.grid_gaussian import is_gaussian
+from smoothcert.plans import Plan, State
+from smoothcert.plans.base import check_choice
+from smoothcert.plans.records import RIVALS
+from smoothcert.runs.formats import read_results
+from smoothcert.runs.logs import Log, read_counts, read_votes, votes
+from smoothcert.runs.results import Results
+from smoothcert.runs.run import Run
+from smoothcert.statistics import metrics
+from smoothcert.statistics.bounds import lower_bound
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Averages over repetitions of one way of sampling."""
+
+    samples: float
+    """Average samples per input; every forward pass counts, pilots and abstentions included."""
+    acr: float
+    """Average certified radius."""
+    mad: float | None
+    """The largest decline of a radius against the ceiling. None for a plan that decides radii, and for one that bounds
+    other classes: the ceiling is simulated with the usual bound."""
+    abstained: float
+    """Share of inputs without a certificate."""
+    certified_accuracy: dict[float, float]
+    """Certified accuracy by radius."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A plan, compared with fixed sampling at the same average cost and at the full ceiling.
+
+    Args:
+        inputs: The number of inputs.
+        repetitions: How often the plan was simulated.
+        plan: What the plan gives.
+        fixed: What fixed sampling gives at the same average cost.
+        ceiling: What fixed sampling gives at the ceiling of the plan.
+    """
+
+    inputs: int
+    repetitions: int
+    plan: Outcome
+    fixed: Outcome
+    ceiling: Outcome
+
+
+@dataclass(frozen=True)
+class Population:
+    """Inputs whose classes have known probabilities.
+
+    Args:
+        p: The probability of each class, shape (inputs, classes). Where they sum to less than 1, the rest is the
+            probability of an output that is not finite and votes for no class.
+        label: The label of each input as an index of these classes; -1 if it is none of them.
+        chosen: The class that the pilot chooses, if the log contains it; None lets a simulated pilot choose.
+    """
+
+    p: Array
+    label: Counts
+    chosen: Counts | None = None
+
+    def __len__(self) -> int:
+        return len(self.p)
+
+
+def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
+    """A population of which only the probability of the predicted class is known, and whether it is the label.
+
+    If the prediction is wrong, we assume that the label has the probability 0.6 (1 - p).
+    """
+    p, correct = _check.probabilities("p", p), np.asarray(correct, bool)
+    return Population(
+        np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1),
+        np.where(correct, 0, 1),
+        np.zeros(len(p), np.int64),
+    )
+
+
+def from_votes(votes: ArrayLike, label: ArrayLike, samples: ArrayLike | None = None) -> Population:
+    """A population of which the votes for all classes are known."""
+    counts = np.asarray(votes, float)
+    drawn = counts.sum(axis=1) if samples is None else np.asarray(samples, float)
+    return Population(counts / np.maximum(drawn, 1)[:, None], np.asarray(label, np.int64))
+
+
+def read_population(
+    path: str | Path,
+    plan: Plan,
+    *,
+    noise: Noise | None = None,
+    log_samples: int | None = None,
+    log_alpha: float | None = None,
+    abstained_p: float = 0.49,
+) -> tuple[Population, Noise, str | None]:
+    """Read the population of a published log, a file of votes, a run or an export.
+
+    Returns it with the noise, and with a remark for the reader or None.
+    """
+    if (table := read_votes(path)) is not None:
+        if noise is None:
+            raise InvalidInput(f"{path} does not contain its noise: give noise=")
+        return from_votes(*table), noise, None
+    if (counted := read_counts(path)) is not None:
+        if noise is None:
+            raise InvalidInput(f"{path} does not contain its noise: give noise=")
+        if log_samples is not None or log_alpha is not None:
+            raise InvalidInput(f"{path} contains its counts and samples: leave out log_samples= and log_alpha=")
+        return from_shares(counted.count / counted.samples, counted.label == counted.prediction), noise, None
+    results = read_results(path)
+    if not len(results):
+        raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
+    # The options of a noise say nothing about the size of an input, which the run knows.
+    if noise is None or (results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)):
+        noise = results.noise
+    if noise is None:
+        raise InvalidInput(f"{path} does not contain its noise: give noise=")
+    if results.noise is None:  # a published log, or an export of one
+        samples = 100_000 if log_samples is None else log_samples
+        alpha = plan.alpha if log_alpha is None else log_alpha
+        p = probabilities(results.to_log(), noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
+        _check_labelled(path, plan, results)
+        remark = f"Radii in the log are taken to be of {samples:,} samples per input (see log_samples=)."
+        return _labelled(from_shares(p, results.correct), results), noise, remark
+    if log_samples is not None or log_alpha is not None:
+        raise InvalidInput(f"{path} contains its samples and alpha: leave out log_samples= and log_alpha=")
+    p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
+    of_label = results.certified_by is not None and results.certified_by.known_labels  # p is that of the label
+    _check_labelled(path, plan, results)
+    if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals or of_label):  # votes of all classes
+        return _population_of(results), noise, _remark(results, plan.samples)
+    if of_label and not plan.known_labels:
+        raise InvalidInput(
+            f"{path} was certified with known labels and does not tell which class a pilot would choose: replay the "
+            "folder of the run, or use known_labels=True"
+        )
+    correct = np.ones(len(results), bool) if of_label else results.correct
+    return _labelled(from_shares(p, correct), results), noise, _remark(results, plan.samples)
+
+
+def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
+    if plan.known_labels and results.unlabelled:
+        raise InvalidInput(f"{path} has inputs without a label, and known_labels=True needs one for every input")
+
+
+def _labelled(population: Population, results: Results) -> Population:
+    """The population, with unknown labels for the inputs that have none in the results."""
+    return replace(population, label=np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label))
+
+
+def _population_of(run: Run) -> Population:
+    """The population of a run, from its votes for all classes. Outputs that are not finite vote for no class."""
+    votes = np.zeros((len(run), run.manifest.classes))
+    for row, certificate in zip(votes, run.certificates(), strict=True):
+        for look in certificate.looks:
+            for c, count in look.votes.items():
+                row[c] += count
+    return from_votes(votes, run.label, run.samples)
+
+
+def _remark(results: Results, ceiling: int) -> str | None:
+    """What makes the p of a run differ from the true ones; None if nothing is known."""
+    early = results.decided_radii is not None
+    stopped = "The run stopped where votes were clear, so p is too large on average for inputs with a certificate."
+    return " ".join(filter(None, [stopped if early else None, _unanimous(results, ceiling)])) or None
+
+
+def _unanimous(results: Results, ceiling: int) -> str | None:
+    """A remark about inputs whose votes are all for one class, so that p is not known well; None if there are none."""
+    unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
+    if not unanimous.any():
+        return None
+    most, count = int(results.counted[unanimous].max()), int(unanimous.sum())
+    which, whose = ("1 input was", "its") if count == 1 else (f"{count} inputs were", "their")
+    return f"{which} unanimous in at most {most:,} samples. We take {whose} p as 1, so large radii are too frequent."
+
+
+def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
+    """The probability of the predicted class for every input of a log that was made with these settings."""
+    _check.between("abstained_p", abstained_p, 0, 1)
+    return np.where(log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples)
+
+
+def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float = 0.49) -> Array:
+    """The probability of the predicted class for every input of a run or an export, from its votes."""
+    if results.noise != noise and not (isinstance(noise, Gaussian) and is_gaussian(results.noise, noise.sigma)):
+        raise InvalidInput(
+            f"{results.name} was certified under {results.noise}, so its votes say nothing about {noise}"
+        )
+    _check.between("abstained_p", abstained_p, 0, 1)
+    return np.where(np.isnan(results.p), abstained_p, results.p)
+
+
+def replay(
+    log: Log,
+    plan: Plan,
+    *,
+    noise: Noise,
+    log_samples: int = 100_000,
+    log_alpha: float | None = None,
+    abstained_p: float = 0.49,
+    radii: list[float] | None = None,
+    repetitions: int = 20,
+    seed: int = 0,
+) -> Replay:
+    """Simulate a plan on the inputs of a log.
+
+    Args:
+        log: The log.
+        plan: The plan to simulate.
+        noise: The smoothing noise.
+        log_samples: Samples per input of the log.
+        log_alpha: The alpha of the log. Default: the plan's.
+        abstained_p: The probability to assume for abstentions, because a log does not contain it.
+        radii: Radii for certified accuracy.
+        repetitions: How often to simulate.
+        seed: The seed of the simulated votes.
+    """
+    alpha = plan.alpha if log_alpha is None else log_alpha
+    p = probabilities(log, noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
+    population = from_shares(p, log.correct)
+    return simulate(population, plan, noise=noise, radii=radii, repetitions=repetitions, seed=seed)
+
+
+def simulate(
+    population: Population,
+    plan: Plan,
+    *,
+    noise: Noise,
+    radii: list[float] | None = None,
+    repetitions: int = 20,
+    seed: int = 0,
+) -> Replay:
+    """Simulate a plan on inputs whose classes have known probabilities."""
+    _check.whole("repetitions", repetitions, least=1)
+    rng = np.random.default_rng(_check.whole("seed", seed))
+    plan = plan.primary
+    if noise.outcomes is not None:
+        raise InvalidInput(f"{noise} is not random: its certificates are exact, so there are no votes to simulate")
+    plan.check(noise)
+    check_choice(plan)
+    ran = _follow(population, plan, noise, repetitions, rng)
+    cost = float(np.mean(ran.spent))
+    # Fixed sampling at the ceiling continues the same votes, with the usual bound.
+    full = ran.count + rng.binomial(plan.samples - ran.counted, ran.p)
+    # Fixed sampling at the same cost also pays for a pilot like that of the plan.
+    n = max(round(cost) - (0 if plan.pilot_counts else plan.pilot), 1)
+    fixed = rng.binomial(n, ran.p, size=ran.p.shape)
+    full_of_fixed = fixed + rng.binomial(plan.samples - n, ran.p, size=ran.p.shape)
+
+    def usual(count: Counts, samples: int) -> Array:
+        radius = np.asarray(noise.certified_radius(lower_bound(count, samples, alpha=plan.alpha)))
+        return np.where(radius > 0, radius, np.nan)
+
+    reference = usual(full, plan.samples)
+    if radii is None:
+        largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
+        radii = list(plan.radii or metrics.default_radii(largest))
+    radii = [_check.at_least("each radius", radius, 0) for radius in radii]
+    closed = plan.radii is not None
+    own = _summary(cost, ran.radius, reference, ran.correct, radii, closed=closed)
+    return Replay(
+        len(population),
+        repetitions,
+        replace(own, mad=None) if plan.basis is None or plan.uses_rivals else own,
+        _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), ran.correct, radii),
+        _summary(plan.most_samples, reference, reference, ran.correct, radii),
+    )
+
+
+@dataclass(frozen=True)
+class _Followed:
+    """What a plan did, as arrays of shape (repetitions, inputs)."""
+
+    p: Array
+    """The probability of the class."""
+    correct: NDArray[np.bool_]
+    count: Counts
+    counted: Counts
+    spent: Counts
+    radius: Array
+    """NaN if there is no certificate."""
+
+
+def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator) -> _Followed:
+    """Simulate a plan on all inputs and repetitions at once."""
+    shape = (repetitions, len(population))
+    fixed_class = population.label if plan.known_labels else population.chosen
+    by_class = plan.uses_rivals or fixed_class is None
+    chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
+    p = None if chosen is None else _of_class(population.p, chosen)
+    shares, rest = population.p, 1 - population.p.sum(axis=1, keepdims=True)
+    if np.any(rest > 1e-9):  # samples that vote for no class
+        shares = np.concatenate([shares, np.maximum(rest, 0)], axis=1)
+    zeros = np.zeros(shape, np.int64)
+    count, counted, spent, lower = zeros, zeros, zeros, np.zeros(shape)
+    rivals: Counts | None = None
+    others: Counts | None = None
+    wanted = np.full(shape, plan.pilot or int(plan.request(State(0, 0, 0), noise)))
+    look, pilot_only = 0, False
+    while wanted.any():
+        going = wanted > 0
+        if by_class:
+            drawn = rng.multinomial(wanted, shares)[..., : population.p.shape[1]]
+            if chosen is None:
+                chosen = drawn.argmax(axis=-1)
+                p = _of_class(population.p, chosen)
+            if others is None:
+                masked = np.where(np.arange(drawn.shape[-1]) == chosen[..., None], -1, drawn)
+                others = np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, drawn.shape[-1] - 1)]
+            votes = np.take_along_axis(drawn, chosen[..., None], axis=-1)[..., 0]
+            alone = np.take_along_axis(drawn, others, axis=-1)
+            pooled = (drawn.sum(axis=-1) - votes - alone.sum(axis=-1))[..., None]
+            missing = np.zeros((*shape, RIVALS - alone.shape[-1]), np.int64)
+            groups = np.concatenate([alone, missing, pooled], axis=-1)
+        else:
+            assert p is not None
+            votes, groups = rng.binomial(wanted, p), None
+        restart = look == 1 and plan.pilot > 0 and not plan.pilot_counts
+        count = np.where(going, votes + (0 if restart else count), 0 if restart else count)
+        counted = np.where(going, wanted + (0 if restart else counted), 0 if restart else counted)
+        if groups is not None:
+            rivals = groups if rivals is None or restart else rivals + groups
+        spent = spent + wanted
+        look += 1
+        state = State(look, count, counted, lower, rivals)
+        pilot_only = look == 1 and plan.pilot > 0 and not plan.pilot_counts
+        if not pilot_only:
+            lower = np.where(going, np.maximum(lower, plan.lower_bound(state, noise)), lower)
+            state = replace(state, lower=lower)
+        wanted = np.where(going, plan.request(state, noise), 0)
+    assert p is not None
+    assert chosen is not None
+    if pilot_only:  # no input got more than its pilot, which does not count
+        count, counted = zeros, zeros
+    upper = None
+    if plan.uses_rivals:
+        upper = np.where(counted > 0, plan.upper_bound(State(look, count, counted, lower, rivals), noise), 1.0)
+    radius = np.asarray(plan.certified_radius(lower, upper, noise))
+    return _Followed(p, chosen == population.label, count, counted, spent, radius)
+
+
+def _of_class(p: Array, chosen: Counts) -> Array:
+    """The probability of the chosen class of each input and repetition."""
+    return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
+
+
+def _summary(
+    cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float], closed: bool = False
+) -> Outcome:
+    right = correct & ~np.isnan(radius)
+    known = np.nan_to_num(radius)
+    accuracy = metrics.certified_accuracy(known, right, radii, closed=closed)
+    lost = [metrics.largest_decline(r, f) for r, f in zip(known, np.nan_to_num(reference), strict=True)]
+    return Outcome(
+        samples=cost,
+        acr=metrics.average_certified_radius(known, right),
+        mad=float(np.mean(lost)),
+        abstained=float(np.mean(np.isnan(radius))),
+        certified_accuracy=dict(zip(radii, np.mean(np.atleast_2d(accuracy), axis=0).tolist(), strict=True)),
+    )

@@ -1,0 +1,214 @@
+"""Folders of images, and the validation folder of ImageNet."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from smoothcert.data import load_dataset
+from smoothcert.errors import InvalidInput
+
+RANDOM = np.random.default_rng(2)
+
+
+def write(path: Path, *, size: tuple[int, int] = (8, 6), mode: str = "RGB") -> np.ndarray:
+    """Save a random image of size (width, height) and return its pixels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = (size[1], size[0]) if mode in ("L", "I;16") else (size[1], size[0], len(mode))
+    pixels = RANDOM.integers(0, 256, shape, np.uint16 if mode == "I;16" else np.uint8)
+    Image.fromarray(pixels).save(path)
+    return pixels
+
+
+def test_class_folders_and_files_are_numbered_in_order(tmp_path: Path) -> None:
+    pixels = {name: write(tmp_path / name) for name in ("b/2.png", "b/1.png", "a/z.PNG", "c/0.png")}
+    (tmp_path / "a" / "notes.txt").touch()
+    (tmp_path / "a" / "._z.PNG").touch()
+    (tmp_path / "._0.png").touch()
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "__MACOSX").mkdir()
+    data = load_dataset(tmp_path)
+    order = ["a/z.PNG", "b/1.png", "b/2.png", "c/0.png"]
+    assert data.class_names == ("a", "b", "c")
+    assert [data[i][1] for i in range(len(data))] == [0, 1, 1, 2]
+    for i, name in enumerate(order):
+        assert torch.equal(data[i][0], torch.from_numpy(pixels[name]).permute(2, 0, 1) / 255)
+
+
+def test_images_without_class_folders_have_unknown_labels(tmp_path: Path) -> None:
+    write(tmp_path / "1.png")
+    write(tmp_path / "0.png")
+    data = load_dataset(str(tmp_path))
+    assert (len(data), data.class_names, data[1][1]) == (2, None, -1)
+
+
+def test_training_and_test_folders_are_separate(tmp_path: Path) -> None:
+    write(tmp_path / "train" / "a" / "0.png")
+    write(tmp_path / "train" / "a" / "1.png")
+    write(tmp_path / "test" / "a" / "0.png")
+    assert [len(load_dataset(tmp_path, train=train)) for train in (True, False)] == [2, 1]
+
+
+def test_test_images_of_some_classes_keep_the_numbers_of_the_training_classes(tmp_path: Path) -> None:
+    for name in ("train/a/1.png", "train/b/1.png", "train/c/1.png", "test/c/2.png", "test/a/2.png"):
+        write(tmp_path / name)
+    data = load_dataset(tmp_path)
+    assert data.class_names == ("a", "b", "c")
+    assert [data[i][1] for i in range(len(data))] == [0, 2]
+    assert data.fingerprint != load_dataset(tmp_path / "test").fingerprint
+    write(tmp_path / "test/d/1.png")
+    with pytest.raises(InvalidInput, match="has the class d, which the training part does not have"):
+        load_dataset(tmp_path)
+
+
+def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path: Path) -> None:
+    grey = write(tmp_path / "grey" / "0.png", mode="L")
+    assert torch.equal(load_dataset(tmp_path / "grey")[0][0], torch.from_numpy(grey)[None] / 255)
+    write(tmp_path / "mixed" / "0.png")
+    shutil.copy(tmp_path / "grey" / "0.png", tmp_path / "mixed" / "1.png")
+    assert torch.equal(load_dataset(tmp_path / "mixed")[1][0], torch.from_numpy(grey).expand(3, -1, -1) / 255)
+
+
+def test_the_error_for_an_image_of_another_size_gives_its_path(tmp_path: Path) -> None:
+    write(tmp_path / "0.png")
+    write(tmp_path / "1.png", size=(5, 6))
+    with pytest.raises(InvalidInput, match=r"1\.png is 5x6 with 3 channels, but the first image is 8x6"):
+        load_dataset(tmp_path)[1]
+
+
+@pytest.mark.parametrize("kept", [0, 20, 0.7])
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_the_error_for_a_corrupt_image_gives_its_path(kept: float, suffix: str, tmp_path: Path) -> None:
+    write(tmp_path / f"0.{suffix}", size=(64, 64))
+    write(tmp_path / f"1.{suffix}", size=(64, 64))
+    broken = tmp_path / f"1.{suffix}"
+    content = broken.read_bytes()
+    broken.write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
+    data = load_dataset(tmp_path)
+    with pytest.raises(InvalidInput, match=rf"1\.{suffix} cannot be read as an image"):
+        data[1]
+
+
+def test_more_than_8_bits_per_channel_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "0.png", mode="I;16")
+    with pytest.raises(InvalidInput, match="more than 8 bits per channel"):
+        load_dataset(tmp_path)
+
+
+def test_other_folder_layouts_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInput, match="empty holds no images"):
+        load_dataset(tmp_path / "empty")
+    write(tmp_path / "deep" / "images" / "a" / "0.png")
+    with pytest.raises(InvalidInput, match="images holds no images: expected one subfolder with images per class"):
+        load_dataset(tmp_path / "deep")
+    write(tmp_path / "both" / "a" / "0.png")
+    write(tmp_path / "both" / "0.png")
+    with pytest.raises(InvalidInput, match=r"has both images \(0\.png\) and subfolders \(a\)"):
+        load_dataset(tmp_path / "both")
+
+
+def test_the_fingerprint_depends_on_the_files_and_not_on_the_folder(tmp_path: Path) -> None:
+    write(tmp_path / "one" / "a" / "0.png")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    fingerprints = [load_dataset(tmp_path / name).fingerprint for name in ("one", "two")]
+    write(tmp_path / "two" / "a" / "1.png")
+    assert fingerprints[0] == fingerprints[1] != load_dataset(tmp_path / "two").fingerprint
+
+
+@pytest.mark.parametrize("suffix", ["bmp", "ppm", "png"])
+def test_the_fingerprint_depends_on_the_pixels(suffix: str, tmp_path: Path) -> None:
+    for i in range(40):
+        write(tmp_path / f"{i:02d}.{suffix}")
+    before = load_dataset(tmp_path).fingerprint
+    file = tmp_path / f"17.{suffix}"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert load_dataset(tmp_path).fingerprint != before
+
+
+def test_the_fingerprint_of_a_large_folder_reads_some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(40):
+        write(tmp_path / f"{i:02d}.bmp")
+    before = load_dataset(tmp_path).fingerprint
+    monkeypatch.setattr("smoothcert.data.probes._FULLY_READ_BYTES", 1000)
+    data = load_dataset(tmp_path)
+    read: list[Path] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    assert data.fingerprint != before
+    assert len(read) == 16
+    assert {read[0].name, read[-1].name} == {"00.bmp", "39.bmp"}
+
+
+# ImageNet
+
+
+def write_imagenet(folder: Path) -> None:
+    for wnid, number, size in [
+        ("n01443537", 236, (500, 375)),
+        ("n01440764", 3014, (333, 500)),
+        ("n01440764", 293, (256, 256)),
+        ("n01484850", 2338, (97, 64)),
+    ]:
+        write(folder / "val" / wnid / f"ILSVRC2012_val_{number:08d}.JPEG", size=size)
+
+
+@pytest.mark.filterwarnings("ignore:.*class folders, not 1000")
+def test_imagenet_is_prepared_as_torchvision_prepares_it(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("torchvision").datasets
+    transforms = pytest.importorskip("torchvision").transforms
+    write_imagenet(tmp_path)
+    usual = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()])
+    expected = datasets.ImageFolder(str(tmp_path / "val"), usual)
+    for data in (load_dataset(f"imagenet:{tmp_path}"), load_dataset(f"imagenet:{tmp_path}/val")):
+        assert len(data) == len(expected) == 4
+        for i in range(4):
+            assert torch.equal(data[i][0], expected[i][0])
+            assert data[i][1] == expected[i][1]
+
+
+@pytest.mark.filterwarnings("ignore:.*class folders, not 1000")
+def test_grey_imagenet_images_get_three_channels(tmp_path: Path) -> None:
+    write(tmp_path / "n01440764" / "0.JPEG", mode="L")
+    assert load_dataset(f"imagenet:{tmp_path}")[0][0].shape == (3, 224, 224)
+
+
+def test_a_subset_of_imagenet_warns_about_its_labels(tmp_path: Path) -> None:
+    write_imagenet(tmp_path)
+    with pytest.warns(UserWarning, match="3 class folders, not 1000"):
+        load_dataset(f"imagenet:{tmp_path}")
+
+
+def test_the_error_for_missing_or_unsorted_imagenet_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no ImageNet at .*ILSVRC2012_img_val\.tar"):
+        load_dataset(f"imagenet:{tmp_path}/nowhere")
+    write(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG")
+    with pytest.raises(InvalidInput, match=r"no class folders.*one folder per class"):
+        load_dataset(f"imagenet:{tmp_path}")
+
+
+@pytest.mark.filterwarnings("ignore:.*class folders")
+def test_the_fingerprint_depends_on_the_preparation(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (224, 224), "red").save(tmp_path / name / "0.png")
+    assert load_dataset(f"{tmp_path}").fingerprint != load_dataset(f"imagenet:{tmp_path}").fingerprint
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_a_damaged_image_matters_only_where_it_is_read(tmp_path: Path, damaged: int) -> None:
+    for i in range(3):
+        write(tmp_path / f"{i}.png")
+    (tmp_path / f"{damaged}.png").write_bytes(b"broken")
+    data = load_dataset(tmp_path)
+    assert data.fingerprint
+    assert data[1][0].shape == (3, 6, 8)
+    with pytest.raises(InvalidInput, match=f"{damaged}.png cannot be read as an image"):
+        data[damaged]

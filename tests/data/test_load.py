@@ -1,0 +1,48 @@
+"""A name leads to a data set, or to an error that lists the choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smoothcert.data import load_dataset
+from smoothcert.errors import InvalidInput
+
+
+@pytest.mark.parametrize("spec", ["nowhere", "mnist", "cifar10", "cifar10:", "imagenet", "hf", "fashion-mnist:"])
+def test_the_error_for_an_unknown_name_says_what_to_write(spec: str) -> None:
+    with pytest.raises(InvalidInput, match=r":DIR|hf:NAME"):
+        load_dataset(spec)
+
+
+def test_a_file_of_another_kind_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").touch()
+    with pytest.raises(InvalidInput, match=r"x\.npy is neither an \.npz file nor a folder of images"):
+        load_dataset(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("spec", ["~/d.npz", "cifar10:~/d", "~/d"])
+def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "d").mkdir()
+    with pytest.raises(InvalidInput, match=str(tmp_path / "d")):
+        load_dataset(spec)
+
+
+@pytest.mark.parametrize("spec", ["d.npz", "cifar10:d", "d"])
+def test_the_error_for_unreadable_data_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    def refuse(path: Path, *args: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d" / "cifar-10-batches-bin").mkdir(parents=True)
+    (tmp_path / "d" / "cifar-10-batches-bin" / "test_batch.bin").touch()
+    (tmp_path / "d.npz").touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr("numpy.fromfile", refuse)
+    with pytest.raises(InvalidInput, match=r"cannot read d\S*: Permission denied$"):
+        load_dataset(spec)

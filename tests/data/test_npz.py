@@ -1,0 +1,84 @@
+"""NumPy archives."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.data import load_dataset
+from smoothcert.errors import InvalidInput
+
+RANDOM = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize(("x", "y"), [("x", "y"), ("images", "labels")])
+def test_npz_is_loaded_under_both_names(x: str, y: str, tmp_path: Path) -> None:
+    values = RANDOM.integers(0, 256, (5, 8, 8), np.uint8)
+    np.savez(tmp_path / "mine.npz", **{x: values, y: np.arange(5).reshape(5, 1)})
+    data = load_dataset(tmp_path / "mine.npz")
+    assert (len(data), data.name, data[4][1]) == (5, "mine", 4)
+    torch.testing.assert_close(data[4][0], torch.from_numpy(values[4:] / np.float32(255)))
+
+
+def test_npz_with_objects_is_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "objects.npz", x=np.array([{"a": 1}], object))
+    with pytest.raises(InvalidInput, match="holds Python objects"):
+        load_dataset(tmp_path / "objects.npz")
+
+
+def test_npz_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    np.savez(tmp_path / "names.npz", features=np.zeros((2, 2)))
+    np.savez(tmp_path / "whole.npz", x=RANDOM.random((20, 20)))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:900])
+    (tmp_path / "text.npz").write_text("<html>")
+    content = bytearray((tmp_path / "whole.npz").read_bytes())
+    content[1000] ^= 1
+    (tmp_path / "flipped.npz").write_bytes(content)
+    mistakes = {
+        "names": "no array x or images; it has features",
+        "cut": "is not an .npz file, or it is damaged",
+        "text": "is not an .npz file",
+        "flipped": "is damaged",
+        "nowhere": "does not exist",
+    }
+    for name, message in mistakes.items():
+        with pytest.raises(InvalidInput, match=message):
+            load_dataset(tmp_path / f"{name}.npz")
+
+
+def with_header(path: Path, **entries: object) -> Path:
+    """An archive whose array x has another header than its content."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": (2, 2)} | entries
+    with zipfile.ZipFile(path, "w") as archive, archive.open("x.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.zeros(4, np.float32).tobytes())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (
+            {"shape": (2**40, 2**20)},
+            r"is damaged: x of shape .* needs .* bytes, the file holds 16",
+        ),
+        ({"shape": (3, 3)}, "is damaged: x of shape"),
+        ({"descr": "<f9"}, "is damaged"),
+        ({"descr": "|O"}, r"holds Python objects \(x\)"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_called_what_it_is(tmp_path: Path, entries: dict, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load_dataset(with_header(tmp_path / "x.npz", **entries))
+    assert ("Python objects" in str(caught.value)) == ("|O" in entries.values())
+
+
+def test_an_array_larger_than_the_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
+    np.savez(tmp_path / "large.npz", x=np.zeros((100, 100), np.float32))
+    monkeypatch.setattr("smoothcert.data.npz._memory", lambda: 1000)
+    with pytest.raises(InvalidInput, match=r"does not fit into memory: x needs 40,000 bytes of 1,000; split the file"):
+        load_dataset(tmp_path / "large.npz")

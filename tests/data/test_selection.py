@@ -1,0 +1,67 @@
+"""The choice of the inputs to certify."""
+
+from __future__ import annotations
+
+import pytest
+
+from smoothcert.data import select_ids
+from smoothcert.errors import InvalidInput
+
+
+def test_skip_takes_every_nth() -> None:
+    assert select_ids(10_000, skip=20) == list(range(0, 10_000, 20))
+    assert select_ids(50_000, skip=100)[-1] == 49_900
+    assert select_ids(3) == [0, 1, 2]
+
+
+def test_limit_counts_after_skipping() -> None:
+    assert select_ids(10_000, skip=20, limit=3) == [0, 20, 40]
+    assert select_ids(3, limit=10) == [0, 1, 2]
+
+
+def test_ids_keep_their_order_and_appear_once() -> None:
+    assert select_ids(100, ids="50, 3-5,4,99") == [50, 3, 4, 5, 99]
+    assert select_ids(100, ids=[7, 2, 7]) == [7, 2]
+    assert select_ids(100, ids="9,8,7", limit=2) == [9, 8]
+
+
+@pytest.mark.parametrize("ids", ["", "a", "3-", "-3", "5-3", "1,,2", "1.5", "1-2-3"])
+def test_ids_that_cannot_be_read_are_refused(ids: str) -> None:
+    with pytest.raises(InvalidInput, match="ids must be numbers and ranges like 0,5,10-20"):
+        select_ids(100, ids=ids)
+
+
+@pytest.mark.parametrize("ids", ["100", "98-100", "5,1000000000000", "0-999999999999999", [100]])
+def test_ids_outside_of_the_data_are_refused(ids: str) -> None:
+    with pytest.raises(InvalidInput, match="the data has the ids 0 to 99"):
+        select_ids(100, ids=ids)
+
+
+def test_contradictions_and_empty_choices_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="skip=2 and ids='1' exclude one another"):
+        select_ids(100, ids="1", skip=2)
+    for wrong in ({"skip": 0}, {"limit": 0}, {"skip": -1}, {"limit": 1.5}, {"ids": [-1]}, {"ids": [1.5]}):
+        with pytest.raises(InvalidInput, match=r"must be"):
+            select_ids(100, **wrong)
+    with pytest.raises(InvalidInput, match="no inputs"):
+        select_ids(100, ids=[])
+    with pytest.raises(InvalidInput, match="no inputs"):
+        select_ids(0)
+
+
+def test_shards_divide_the_inputs_evenly() -> None:
+    shards = [select_ids(100, skip=3, limit=20, shard=(part, 6)) for part in range(1, 7)]
+    assert sorted(id for shard in shards for id in shard) == select_ids(100, skip=3, limit=20)
+    assert {len(shard) for shard in shards} == {3, 4}
+    assert select_ids(100, skip=3, limit=20, shard="6/6") == shards[-1]
+
+
+@pytest.mark.parametrize("shard", ["3", "0/4", "5/4", "a/b", "1/0", "3/4/5", 3, (1, 2, 3)])
+def test_a_shard_that_is_none_is_refused(shard: object) -> None:
+    with pytest.raises(InvalidInput, match=r"shard=.* must be"):
+        select_ids(100, shard=shard)  # type: ignore[arg-type]
+
+
+def test_more_shards_than_inputs_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="3 inputs cannot be cut into 4 parts"):
+        select_ids(3, shard="1/4")

@@ -1,0 +1,201 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+
+from smoothcert.data.base import first_readable
+from smoothcert.data.wrap import as_dataset
+from smoothcert.errors import InvalidInput
+
+
+def test_a_list_and_a_torch_data_set_are_the_same_data():
+    x, y = torch.rand(20, 3), torch.arange(20) % 4
+    listed = as_dataset([(values.tolist(), int(label)) for values, label in zip(x, y, strict=True)])
+    tensors = as_dataset(TensorDataset(x.clone().requires_grad_(), y))
+    assert len(listed) == len(tensors) == 20
+    assert listed.fingerprint == tensors.fingerprint
+    torch.testing.assert_close(listed[7][0], x[7])
+    assert tensors[7][1] == 3
+    assert not tensors[7][0].requires_grad
+
+
+@pytest.mark.parametrize("change", [0, 19])
+def test_other_values_labels_or_lengths_are_other_data(change):
+    data = [(np.full(3, i / 20), i) for i in range(20)]
+    known = as_dataset(data).fingerprint
+    assert as_dataset(data[:-1]).fingerprint != known
+    for other in ((np.full(3, 0.99), change), (data[change][0], 99)):
+        assert as_dataset([*data[:change], other, *data[change + 1 :]]).fingerprint != known
+
+
+BYTES = np.array([[0, 51, 255]], np.uint8)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        BYTES,
+        torch.from_numpy(BYTES),
+        BYTES[:, ::-1].copy()[:, ::-1],
+        (BYTES / 255).astype(">f8"),
+        Image.fromarray(BYTES),
+    ],
+    ids=["bytes", "tensor of bytes", "reversed view", "big-endian", "image"],
+)
+def test_bytes_and_floats_are_the_same_input(x):
+    torch.testing.assert_close(as_dataset([(x, 0)])[0][0].flatten(), torch.tensor([0, 0.2, 1]))
+
+
+def test_values_outside_the_unit_interval_give_one_warning_whichever_input_has_them():
+    data = as_dataset([([0.5, 0.5], 0), ([-2, 255], 0), ([-3, 255], 0)])
+    with pytest.warns(UserWarning, match=r"input 1 of list: values lie in \[-2, 255\]") as told:
+        assert data.fingerprint
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("label", [3, 3.0, np.int64(3), np.array([3]), torch.tensor(3)])
+def test_a_label_is_an_integer_of_any_type(label):
+    assert as_dataset([(np.zeros(2), label)])[0][1] == 3
+
+
+def test_a_missing_label_is_unknown():
+    assert as_dataset([(np.zeros(2), None)])[0][1] == -1
+
+
+X, Y = torch.rand((4, 2), generator=torch.Generator().manual_seed(0)), torch.arange(4)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(X, 0)])
+
+
+class Loose(Dataset):
+    """A data set of the user whose items are whatever `items` holds."""
+
+    def __init__(self, *items):
+        self.items, self.read = items, []
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        if isinstance(self.items[index], Exception):
+            raise self.items[index]
+        return self.items[index]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y),
+        [X, Y],
+        (X.numpy(), Y.numpy()),
+        (X.double().numpy(), Y.tolist()),
+        (X.numpy(), Y.numpy()[:, None]),
+        TensorDataset(X, Y),
+        DataLoader(TensorDataset(X, Y), batch_size=3, shuffle=True),
+        list(zip(X, Y, strict=True)),
+        list(zip(X, Y, range(4), strict=True)),
+        list(zip(X, Y, ["a", "b", "c", "d"], strict=True)),
+        [{"image": x, "label": y} for x, y in zip(X, Y, strict=True)],
+        [{"pixel_values": x, "labels": y, "name": "a"} for x, y in zip(X, Y, strict=True)],
+    ],
+    ids=str.split(
+        "tuple list numpy listed-labels column tensors loader pairs index meta-data dictionaries hugging-face"
+    ),
+)
+def test_every_common_form_is_the_same_data(data):
+    dataset = as_dataset(data)
+    assert [dataset[i][1] for i in range(len(dataset))] == [0, 1, 2, 3]
+    assert torch.equal(torch.stack([dataset[i][0] for i in range(4)]), X)
+
+
+@pytest.mark.parametrize("data", [X, X.numpy(), list(X), list(X.numpy()), TensorDataset(X), [{"x": x} for x in X]])
+def test_inputs_alone_have_unknown_labels(data):
+    dataset = as_dataset(data)
+    assert [dataset[i][1] for i in range(len(dataset))] == [-1] * 4
+    assert torch.equal(dataset[3][0], X[3])
+
+
+def test_a_hugging_face_table_is_data(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    images = [Image.fromarray(np.full((2, 3), 51 * i, np.uint8)) for i in range(3)]
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    table = datasets.Dataset.from_dict({"img": images, "label": [0, 1, 0]}, features=features)
+    data = as_dataset(table)
+    assert (len(data), data[1][1], data.class_names) == (3, 1, ("a", "b"))
+    transformed = as_dataset(table.with_transform(lambda rows: {"pixel_values": [torch.ones(2)], "label": [1]}))
+    assert transformed[2][1] == 1
+    assert torch.equal(transformed[2][0], torch.ones(2))
+    with pytest.raises(InvalidInput, match=r"has the splits train, test: choose one, as in data\['train'\]"):
+        as_dataset(datasets.DatasetDict({"train": table, "test": table}))
+
+
+def test_data_that_runs_code_of_the_user_is_not_read_completely():
+    data = Loose(*[(np.full(2, i / 1000), 0) for i in range(1000)])
+    assert as_dataset(data).fingerprint
+    assert len(data.read) < 30
+
+
+def test_a_pair_of_arrays_may_have_whole_floats_and_unknown_labels():
+    for labels in (torch.tensor([0.0, 1, -1, 1]), [0.0, 1, None, 1]):
+        dataset = as_dataset((X, labels))
+        assert [dataset[i][1] for i in range(4)] == [0, 1, -1, 1]
+    assert [tuple(x.shape) for x, _ in as_dataset([X[0], X[1]])] == [tuple(X[0].shape)] * 2  # two inputs, no labels
+
+
+def test_inputs_that_change_from_one_reading_to_the_next_are_refused():
+    class Augmented(Loose):
+        def __getitem__(self, index):
+            x, label = super().__getitem__(index)
+            return x + torch.rand(2), label
+
+    with pytest.raises(InvalidInput, match=r"input 0 of .*Augmented changes from one reading to the next"):
+        as_dataset(Augmented((torch.zeros(2), 0)))
+    assert len(as_dataset(Loose((torch.full((2,), torch.nan), 0)))) == 1  # NaN is refused if it is certified
+
+
+@pytest.mark.parametrize("damaged", [0, 7, 15])
+def test_an_input_that_cannot_be_read_does_not_stop_others(damaged):
+    rows = [(np.full(2, i / 16), i) for i in range(16)]
+    rows[damaged] = OSError("disk is broken")
+    for data in (Loose(*rows), as_dataset(Loose(*rows))):
+        dataset = as_dataset(data)
+        assert dataset.fingerprint != as_dataset(Loose(*[(np.full(2, i / 16), i) for i in range(16)])).fingerprint
+        assert first_readable(dataset).shape == (2,)
+        with pytest.raises(OSError, match="disk is broken"):
+            dataset[damaged]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "empty"),
+        (5, r"data must be arrays \(X, Y\), or give inputs or pairs \(input, label\) by index, .* got int"),
+        (DataLoader(TensorDataset(X, Y), sampler=SubsetRandomSampler([1])), "a sampler of its own"),
+        (DataLoader(TensorDataset(X, Y), collate_fn=list), "a collate_fn of its own"),
+        (DataLoader(Stream()), "over a stream"),
+        ({"x": X, "y": Y}, r'got dict: give \(data\["x"\], data\["y"\]\)'),
+        ((X, Y[:3]), "there are 4 inputs but 3 labels: give one label per input"),
+        ((X, [0, 1]), "there are 4 inputs but 2 labels: give one label per input"),
+        ((X, torch.eye(4)), "the label of input 0 must be the number of its class, got 4 values"),
+        ((X, ["cat", "dog", "cat", "dog"]), "the label of input 0 must be a whole number .* got 'cat'"),
+        ((X, torch.tensor([0, 0.5, 1, 1])), r"the label of input 1 must be a whole number .* got 0\.5"),
+        ([{"a": X, "b": 1}], "got a dictionary with a, b as input 0 of list: it needs one of pixel_values"),
+        ([{"image": X, "label": 1, "y": 2}], "at most one of label"),
+        ([(X, 1, 7)], "got three values as input 0 of list, and it is unclear which one is the label"),
+        ([(0, X, 1)], "unclear which one is the label"),
+        ([(X, 1, 0, 0)], "got 4 values as input 0"),
+        ([(X, [0, 1])], "the label of input 0 must be the number of its class, got 2 values"),
+        ([(X, 0.5)], "the label of input 0 must be a whole number"),
+        ([("cat.png", 0)], "an input must be an array of numbers, got str"),
+        ([(None, 0)], "got NoneType"),
+        ([([[1], [1, 2]], 0)], "nested lists of different lengths"),
+    ],
+)
+def test_other_objects_are_refused(data, message):
+    with pytest.raises(InvalidInput, match=message):
+        as_dataset(data)

@@ -1,0 +1,292 @@
+"""The fast path. Graphs are built and compared on the CPU; the last tests need a GPU."""
+
+import logging
+import warnings
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from resnets import calibrated, relative_error
+from torch import nn
+
+from smoothcert import Fixed, Gaussian, GridGaussian, InputSpecific
+from smoothcert.device.comparison import OtherAnswers
+from smoothcert.device.runtime import Runtime
+from smoothcert.kernels.fast_path import build_fast
+from smoothcert.kernels.resnet.classifier import StageClassifier
+from smoothcert.models.architectures import build
+from smoothcert.sampling.engine import build_engine
+from smoothcert.smoothed import prepare as prepare_module
+from smoothcert.smoothed.prepare import prepare
+
+SHAPE = (3, 32, 32)
+CPU = Runtime.resolve("cpu", dtype="float32", compile="fast", batch=8)
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")]
+
+
+def test_a_network_without_a_gpu_is_folded():
+    module = calibrated("cifar-resnet20")
+    classify, runtime = prepare(module, 10, SHAPE, CPU)
+    assert runtime.compile == "fast"
+    x = torch.rand(8, *SHAPE)
+    assert torch.equal(classify(x), module(x).argmax(1))
+    with torch.inference_mode():
+        assert torch.equal(classify(x), module(x).argmax(1))
+        fast = build_fast(module, module, SHAPE, CPU)
+        assert relative_error(fast.outputs(x), module(x)) < 1e-5
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in fast.outputs.modules())
+
+
+class Unfaithful(nn.Module):
+    """Does something else when it is traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        with torch.no_grad():  # random weights could give the same labels
+            self.linear.weight.copy_(torch.eye(3, 4))
+            self.linear.bias.zero_()
+
+    def forward(self, x):
+        return self.linear(x) if isinstance(x, torch.fx.Proxy) else self.linear(x).flip(1)
+
+
+def test_a_graph_with_other_answers_is_not_used():
+    module = Unfaithful().eval()
+    with pytest.raises(OtherAnswers, match="this form gives other labels"), torch.inference_mode():
+        build_fast(module, module, (4,), CPU)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(Unfaithful().eval(), "other labels"), (lambda x: x[:, :3], "it is a function")],
+    ids=["other answers", "function"],
+)
+def test_a_fallback_is_logged_and_recorded(model, reason, caplog):
+    with caplog.at_level(logging.INFO, logger="smoothcert"):
+        _, runtime = prepare(model, 3, (4,), CPU)
+    assert runtime.compile == "none"
+    assert reason in caplog.text
+
+
+class OutsideOfTracing(nn.Module):
+    """Limits its inputs, far from [0, 1], where no graph can see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x.clamp(-50, 50) if isinstance(x, torch.Tensor) else x)
+
+
+class Labels(OutsideOfTracing):
+    def forward(self, x):
+        return super().forward(x).argmax(1)
+
+
+@pytest.mark.parametrize("module", [OutsideOfTracing(), Labels()])
+def test_a_graph_with_other_answers_far_from_the_unit_interval_is_not_used(module):
+    torch.manual_seed(0)
+    nn.init.normal_(module.linear.weight)
+    nn.init.normal_(module.linear.bias, std=20)
+    with pytest.raises(OtherAnswers), torch.inference_mode():
+        build_fast(module.eval(), module, (4,), CPU)
+
+
+class SameLabel(nn.Module):
+    def forward(self, x):
+        return (x.flatten(1).sum(1) > 1e9).long()
+
+
+def test_labels_that_never_differ_prove_nothing():
+    with pytest.raises(OtherAnswers, match="the same label"), torch.inference_mode():
+        build_fast(SameLabel(), SameLabel(), (4,), CPU)
+
+
+class InPlaceNormalisation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = calibrated("cifar-resnet20")
+
+    def forward(self, x):
+        return self.network(x.sub_(0.5).div_(0.2))
+
+
+def test_a_module_that_changes_its_inputs_is_compared_with_itself():
+    module = InPlaceNormalisation().eval()
+    _, runtime = prepare(module, 10, SHAPE, CPU)
+    assert runtime.compile == "fast"
+
+
+def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
+    """The seam between the sampler and a classifier with noise of its own."""
+    seen = []
+
+    class Drawing:
+        def with_noise(self, inputs, rows, *, count, seed, draw):
+            seen.append((inputs.shape, rows.shape, count, seed, draw))
+            return torch.zeros(count, dtype=torch.int64)
+
+    draw = Gaussian(0.5).draw
+    monkeypatch.setattr("smoothcert.sampling.streams.HostStream.kernel_draw", draw)
+    monkeypatch.setattr("smoothcert.sampling.engine.prepare", lambda *args, draw: (Drawing(), CPU))
+    engine, _ = build_engine(
+        None, classes=3, shape=(4,), noise=Gaussian(0.5), plan=Fixed(16, pilot=8), runtime=CPU, seed=7
+    )
+    (certificate,) = engine.certify([(0, torch.rand(4), None)])
+    assert certificate.prediction == 0
+    assert {(rows, count, seed, draw) for _, rows, count, seed, draw in seen} == {((4, 8), 8, 7, draw)}
+
+
+class Undecided(nn.Module):
+    """Two classes that share the samples, so that any difference in rounding moves votes."""
+
+    def __init__(self, name="cifar-resnet20"):
+        super().__init__()
+        self.network = calibrated(name)
+        with torch.no_grad():
+            logits = self.network(torch.rand(64, *SHAPE) + 0.5 * torch.randn(64, *SHAPE))
+        self.middle = float((logits[:, 0] - logits[:, 1]).median())
+
+    def forward(self, x):
+        logits = self.network(x)
+        difference = logits[:, 0] - logits[:, 1] - self.middle
+        return torch.stack([difference, torch.zeros_like(difference)], 1)
+
+
+class NotAStage(Undecided):
+    """The same answers, from an operation that the stage kernels do not have."""
+
+    def forward(self, x):
+        return super().forward(x).tanh()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_saturated_logits_do_not_keep_a_network_from_the_fast_path(dtype):
+    _, runtime = prepare(NotAStage().eval(), 2, SHAPE, replace(CPU, dtype=dtype))
+    assert runtime.compile == "fast"
+
+
+def votes(module, inputs, *, batch, compile="fast", noise=None):
+    engine, runtime = build_engine(
+        module,
+        classes=2,
+        shape=SHAPE,
+        noise=noise or Gaussian(0.5),
+        plan=InputSpecific(2_000, pilot=200, decline=0.1),
+        runtime=Runtime.resolve("cuda", batch=batch, compile=compile),
+        seed=0,
+    )
+    return {certificate.id: certificate.looks for certificate in engine.certify(inputs)}, runtime.compile
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    generator = torch.Generator().manual_seed(0)
+    return [(id, torch.rand(SHAPE, generator=generator), None) for id in range(24)]
+
+
+@pytest.mark.parametrize(("compiled", "mode"), [(1.0, "default"), (3.0, "fast")])
+def test_a_long_run_takes_what_is_faster(compiled, mode, monkeypatch):
+    """Compilation and CUDA graphs are replaced by names, and times are made up."""
+    seconds = {"fast": 2.0, "default": compiled}
+    monkeypatch.setattr(prepare_module, "_compile_and_capture", lambda _, __, runtime, ___: (runtime.compile, runtime))
+    monkeypatch.setattr(prepare_module, "batch_seconds", lambda classify, batch: seconds[classify])
+    runtime = replace(CPU, work=8 * 299)
+    fast = prepare_module._faster(("fast", runtime), None, (4,), print)
+    assert fast[1].compile == "fast"  # 598 s are not worth it
+    fast = prepare_module._faster(("fast", replace(CPU, work=8 * 301)), None, (4,), print)
+    assert fast[1].compile == fast[0] == mode
+
+
+class TestOnAGpu:
+    pytestmark = gpu
+
+    def test_a_long_run_may_be_compiled(self):
+        """Stage kernels run as they are; what takes the general path is compiled for comparison."""
+        runtime = Runtime.resolve("cuda", batch=256)
+        _, chosen = prepare(calibrated("cifar-resnet20"), 10, SHAPE, replace(runtime, work=10**12))
+        assert chosen.compile == "stages"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler's own
+            _, chosen = prepare(NotAStage(), 2, SHAPE, replace(runtime, work=10**12))
+        assert chosen.compile in ("fast", "default")
+
+    @pytest.mark.parametrize(("model", "mode"), [(Undecided, "stages"), (NotAStage, "fast")])
+    def test_votes_are_identical_whatever_shares_the_batch(self, inputs, model, mode):
+        module = model()
+        forward, ran = votes(module, inputs, batch=512)
+        assert ran == mode
+        assert forward == votes(module, inputs[::-1], batch=512)[0]
+        assert {id: forward[id] for id in (5, 17)} == votes(module, [inputs[17], inputs[5]], batch=512)[0]
+        assert any(len(look.votes) == 2 for looks in forward.values() for look in looks)
+
+    @pytest.mark.parametrize("batch", [64, 301, 1000])
+    def test_votes_of_the_stage_kernels_do_not_depend_on_the_batch(self, inputs, batch):
+        module = Undecided()
+        assert votes(module, inputs, batch=512)[0] == votes(module, inputs, batch=batch)[0]
+
+    @pytest.mark.parametrize("noise", [Gaussian(0.5), GridGaussian(0.5), GridGaussian(1.0)], ids=str)
+    def test_votes_do_not_depend_on_who_draws_the_noise(self, inputs, noise, monkeypatch):
+        module = Undecided()
+        inputs = [(id, (255 * x).round() / 255, label) for id, x, label in inputs]
+        drawn_by_the_kernel = votes(module, inputs, batch=512, noise=noise)[0]
+        monkeypatch.delattr(StageClassifier, "with_noise")
+        assert votes(module, inputs, batch=512, noise=noise)[0] == drawn_by_the_kernel
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+    @pytest.mark.parametrize("name", ["cifar-resnet20", "cifar-resnet110"])
+    def test_labels_agree_with_float32_as_often_as_those_of_the_plain_module(self, name, dtype):
+        module = calibrated(name)
+        classify, runtime = prepare(module, 10, SHAPE, Runtime.resolve("cuda", dtype=dtype, batch=1024))
+        assert runtime.compile == ("fast" if dtype == "float32" else "stages")
+        x = torch.rand(1024, *SHAPE) + 0.5 * torch.randn(1024, *SHAPE)
+        x = x.to("cuda", runtime.torch_dtype, memory_format=torch.channels_last)
+        with torch.inference_mode():
+            labels = classify(x)
+            plain = deepcopy(module).to("cuda", x.dtype, memory_format=torch.channels_last)(x).argmax(1)
+            with torch.backends.cudnn.flags(allow_tf32=False):
+                exact = module.to("cuda")(x.float()).argmax(1)
+        differing = [float((found != exact).float().mean()) for found in (labels, plain)]
+        assert differing[0] <= differing[1] + 0.02, differing
+        assert len(exact.unique()) > 4
+
+    def test_a_torchvision_network_is_fused(self):
+        models = pytest.importorskip("torchvision.models")
+        torch.manual_seed(0)
+        module = models.resnet18().eval()
+        classify, runtime = prepare(module, 1000, (3, 64, 64), Runtime.resolve("cuda", batch=64))
+        assert runtime.compile == "fast"
+        x = torch.rand(64, 3, 64, 64, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
+        assert classify(x).shape == (64,)
+
+    def test_a_row_that_is_not_finite_is_no_vote(self):
+        """Fused operations keep NaN, which a comparison with 0 would lose."""
+        classify, runtime = prepare(NotAStage().eval(), 2, SHAPE, Runtime.resolve("cuda", batch=16))
+        assert runtime.compile == "fast"
+        x = torch.rand(16, *SHAPE, device="cuda").to(runtime.torch_dtype, memory_format=torch.channels_last)
+        expected = classify(x).tolist()
+        x[3, 0, 0, 0] = torch.nan
+        expected[3] = 2
+        assert classify(x).tolist() == expected
+
+    @pytest.mark.filterwarnings("ignore")  # the compiler's own
+    def test_an_untraceable_network_is_compiled(self):
+        module = Values().eval()
+        _, runtime = prepare(module, 3, (4,), Runtime.resolve("cuda", batch=64))
+        assert runtime.compile in ("default", "none")
+
+    def test_a_chosen_batch_fills_the_device(self):
+        _, runtime = prepare(build("cifar-resnet20").eval(), 10, SHAPE, Runtime.resolve("cuda"))
+        assert runtime.batch >= 2048
+
+
+class Values(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x) if x.isfinite().all() else self.linear(x.nan_to_num())

@@ -1,0 +1,238 @@
+"""The fused layers of the fast path: the passes on the CPU, the kernels in the emulator and on a GPU."""
+
+from collections import Counter
+
+import pytest
+import torch
+import torch.nn.functional as F
+from emulated import AVAILABLE, layer_kernel
+from torch import nn
+
+from smoothcert.kernels.layers import kernels
+from smoothcert.kernels.layers.graph import Fusion, input_affine
+from smoothcert.kernels.tracing import trace
+from smoothcert.models.architectures import Normalize, Normalized
+from smoothcert.models.denoisers import Denoised, FixedSigma, build_unet
+
+OPERATIONS = torch.ops.smoothcert
+NORMALIZE = Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
+
+
+class Bottleneck(nn.Module):
+    """As in a ResNet-50, with a strided convolution as the shortcut."""
+
+    def __init__(self, channels_in, channels, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, 8, 1, bias=False)
+        self.conv2 = nn.Conv2d(8, 8, 3, stride, padding=1, bias=False)
+        self.conv3 = nn.Conv2d(8, channels, 1, bias=False)
+        self.bn1, self.bn2, self.bn3 = nn.BatchNorm2d(8), nn.BatchNorm2d(8), nn.BatchNorm2d(channels)
+        self.shortcut = None
+        if stride > 1:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride), nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
+        y = self.bn3(self.conv3(y))
+        y += x if self.shortcut is None else self.shortcut(x)
+        return F.relu(y)
+
+
+def resnet(channels=3):
+    stem = [nn.Conv2d(channels, 16, 7, 2, padding=3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    blocks = [Bottleneck(16, 32, 2), Bottleneck(32, 32, 1), Bottleneck(32, 32, 1)]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 8, 8)
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(3))
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(2))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        for norm, layer in zip(self.norms[:2], self.layers, strict=True):
+            x = x + layer(norm(x))
+        return self.head(self.norms[2](x)[:, 0])
+
+
+def denoised():
+    denoiser = build_unet("unet-imagenet", shape=(3, 32, 32), sigmas=(0.1, 1.0))
+    return Denoised(FixedSigma(denoiser, 0.25), Normalized(NORMALIZE, resnet()))
+
+
+def randomized(module):
+    """The module with weights and statistics that are not trivial."""
+    torch.manual_seed(0)
+    for part in module.modules():
+        if isinstance(part, (nn.BatchNorm2d, nn.LayerNorm)):
+            nn.init.normal_(part.weight, 1, 0.2)
+            nn.init.normal_(part.bias, 0, 0.3)
+        if isinstance(part, nn.BatchNorm2d):
+            part.running_mean.normal_(0, 0.3)
+            part.running_var.uniform_(0.5, 2)
+        if isinstance(part, (nn.Conv2d, nn.ConvTranspose2d)) and not part.weight.any():
+            nn.init.normal_(part.weight, 0, 0.03)
+    return module.eval().requires_grad_(False)
+
+
+def fused(module, shape):
+    """The fused graph, and how often it has each operation."""
+    traced = trace(module, shape).requires_grad_(False)
+    affine = input_affine(traced, shape)
+    Fusion(traced, torch.rand(2, *shape), affine).run()
+    return traced, Counter(node.target for node in traced.graph.nodes)
+
+
+@pytest.mark.parametrize("make", [resnet, lambda: Normalized(NORMALIZE, resnet())], ids=["plain", "normalised"])
+def test_a_residual_network_has_no_separate_additions(make):
+    module = randomized(make())
+    traced, counts = fused(module, (3, 64, 64))
+    x = torch.rand(4, 3, 64, 64)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
+    assert counts[OPERATIONS.convolution_relu.default] == 10
+    assert counts[OPERATIONS.space_to_depth.default] == counts[OPERATIONS.max_pool.default] == 1
+    assert counts[torch.relu] == counts[torch.add] == 0
+    assert counts[torch.conv2d] == 1  # the shortcut, whose bias the other branch has
+    (shortcut,) = traced.graph.find_nodes(op="call_function", target=torch.conv2d)
+    assert shortcut.args[2] is None
+
+
+def test_a_denoiser_is_fused_with_its_classifier():
+    module = randomized(denoised())
+    traced, counts = fused(module, (3, 32, 32))
+    x = torch.rand(4, 3, 32, 32)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
+    assert counts[OPERATIONS.depth_to_space_add_relu.default] == 3
+    assert counts[torch.relu] == counts[torch.conv_transpose2d] == 0
+
+
+def test_a_transformer_normalises_what_it_adds():
+    module = randomized(Transformer())
+    traced, counts = fused(module, (3, 32, 32))
+    x = torch.rand(4, 3, 32, 32)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
+    assert counts[OPERATIONS.add_layer_norm.default] == 3
+    assert counts[torch.add] == counts[torch.conv2d] == counts[F.layer_norm] == 0
+
+
+@pytest.mark.parametrize("name", ["densenet121", "regnet_y_400mf", "convnext_tiny", "shufflenet_v2_x0_5"])
+def test_published_networks_keep_their_answers(name):
+    module = randomized(Normalized(NORMALIZE, getattr(pytest.importorskip("torchvision").models, name)()))
+    traced, counts = fused(module, (3, 64, 64))
+    x = torch.rand(4, 3, 64, 64)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-3, atol=1e-4)
+    assert counts[OPERATIONS.space_to_depth.default]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 8, 3, 2, padding=1, dilation=2),
+        nn.Conv2d(3, 9, (3, 5), (2, 1), padding=(1, 2)),
+        nn.Conv2d(3, 9, 1, 2),
+        nn.MaxPool2d(3, 2, ceil_mode=True),
+        nn.MaxPool2d((2, 3)),
+        nn.Sequential(nn.Conv2d(3, 8, 1), nn.MaxPool2d(15)),
+        nn.Sequential(nn.Flatten(1, 2), nn.MaxPool2d(3)),
+        nn.Sequential(nn.Conv2d(3, 8, 1), nn.ConvTranspose2d(8, 8, 3, 2, padding=1)),
+    ],
+    ids=str,
+)
+def test_unusual_layers_stay_correct(layer):
+    module = nn.Sequential(layer, nn.ReLU(), nn.Flatten()).eval().requires_grad_(False)
+    traced, _ = fused(module, (3, 15, 15))
+    x = torch.rand(4, 3, 15, 15)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+class Viewed(nn.Module):
+    """Fused layers store channels last, and this view is possible only in the other order."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):
+        y = F.max_pool2d(self.conv1(x), 2)
+        return torch.cat([y.view(y.size(0), -1), self.conv2(y).view(-1, 72)], 1)
+
+
+def test_a_fused_layer_can_be_followed_by_a_view():
+    module = Viewed().eval().requires_grad_(False)
+    traced, counts = fused(module, (1, 8, 8))
+    x = torch.rand(4, 1, 8, 8)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
+    assert counts[OPERATIONS.max_pool.default] == 1
+
+
+class Doubled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x):
+        y = self.conv(x)
+        return torch.relu(y + y)
+
+
+def test_a_convolution_that_is_added_to_itself_keeps_its_bias():
+    module = Doubled().eval().requires_grad_(False)
+    traced, _ = fused(module, (3, 8, 8))
+    x = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def images(*shape, dtype, device):
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+    return x.to(device, dtype, memory_format=torch.channels_last)
+
+
+def compare(name, arguments, dtype):
+    """The kernel's results and those of torch's own operations, which may round intermediate results once more."""
+    plain = getattr(kernels, f"_{name}")
+    kernel = getattr(kernels, f"_{name}_on_cuda")
+    found, expected = kernel(*arguments), plain(*arguments)
+    tolerance = torch.finfo(dtype).eps
+    for one, other in zip(*((r,) if isinstance(r, torch.Tensor) else r for r in (found, expected)), strict=True):
+        if one.numel():
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(one, other, rtol=2 * tolerance, atol=2 * tolerance, equal_nan=True)
+
+
+def check_kernels(dtype, device):
+    x = images(3, 3, 11, 9, dtype=dtype, device=device)
+    for block, padding, size, channels in ((2, 3, [9, 8], 16), (1, 1, [13, 11], 8), (4, 0, [2, 2], 48)):
+        compare("space_to_depth", (x, block, padding, size, channels, [0.5, 2.0, 3.0], [0.25, -1.0, 0.0]), dtype)
+    x = images(3, 24, 11, 9, dtype=dtype, device=device)
+    x[0, 0, 0, 0] = torch.nan
+    for geometry in ((3, 2, 1), (2, 2, 0)):
+        compare("max_pool", (x, *geometry), dtype)
+    weight, bias = images(1, 264, 1, 2, dtype=dtype, device=device)[0, :, 0].T.contiguous()
+    rows = images(5, 7, 264, 1, dtype=dtype, device=device)[..., 0].contiguous()
+    compare("add_layer_norm", (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
+    shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(rows.shape)  # no multiple of 16 bytes
+    compare("add_layer_norm", (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
+    found = kernels._add_layer_norm_on_cuda(rows, None, weight, bias, 1e-6)[1]
+    expected = F.layer_norm(rows.float(), (264,), weight.float(), bias.float(), 1e-6)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
+    cells, added = images(3, 64, 5, 4, dtype=dtype, device=device), images(3, 16, 10, 8, dtype=dtype, device=device)
+    compare("depth_to_space_add_relu", (cells, added, 2), dtype)
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="no g++ here")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_emulated_kernels_compute_what_torch_computes(dtype, monkeypatch):
+    monkeypatch.setattr(kernels, "_kernel", layer_kernel)
+    check_kernels(dtype, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_kernels_compute_what_torch_computes(dtype):
+    check_kernels(dtype, "cuda")

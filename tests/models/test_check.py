@@ -1,0 +1,181 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from smoothcert.errors import InvalidInput
+from smoothcert.models import load_classifier
+from smoothcert.models.architectures import build
+from smoothcert.models.check import answer, check_classifier
+
+IMAGES = torch.rand((8, 1, 6, 6), generator=torch.Generator().manual_seed(0))
+
+
+def network(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(36, 3))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        network().eval(),
+        network(nn.BatchNorm2d(1), nn.Dropout()).eval(),
+        network().train(),
+        lambda x: x.flatten(1)[:, :3],
+        lambda x: (x.flatten(1).sum(1) > 18).long(),
+        lambda x: torch.where(x.flatten(1)[:, :3] > 0.9, torch.nan, x.flatten(1)[:, :3]),
+        lambda x: x.sub_(0.5).flatten(1)[:, :3],
+        lambda x: x.flatten(1)[:, :3] * (1 + len(x) / 1000),
+        lambda x: x.reshape(8, 36)[:, :3],
+        lambda x: x.reshape(8, -1)[:, :3],
+    ],
+    ids=[
+        "module",
+        "evaluation mode",
+        "training mode without effect",
+        "logits",
+        "labels",
+        "sometimes not finite",
+        "in place",
+        "rounding depends on batch size",
+        "fails for other batch sizes",
+        "wrong shape for other batch sizes",
+    ],
+)
+def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
+    check_classifier(model, 3, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (network(nn.Dropout()).train(), r"training mode \(Dropout\); call model.eval\(\)"),
+        (network(nn.BatchNorm2d(1)).train(), r"training mode \(BatchNorm2d\); call model.eval\(\)"),
+        (lambda x: F.dropout(x.flatten(1)[:, :3], 0.2), "changes its answer"),
+        (lambda x: x.flatten(1)[:, :3] + 0.02 * torch.randn(3), "changes its answer"),
+        (lambda x: F.batch_norm(x, None, None, training=True).flatten(1)[:, :3], "changes its answer"),
+        (lambda x: (x.mean((1, 2, 3)) > x.mean()).long(), "changes its answer"),
+        (lambda x: x.flatten(1)[:, :4], r"logits of shape \(8, 3\) .* 3 classes, got torch.float32 of shape \(8, 4\)"),
+        (lambda x: x, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
+        (lambda x: x.sum((1, 2, 3)), r"integer labels of shape \(8,\)"),
+        (lambda x: torch.zeros(7, dtype=torch.long), r"got torch.int64 of shape \(7,\)"),
+        (lambda x: x.flatten(1)[:, :3] > 0.5, r"got torch.bool of shape \(8, 3\)"),
+        (lambda x: torch.fft.fft(x.flatten(1))[:, :3], r"got torch.complex64 of shape \(8, 3\)"),
+        (lambda x: {"logits": x}, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
+        (lambda x: {}, "must return a tensor of logits or labels, got dict"),
+        (
+            lambda x: (x.flatten(1)[:, :3], x.flatten(1)[:, 3:6]),
+            r"a tuple \(0: shape \(8, 3\), .* unclear which",
+        ),
+        (lambda x: torch.full((len(x), 3), torch.nan), "NaN or infinite values for every input: check its weights"),
+        (lambda x: None, "got NoneType"),
+        (nn.Linear(5, 3).eval(), r"fails on a float32 batch of shape \(8, 1, 6, 6\): mat1 and mat2"),
+        (lambda x: x.flatten(1)[:, 99], "fails on a float32 batch .* index 99 is out of bounds"),
+    ],
+)
+def test_the_error_for_a_wrong_classifier_is_one_sentence(model, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        check_classifier(model, 3, IMAGES)
+    assert "\n" not in str(caught.value)
+
+
+def mean_above(x, threshold):
+    return (x.mean((1, 2, 3)) > threshold).long()
+
+
+BUFFER = torch.zeros(8, 3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: mean_above((x - x.min()) / (x.max() - x.min()), 0.5),
+        lambda x: mean_above(x / x.max(), 0.5),
+        lambda x: mean_above(x - x.median(), 0),
+        lambda x: (x / x.max()).flatten(1)[:, :3],
+        lambda x: (x - x.min()).flatten(1)[:, :3],
+        lambda x: x.clamp(max=x.quantile(0.9)).flatten(1)[:, :3],
+        lambda x: x.clamp(min=x.quantile(0.1)).flatten(1)[:, :3],
+        lambda x: (x.clamp(0, 1) / x.clamp(0, 1).max()).flatten(1)[:, :3],
+        lambda x: (x - x[:1]).flatten(1)[:, :3],
+        lambda x: (x - x[-1:]).flatten(1)[:, :3],
+        lambda x: (x - x.view(-1, 2, 1, 6, 6).flip(1).view(x.shape)).flatten(1)[:, :3] if len(x) == 8 else None,
+        lambda x: x.flatten(1)[:, :3] * len(x),
+        lambda x: torch.add((x / x.max()).flatten(1)[:, :3], 0, out=BUFFER),
+    ],
+)
+def test_an_answer_that_depends_on_the_rest_of_the_batch_is_refused(model):
+    with pytest.raises(InvalidInput, match="changes its answer"):
+        check_classifier(model, 3, IMAGES)
+
+
+@pytest.mark.parametrize("scaled", [lambda x: x / x.max(), lambda x: x.clamp(max=x.flatten().quantile(0.5))])
+def test_a_network_after_a_scaling_of_the_batch_is_refused(scaled):
+    network = load_classifier("fashion-cnn", sigma=0.25).module
+    x = torch.rand((8, 1, 28, 28), generator=torch.Generator().manual_seed(0))
+    check_classifier(network, 10, x)
+    with pytest.raises(InvalidInput, match="changes its answer"):
+        check_classifier(lambda x: network(scaled(x)), 10, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_random_numbers_that_differ_between_rows_are_refused(dtype):
+    """A defence that seeds its generator in every call: an answer depends on the place of the input in the batch."""
+    model = network().eval().to(dtype)
+
+    def defended(x):
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
+        return model(x + 0.5 * noise)
+
+    with pytest.raises(InvalidInput, match="changes its answer for the same input"):
+        check_classifier(defended, 3, IMAGES.to(dtype))
+
+
+def test_networks_in_half_precision_are_accepted():
+    for name in ("fashion-cnn", "cifar-resnet20"):
+        classifier = build(name, classes=10).eval().bfloat16()
+        shape = (1, 28, 28) if name == "fashion-cnn" else (3, 32, 32)
+        check_classifier(classifier, 10, torch.rand(8, *shape).bfloat16())
+
+
+def test_any_error_of_the_model_is_reported():
+    def picky(x):
+        raise AssertionError("Input height (6) doesn't match model (224)")
+
+    with pytest.raises(InvalidInput, match="doesn't match model"):
+        answer(picky, IMAGES)
+
+
+def test_an_error_about_the_number_format_suggests_float32():
+    with pytest.raises(InvalidInput, match=r'bfloat16 batch .*; try dtype="float32"$'):
+        answer(network(), IMAGES.bfloat16())
+
+
+def test_an_error_without_a_message_is_reported_by_its_type():
+    def silent(x):
+        raise ValueError
+
+    with pytest.raises(InvalidInput, match=r"ValueError$"):
+        answer(silent, IMAGES)
+
+
+def test_an_overflow_of_half_precision_suggests_float32():
+    with pytest.raises(InvalidInput, match=r'NaN or infinite .* or try dtype="float32"$'):
+        check_classifier(lambda x: 1e30 * (1 + x.flatten(1)[:, :3]), 3, IMAGES.half())
+
+
+def test_a_model_that_takes_token_ids_is_not_told_to_try_float32():
+    embedding = nn.Sequential(nn.Flatten(), nn.Embedding(9, 3))
+    for x in (IMAGES, IMAGES.bfloat16()):
+        with pytest.raises(InvalidInput, match="takes whole numbers such as token ids") as caught:
+            answer(embedding.to(x.dtype), x)
+        assert 'dtype="float32"' not in str(caught.value)
+
+
+def test_float32_is_only_suggested_where_it_helps():
+    def broken(x):
+        raise RuntimeError("no kernel for this dtype")
+
+    with pytest.raises(InvalidInput, match=r"no kernel for this dtype$"):
+        answer(broken, IMAGES.bfloat16())

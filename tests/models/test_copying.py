@@ -1,0 +1,39 @@
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.errors import InvalidInput
+from smoothcert.models.copying import copied
+from smoothcert.models.identity import answers
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # weight_norm is deprecated, and many networks have it
+def test_a_module_that_computes_its_weights_can_be_copied():
+    module = nn.utils.weight_norm(nn.Linear(4, 3))
+    with pytest.raises(RuntimeError):
+        copy.deepcopy(module)
+    other, x = copied(module), torch.rand(2, 4)
+    assert torch.equal(other(x), module(x))
+    other.weight_g.data.mul_(2)
+    assert not torch.equal(other(x), module(x))
+    assert module.weight.grad_fn is not None
+    assert answers(module, torch.rand(4), torch.device("cpu"), torch.float32)
+
+
+def test_a_module_that_cannot_be_copied_is_named():
+    module = nn.Linear(4, 3)
+    module.lock = threading.Lock()
+    with pytest.raises(InvalidInput, match=r"Linear cannot be copied \(cannot pickle .*lock.*give a function"):
+        copied(module)
+
+
+def compiled(module):
+    return torch.compile(module, backend="eager")
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, compiled, lambda module: nn.DataParallel(compiled(module))])
+def test_what_only_runs_a_module_is_left_out(wrap):
+    assert type(copied(wrap(nn.Linear(4, 3)))) is nn.Linear

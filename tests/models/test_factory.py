@@ -1,0 +1,165 @@
+"""Classifiers from the user's own code: `module:factory`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from smoothcert.errors import InvalidInput
+from smoothcert.models import load_classifier
+from smoothcert.models.wrap import as_classifier
+
+
+@pytest.fixture(autouse=True)
+def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "users_models.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def network(): return nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 3))\n"
+        "def function(): return lambda batch: batch.flatten(1).sum(1).long()\n"
+        "def logits(): return lambda batch: batch.flatten(1)\n"
+        "def convolution(): return nn.Sequential(nn.Conv2d(1, 4, 2), nn.Dropout(), nn.Flatten())\n"
+        "def ready():\n"
+        "    from smoothcert.models import Classifier\n"
+        "    return Classifier(lambda batch: batch, 2, 'another name')\n"
+        "def number(): return 7\n"
+        "constant = 7\n"
+        "built = network()\n"
+    )
+    (tmp_path / "users_broken.py").write_text("import package_that_is_not_there\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("users_models", None)
+
+
+def test_a_module_in_the_current_folder_is_found() -> None:
+    loaded = load_classifier("users_models:network")
+    assert loaded.classes == 3
+    assert loaded.name == "users_models:network"
+    batch = torch.rand(2, 12)
+    assert torch.equal(loaded.module(batch), loaded.module(batch))  # dropout is off
+
+
+def test_a_module_needs_no_factory() -> None:
+    loaded = load_classifier("users_models:built")
+    assert loaded.classes == 3
+    assert not loaded.module.training
+
+
+def test_a_module_loads_weights(tmp_path: Path) -> None:
+    state = {"module.2.weight": torch.ones(3, 12), "module.2.bias": torch.arange(3.0)}
+    torch.save({"state_dict": state}, tmp_path / "sigma0.5.pth")
+    loaded = load_classifier("users_models:network", weights="sigma0.5.pth")
+    assert loaded.module(torch.zeros(1, 12)).tolist() == [[0, 1, 2]]
+    assert loaded.trained_sigma == 0.5
+
+
+def test_a_random_module_stays_in_the_mode_in_which_it_is_returned() -> None:
+    loaded = load_classifier("users_models:network", stochastic=True)
+    batch = torch.rand(2, 12)
+    assert not torch.equal(loaded.module(batch), loaded.module(batch))  # dropout is on
+
+
+def test_a_function_that_returns_labels_needs_its_number_of_classes() -> None:
+    with pytest.raises(InvalidInput, match="give classes=N"):
+        as_classifier(load_classifier("users_models:function"), classes=None, example=torch.rand(3))
+    loaded = load_classifier("users_models:function", classes=4)
+    assert loaded.classes == 4
+    assert loaded.weights_hash is None
+    assert loaded.module(torch.ones(1, 3)).tolist() == [3]
+
+
+def test_the_logits_of_a_function_and_of_any_module_are_counted() -> None:
+    for name in ("logits", "convolution"):
+        loaded = load_classifier(f"users_models:{name}")
+        assert as_classifier(loaded, classes=None, example=torch.rand(1, 2, 2)).classes == 4
+
+
+def test_a_function_takes_no_weights(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
+    with pytest.raises(InvalidInput, match="cannot take the weights"):
+        load_classifier("users_models:function", weights="w.pth", classes=2)
+
+
+def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
+    assert load_classifier("users_models:ready").name == "users_models:ready"
+    with pytest.raises(InvalidInput, match=r"users_models:ready has \d classes, not 7: leave out classes="):
+        load_classifier("users_models:ready", classes=7)
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
+    with pytest.raises(InvalidInput, match="returned a Classifier, which cannot take the weights"):
+        load_classifier("users_models:ready", weights="w.pth")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("users_nothing:network", "no such module"),
+        ("users_models.deeper:network", "no such module"),
+        ("users_models:nothing", "has no function 'nothing'"),
+        ("users_models:constant", "has no function 'constant'"),
+        ("users_models:number", "returned a int"),
+        ("users_nothing.py:network", "no file users_nothing.py for 'users_nothing.py:network'"),
+        ("../users_models:network", r"no file ../users_models.py"),
+        ("sys:nothing", r"sys \(built in\) has no function 'nothing'"),
+    ],
+)
+def test_mistakes_are_explained(spec: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_classifier(spec)
+
+
+@pytest.mark.parametrize("spec", ["users_models.py:network", "./users_models.py:network", "./users_models:network"])
+def test_a_file_is_imported_as_a_module(spec: str) -> None:
+    assert load_classifier(spec).name == "users_models:network"
+
+
+def test_a_file_in_another_folder_finds_its_neighbours(tmp_path: Path) -> None:
+    (folder := tmp_path / "deeper").mkdir()
+    (folder / "users_neighbour.py").write_text("from torch import nn\n")
+    (folder / "users_file.py").write_text(
+        "from users_neighbour import nn\n\n\ndef network():\n    return nn.Linear(3, 2)\n"
+    )
+    assert load_classifier("deeper/users_file.py:network").classes == 2
+    (folder / "users-file.py").write_text("")
+    with pytest.raises(InvalidInput, match="its name must be letters, digits and underscores"):
+        load_classifier("deeper/users-file.py:network")
+
+
+def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:
+    (tmp_path / "users_failure.py").write_text("def network():\n    raise RuntimeError('no GPU here\\nand more')\n")
+    message = r"users_failure:network fails when called \(RuntimeError\): no GPU here \(\S*users_failure.py, line 2\)$"
+    with pytest.raises(InvalidInput, match=message):
+        load_classifier("users_failure:network")
+
+
+def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
+    message = r"cannot import 'users_broken' .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
+    with pytest.raises(InvalidInput, match=message):
+        load_classifier("users_broken:network")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x = 1\ny = undefined\n", r"NameError: name 'undefined' is not defined \(\S*{name}.py, line 2\)$"),
+        ("def network(:\n    pass\n", r"SyntaxError: .* \(\S*{name}.py, line 1\)$"),
+        ("import json\n\njson.loads('{')\n", r"JSONDecodeError: .* \(\S*{name}.py, line 3\)$"),
+    ],
+)
+def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(text: str, reason: str, tmp_path: Path) -> None:
+    name = f"users_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text)
+    with pytest.raises(InvalidInput, match=reason.replace("{name}", name)) as caught:
+        load_classifier(f"{name}:network")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_ends_the_program_on_import_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "script_of_user.py").write_text("import sys\nsys.exit(2)\n")
+    with pytest.raises(InvalidInput, match=r"importing 'script_of_user' of .* ended the program \(exit code 2\)"):
+        load_classifier("script_of_user:make")

@@ -1,0 +1,93 @@
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import smoothcert as sc
+from smoothcert.errors import InvalidInput
+from smoothcert.models.outputs import find_logits
+
+LOGITS = torch.rand((5, 3), generator=torch.Generator().manual_seed(0))
+FEATURES = torch.zeros(5, 64)
+LOSS = torch.tensor(0.5)
+CPU = torch.device("cpu")
+Named = collections.namedtuple("Named", ["aux", "logits"])
+
+
+@dataclasses.dataclass
+class Record:
+    logits: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        LOGITS,
+        LOGITS.numpy(),
+        (LOGITS,),
+        [LOGITS],
+        (LOGITS.numpy(), None),
+        (LOSS, LOGITS),
+        (LOGITS, FEATURES),
+        (FEATURES, LOGITS),
+        {"logits": LOGITS, "aux": LOGITS},
+        {"out": LOGITS, "features": FEATURES},
+        Named(LOGITS + 1, LOGITS),
+        Record(LOGITS),
+    ],
+)
+def test_the_logits_are_found_in_every_common_form(output):
+    assert torch.equal(find_logits(output, classes=3, device=CPU), LOGITS)
+
+
+def test_a_model_output_of_hugging_face_has_logits():
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+    output = outputs.ImageClassifierOutput(loss=LOSS, logits=LOGITS, hidden_states=(FEATURES,))
+    assert find_logits(output, classes=3, device=CPU) is LOGITS
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ((LOGITS, LOGITS), r"a tuple \(0: shape \(5, 3\), 1: shape \(5, 3\)\), and it is unclear"),
+        ({"a": LOSS, "b": FEATURES[0]}, "a dict .a: shape .*, and it is unclear which part is the logits"),
+        ("cat", "got str"),
+        (None, "got NoneType"),
+        (np.array(["cat"]), "got an array of <U3"),
+    ],
+)
+def test_what_could_be_anything_is_refused(output, message):
+    with pytest.raises(InvalidInput, match=message):
+        find_logits(output, classes=3, device=CPU)
+
+
+def test_features_are_not_taken_for_logits_while_the_number_of_classes_is_unknown():
+    with pytest.raises(InvalidInput, match="unclear which part"):
+        find_logits((FEATURES, LOGITS), classes=None, device=CPU)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda y: (y,),
+        lambda y: {"logits": y},
+        lambda y: y.detach().numpy(),
+        lambda y: y.argmax(1).numpy(),
+        lambda y: (y, torch.zeros(len(y), 64)),
+        lambda y: y.to_sparse(),
+    ],
+)
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_a_model_is_certified_whatever_it_wraps_its_logits_in(wrapped, stochastic, tmp_path):
+    torch.manual_seed(0)
+    network = nn.Linear(4, 3).eval()
+    data = (np.random.default_rng(0).random((3, 4)), np.arange(3))
+    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(500), "classes": 3, "device": "cpu", "batch": 100}
+    plain = sc.certify(lambda x: network(x), data, out=tmp_path / "plain", **settings)
+    settings |= {"stochastic": stochastic, "out": tmp_path / "wrapped"}
+    other = sc.certify(lambda x: wrapped(network(x)), data, **settings)
+    assert plain.radius.tolist() == other.radius.tolist()
+    assert plain.count.tolist() == other.count.tolist()

@@ -1,0 +1,72 @@
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.errors import InvalidInput
+from smoothcert.models import Classifier
+from smoothcert.models.identity import state_hash
+from smoothcert.models.wrap import as_classifier
+
+EXAMPLE = torch.zeros(4)
+
+
+def first_three(x):
+    return x[:, :3]
+
+
+def test_the_number_of_classes_is_the_number_of_logits():
+    assert as_classifier(first_three, classes=None, example=EXAMPLE).classes == 3
+    assert as_classifier(nn.Linear(4, 5, dtype=torch.double), classes=None, example=EXAMPLE).classes == 5
+
+
+def test_a_module_is_identified_by_its_weights_and_a_function_by_its_name():
+    network = nn.Linear(4, 5)
+    assert as_classifier(network, classes=None, example=EXAMPLE).weights_hash == state_hash(network)
+    wrapped = as_classifier(first_three, classes=3, example=EXAMPLE)
+    assert wrapped.name.endswith(":first_three")
+    assert wrapped.weights_hash is None
+    assert wrapped.input_shape == (4,)
+
+
+def test_a_classifier_is_returned_unchanged():
+    classifier = Classifier(first_three, 3, "mine")
+    for classes in (None, 3):
+        assert as_classifier(classifier, classes=classes, example=EXAMPLE) is classifier
+    with pytest.raises(InvalidInput, match="mine has 3 classes, not 7"):
+        as_classifier(classifier, classes=7, example=EXAMPLE)
+
+
+def test_a_model_that_normalises_in_place_does_not_change_the_example():
+    example = torch.ones(4)
+    assert as_classifier(lambda x: x.sub_(0.5), classes=None, example=example).classes == 4
+    assert torch.equal(example, torch.ones(4))
+
+
+def test_a_pipeline_of_hugging_face_is_given_by_its_name():
+    class Pipeline:
+        def __call__(self, images):
+            return [{"label": "cat", "score": 1.0}]
+
+    Pipeline.__module__ = "transformers.pipelines.image_classification"
+    with pytest.raises(InvalidInput, match="Pipeline does not take batches of floats: give model=hf:NAME or hf:FOLDER"):
+        as_classifier(Pipeline(), classes=None, example=EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("model", "classes", "message"),
+    [
+        (3, None, "model must be a name, a module or a function, got int"),
+        (first_three, 1, "classes must be at least 2, got 1"),
+        (lambda x: x.argmax(1), None, "give classes=N"),
+        (lambda x: x[:, :, None], None, r"got torch.float32 of shape \(1, 4, 1\)"),
+        (nn.Linear(4, 1), None, "has 1 output, and a classifier needs at least two classes"),
+        (lambda x: [x, x], None, "unclear which part is the logits"),
+        (nn.Linear(4, 3, device="meta"), None, "the model has no weights yet .it is on the meta device"),
+        (nn.Linear(4, 3, dtype=torch.complex64), None, "the model has complex weights"),
+        (nn.Linear(7, 3), None, "the model fails on a float32 batch"),
+        (nn.Sequential(nn.BatchNorm1d(4)), None, "training mode"),
+    ],
+)
+def test_other_objects_are_refused(model, classes, message):
+    with pytest.raises(InvalidInput, match=message):
+        as_classifier(model, classes=classes, example=EXAMPLE)

@@ -1,0 +1,258 @@
+"""From random bits to noisy inputs: distributions, tails, keys, and the gap of floating-point noise."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest, chisquare, kstest, norm
+
+from smoothcert import Fixed, InvalidInput, Smoothed
+from smoothcert.noises import (
+    Ablation,
+    Additive,
+    Brightness,
+    Discrete,
+    Draw,
+    Gaussian,
+    GridGaussian,
+    Laplace,
+    Splitting,
+    Translation,
+    Uniform,
+)
+from smoothcert.noises.rounded_normal import thresholds
+from smoothcert.sampling.drawing import drawer_for, split_mix
+from smoothcert.sampling.packing import Segment
+from smoothcert.sampling.streams import HostStream
+
+NOISES = [
+    Gaussian(0.5),
+    Uniform(0.5),
+    Laplace(0.5),
+    GridGaussian(0.5),
+    Brightness(0.5),
+    Translation(2.0),
+    Splitting(0.3),
+    Splitting(1.0, 255),
+    Ablation(7, 30),
+    Discrete(0.8),
+    Discrete(0.2, 256),
+]
+
+
+def drawn(noise, x, *segments, seed=0):
+    """Noisy copies of x: segments are (id, first sample, count)."""
+    parts = [Segment(0, *segment) for segment in segments]
+    out = torch.full((sum(p.count for p in parts), *noise.draw.output_shape(tuple(x.shape))), torch.nan)
+    HostStream(seed, noise.draw).write(out, x[None], parts, torch.zeros((3, len(out)), dtype=torch.int32))
+    assert out.isfinite().all()
+    return out
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=str)
+def test_every_noise_is_keyed_by_seed_input_and_sample(noise):
+    x = torch.ones(1, 5, 6) if noise == Discrete(0.8) else torch.arange(30.0).view(1, 5, 6) / 255
+    whole = drawn(noise, x, (5, 0, 8))
+    packed = drawn(noise, x, (8, 3, 1), (5, 5, 3), (5, 0, 1))
+    assert torch.equal(packed[1:4], whole[5:8])
+    assert torch.equal(packed[4], whole[0])
+    if noise.outcomes is None:
+        assert not torch.equal(drawn(noise, x, (6, 0, 8)), whole)
+        assert not torch.equal(drawn(noise, x, (5, 0, 8), seed=1), whole)
+
+
+def from_bits(draw, halves, more):
+    """The noise that crafted 32-bit numbers give, with the same 64 further bits for each number that asks for them."""
+    words = np.array([halves], np.int32).view(np.int64)
+    drawer = drawer_for(draw, (len(halves),))
+    return drawer.noisy(
+        torch.from_numpy(words), torch.zeros(1, len(halves)), lambda where: np.full(len(where), more, np.uint64)
+    )[0].double()
+
+
+@pytest.mark.parametrize("half", [2**31 - 1, -(2**31), 2**31 - 7, -(2**31) + 1000])
+@pytest.mark.parametrize("more", [0, 2**50, 2**63, 2**64 - 1])
+def test_tails_are_exact_beyond_nine_standard_deviations(half, more):
+    rest = (2**31 - 1 - (half if half >= 0 else -half - 1) + (more + 0.5) / 2**64) / 2**31
+    sign = 1 if half >= 0 else -1
+    z = from_bits(Additive("normal", 1.0), [half, 5], more)
+    assert float(z[0]) == pytest.approx(sign * norm.isf(rest / 2), rel=1e-6)
+    assert float(z[1]) == pytest.approx(5 / 2**31 * math.sqrt(math.pi / 2), rel=1e-5)
+    heavy = from_bits(Additive("laplace", 2.0), [half, 5], more)
+    assert float(heavy[0]) == pytest.approx(-2 * sign * math.log(rest), rel=1e-6)
+    if more == 0 and half in (2**31 - 1, -(2**31)):
+        assert abs(float(z[0])) > 9
+
+
+def test_tail_frequencies_are_those_of_a_normal_variable_beyond_the_former_cut():
+    """Numbers beyond 4.9 standard deviations, from random bits that are known to lie there."""
+    rng = np.random.default_rng(0)
+    halves = rng.integers(2**31 - 2**11, 2**31, 200_000).astype(np.int32)
+    key = np.arange(len(halves), dtype=np.uint64)
+    words = halves.view(np.int64)[None]
+    drawer = drawer_for(Additive("normal", 1.0), (len(halves),))
+    z = drawer.noisy(
+        torch.from_numpy(words), torch.zeros(1, len(halves)), lambda where: split_mix(7, key[: len(where)])
+    )
+    z = z[0].numpy().astype(float)
+    for sigmas in (5.0, 5.42, 5.7, 6.0, 6.5):
+        share = 2 * norm.sf(sigmas) / 2.0**-20
+        assert binomtest(int((z > sigmas).sum()), len(z), share).pvalue > 1e-4
+    assert z.max() > 6.5
+
+
+def test_further_bits_are_uniform_and_random_access():
+    bits = split_mix(3, np.arange(100_000, dtype=np.uint64))
+    assert kstest(bits / 2.0**64, "uniform").pvalue > 1e-4
+    assert split_mix(3, np.array([77], np.uint64)) == bits[77]
+    assert int(split_mix(0, np.array([0], np.uint64))[0]) == 0xE220A8397B1DCDAF  # the published first number
+
+
+@pytest.mark.parametrize("deviation", [0.7, 63.75])
+def test_noise_on_the_grid_has_the_probabilities_of_a_rounded_normal_variable(deviation):
+    noise = GridGaussian(deviation / 255)
+    k = (drawn(noise, torch.zeros(1000), (0, 0, 300)).double() * 255).round().flatten().numpy()
+    edges = np.unique(np.round(norm.ppf(np.linspace(0.001, 0.999, 40)) * deviation)) + 0.5
+    expected = np.diff(norm.cdf(np.concatenate([[-np.inf], edges, [np.inf]]) / deviation))
+    counts = np.histogram(k, np.concatenate([[-np.inf], edges, [np.inf]]))[0]
+    assert chisquare(counts, expected * len(k)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("deviation", [2.0, 63.75, 255.0])
+def test_the_fast_way_to_a_number_on_the_grid_never_differs_from_the_thresholds(deviation):
+    rng = np.random.default_rng(1)
+    halves = rng.integers(-(2**31), 2**31, 400_000).astype(np.int32)
+    more = 2**63 + 12345
+    k = (from_bits(GridGaussian(deviation / 255).draw, halves, more) * 255).round().numpy()
+    table = thresholds(float(GridGaussian(deviation / 255).sigma * 255))
+    words = ((halves.astype(np.int64) + 2**31).astype(np.uint64) << np.uint64(32)) | np.uint64(more >> 32)
+    np.testing.assert_array_equal(k, table.smallest + np.searchsorted(table.values, words, side="right"))
+
+
+def test_the_sum_on_the_grid_is_exact():
+    x = torch.arange(256) / 255
+    noisy = drawn(GridGaussian(0.5), x, (0, 0, 50)).double() * 255
+    assert (noisy - noisy.round()).abs().max() < 1e-3
+    shifted = drawn(GridGaussian(0.5), torch.flip(x, (0,)), (0, 0, 50)).double() * 255
+    moved = torch.round(noisy) - torch.arange(256)
+    assert torch.equal(moved, torch.round(shifted) - torch.arange(255, -1, -1))
+
+
+def test_kept_pixels_are_a_random_subset_and_absent_ones_are_marked():
+    x = torch.rand(3, 4, 5)
+    noisy = drawn(Ablation(6, 20), x, (0, 0, 4000))
+    assert noisy.shape == (4000, 6, 4, 5)
+    kept = (noisy[:, :3] + noisy[:, 3:]).round()  # x + (1 - x), or 0
+    assert torch.equal(kept[:, 0], kept[:, 2])
+    assert torch.equal(kept[:, 0].sum((1, 2)), torch.full((4000,), 6.0))
+    assert torch.equal(noisy[:, :3], x * kept)
+    counts = kept[:, 0].sum(0).flatten().numpy()
+    assert chisquare(counts).pvalue > 1e-4
+    assert drawn(Ablation(2, 7), torch.rand(7), (0, 0, 3)).shape == (3, 14)
+
+
+@pytest.mark.parametrize(("noise", "value"), [(Discrete(0.8), 1), (Discrete(0.3, 5), 2), (Discrete(0.2, 256), 200)])
+def test_values_are_kept_or_replaced_by_any_other(noise, value):
+    others = noise.values - 1
+    noisy = drawn(noise, torch.full((500,), value / others), (0, 0, 400))
+    counts = np.bincount((noisy * others).round().long().flatten().numpy(), minlength=noise.values)
+    expected = np.full(noise.values, (1 - noise.keep) / others)
+    expected[value] = noise.keep
+    assert chisquare(counts, expected * counts.sum()).pvalue > 1e-4
+
+
+def test_shifts_are_circular_rounded_and_normal():
+    x = torch.zeros(2, 41, 61)
+    x[:, 20, 30] = torch.tensor([1.0, 2.0])
+    noisy = drawn(Translation(3.0), x, (0, 0, 4000))
+    assert torch.equal(noisy[:, 1], 2 * noisy[:, 0])
+    place = noisy[:, 0].flatten(1).argmax(1)
+    for moved in (place // 61 - 20, place % 61 - 30):
+        counts = np.bincount(np.clip(moved.numpy() + 7, 0, 14), minlength=15)
+        edges = np.concatenate([[-np.inf], np.arange(-6.5, 7), [np.inf]])
+        assert chisquare(counts, np.diff(norm.cdf(edges / 3)) * 4000).pvalue > 1e-4
+    with pytest.raises(InvalidInput, match="only images can be shifted"):
+        drawn(Translation(3.0), torch.zeros(5), (0, 0, 1))
+
+
+def test_brightness_is_one_normal_number_for_all_values():
+    x = torch.rand(2, 3, 4)
+    moved = drawn(Brightness(0.5), x, (0, 0, 20_000)) - x
+    assert (moved.flatten(1).max(1).values - moved.flatten(1).min(1).values).max() < 1e-6
+    assert kstest(moved[:, 0, 0, 0].numpy() / 0.5, norm.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("scale", [0.2, 0.5, 1.3])
+def test_random_splitting_cuts_between_two_values_with_the_probability_of_the_theorem(scale):
+    """The proof needs only this: two values fall into different cells with probability |a - b| / (2 scale), at most."""
+    a, b = 0.31, 0.47
+    noisy = (
+        drawn(Splitting(scale), torch.tensor([a]), (0, 0, 20_000)),
+        drawn(Splitting(scale), torch.tensor([b]), (0, 0, 20_000)),
+    )
+    apart = int((noisy[0] != noisy[1]).sum())
+    assert binomtest(apart, 20_000, min((b - a) / (2 * scale), 1)).pvalue > 1e-4
+    assert all(0 <= float(part.min()) <= float(part.max()) <= 1 for part in noisy)
+
+
+@pytest.mark.parametrize("offsets", [51, 255, 510])
+def test_enumerated_splitting_cuts_between_two_levels_exactly_as_often_as_they_differ(offsets):
+    noise = Splitting(offsets / 510, 255)
+    levels = torch.tensor([0, 3, 50, 51, 254, 255])
+    cells = [drawn(noise, torch.full((4,), float(n)) / 255, (9, 0, offsets)) for n in levels]
+    for n, a in zip(levels, cells, strict=True):
+        for m, b in zip(levels, cells, strict=True):
+            assert (a != b).sum(0).tolist() == [min(abs(int(n - m)), offsets)] * 4
+
+
+def test_a_description_without_a_drawer_is_refused():
+    class Unknown(Draw):
+        pass
+
+    with pytest.raises(InvalidInput, match="no stream can draw"):
+        drawer_for(Unknown(), (3,))
+
+
+SIGMA, NUMBERS = 0.5, 16
+
+
+def possible(values):
+    """Whether noise added to 0 could have given each value, under the host stream's arithmetic."""
+    centre = torch.erf(values.double() / (SIGMA * math.sqrt(2))).float().clamp(-1 + 2.0**-24, 1 - 2.0**-24)
+    found = torch.zeros(values.shape, dtype=torch.bool)
+    for lower in (True, False):
+        candidate = centre.clone()
+        for _ in range(10):
+            found |= torch.add(torch.zeros(()), candidate.erfinv(), alpha=math.sqrt(2) * SIGMA) == values
+            candidate = torch.nextafter(candidate, torch.tensor(-1.0 if lower else 1.0))
+    return found
+
+
+def test_floating_point_noise_can_be_attacked_and_noise_on_the_grid_cannot():
+    """The attack asks which values can occur at all: sums of 1/255 and float32 noise are often none of those at 0."""
+
+    def model(x):
+        return possible(x).all(1).long()
+
+    plan = Fixed(2_000, pilot=100)
+    here, there = torch.zeros(NUMBERS), torch.full((NUMBERS,), 1 / 255)
+    distance = float((there - here).norm())
+    plain = Smoothed(model, noise=Gaussian(SIGMA), classes=2, device="cpu", dtype="float32", batch=1000)
+    certificate = plain.certify(here, plan=plan)
+    assert certificate.prediction == 1
+    assert certificate.radius > 50 * distance  # claimed, and wrong:
+    assert plain.predict(there).prediction == 0
+    sound = Smoothed(model, noise=GridGaussian(SIGMA), classes=2, device="cpu", dtype="float32", batch=1000)
+    certificate = sound.certify(here, plan=plan)
+    if not certificate.abstained and certificate.radius >= distance:
+        assert sound.predict(there).prediction in (None, certificate.prediction)
+
+
+def test_inputs_beside_the_grid_are_refused():
+    smoothed = Smoothed(lambda x: (x[:, 0] > 0).long(), noise=GridGaussian(0.5), classes=2, device="cpu", batch=100)
+    with pytest.raises(InvalidInput, match=r"input 0 has the value 0.3, but GridGaussian.* needs multiples of 1/255"):
+        smoothed.certify([0.2, 0.3], plan=Fixed(100))
+    smoothed = Smoothed(lambda x: (x[:, 0] > 0).long(), noise=Discrete(0.8), classes=2, device="cpu", batch=100)
+    with pytest.raises(InvalidInput, match="needs multiples of 1/1 from 0 to 1"):
+        smoothed.certify([0.0, 0.5], plan=Fixed(100))

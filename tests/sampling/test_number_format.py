@@ -1,0 +1,131 @@
+"""Reduced number formats: they may not certify another classifier than the user's."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import Gaussian, InputSpecific, Smoothed, certify
+from smoothcert.device.runtime import Runtime, settle_dtype
+from smoothcert.runs.progress import PlainProgress, Progress
+from smoothcert.runs.table import compare
+from smoothcert.sampling import number_format
+from smoothcert.sampling.number_format import without_doubt
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*not in .0, 1.")
+BFLOAT16 = Runtime("cpu", "bfloat16", "none", 256)
+PLAN = InputSpecific(10_000, decline=0.1)
+
+
+@pytest.fixture(autouse=True)
+def bfloat16_by_default(monkeypatch):
+    monkeypatch.setattr("smoothcert.device.runtime._has_bfloat16", lambda device: True)
+
+
+def tabular(dtype=torch.float32):
+    """A linear model on features such as a year and an income, and an input that is 0.010 from its boundary."""
+    model = nn.Linear(2, 2, dtype=dtype)
+    weight = torch.tensor([0.6, -0.8], dtype=torch.float64)
+    x = torch.tensor([2023.0, 1517.25], dtype=torch.float64)
+    with torch.no_grad():
+        model.weight.copy_(torch.stack([weight, -weight]) / 2)
+        model.bias.copy_(torch.tensor([0.5, -0.5]) * (0.010 - float(weight @ x)))
+    return model, x.float()
+
+
+def test_a_model_that_bfloat16_changes_is_certified_in_float32():
+    model, x = tabular()
+    sure = Smoothed(model, noise=Gaussian(1.0), classes=2, device="cpu", dtype="bfloat16", batch=256)
+    assert sure.certify(x, plan=PLAN).radius > 1  # what the format made of the model
+    smoothed = Smoothed(model, noise=Gaussian(1.0), classes=2, device="cpu", batch=256)
+    with pytest.warns(UserWarning, match="runs in float32"):
+        certificate = smoothed.certify(x, plan=PLAN)
+    assert certificate.abstained
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        smoothed.certify(x, plan=PLAN)  # one warning is enough
+
+
+def test_a_run_says_the_format_that_it_used_and_is_resumed_in_it(tmp_path):
+    model, x = tabular()
+    data = (np.stack([x.numpy()] * 3), np.zeros(3, dtype=int))
+    settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "batch": 256, "progress": Progress()}
+    with pytest.warns(UserWarning, match="runs in float32"):
+        run = certify(model, data, out=tmp_path, ids=[0], classes=2, **settings)
+    assert run.manifest.dtype == "float32"
+    assert bool(run.abstained.all())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "in bfloat16")  # the format is recorded, so nothing is compared again
+        run = certify(model, data, out=tmp_path, classes=2, **settings)
+    assert run.manifest.dtype == "float32"
+    assert len(run) == 3
+
+
+def test_a_resumed_run_is_compiled_as_it_was_begun(tmp_path):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    data = (np.zeros((2, 4), dtype=np.float32), np.zeros(2, dtype=int))
+    settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "dtype": "float32", "progress": Progress()}
+    begun = certify(model, data, out=tmp_path, ids=[0], classes=2, compile="fast", **settings)
+    resumed = certify(model, data, out=tmp_path, classes=2, **settings)
+    assert begun.manifest.compiled == resumed.manifest.compiled == "fast"
+
+
+def test_a_format_that_gives_the_same_labels_is_kept():
+    model = nn.Linear(2, 2)
+    few = [torch.rand(2) for _ in range(3)]
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[4.0, 1.0], [-4.0, -1.0]]))
+    assert without_doubt(BFLOAT16, model, few, classes=2, noise=Gaussian(0.25)) == BFLOAT16
+    assert model.weight.dtype == torch.float32
+
+
+def test_the_comparison_ends_in_time(monkeypatch):
+    calls = []
+
+    class Slow(nn.Linear):
+        def forward(self, x):
+            calls.append(len(x))
+            return super().forward(x)
+
+    monkeypatch.setattr(number_format, "_MOST_SECONDS", 0.0)
+    without_doubt(BFLOAT16, Slow(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
+    assert len(calls) == 2
+
+
+def test_a_float64_model_stays_in_float64():
+    model, x = tabular(torch.float64)
+    assert settle_dtype("auto", model) == "float64"
+    assert settle_dtype("float32", model) == "float32"
+    smoothed = Smoothed(model, noise=Gaussian(1.0), classes=2, device="cpu", batch=256)
+    assert smoothed.runtime.dtype == "float64"
+    assert smoothed.certify(x, plan=PLAN).abstained
+    assert model.weight.dtype == torch.float64
+
+
+def test_the_summary_and_the_table_name_the_format(tmp_path, capsys):
+    model = nn.Linear(4, 2)
+    data = (np.zeros((2, 4), dtype=np.float32), np.zeros(2, dtype=int))
+    runs = []
+    for dtype in ("bfloat16", "float32"):
+        settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "dtype": dtype, "batch": 256}
+        runs.append(certify(model, data, out=tmp_path / dtype, classes=2, progress=PlainProgress(), **settings))
+        assert capsys.readouterr().err.rstrip().endswith(f" s in {dtype}")
+    assert "number format" in compare(runs).titles
+    assert "number format" not in compare(runs[:1]).titles
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [({"bfloat16": 0.01}, "bfloat16"), ({"bfloat16": 0.03, "float16": 0.0}, "float16"),
+     ({"bfloat16": 0.4, "float16": 0.03}, "float32")],
+)  # fmt: skip
+def test_on_cuda_float16_comes_before_float32(shares, expected, monkeypatch):
+    monkeypatch.setattr(number_format, "_differing", lambda runtime, *_: shares[runtime.dtype])
+    runtime = Runtime("cuda", "bfloat16", "fast", 256)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = without_doubt(runtime, nn.Linear(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
+    assert found.dtype == expected
+    assert [f"runs in {expected}" in str(warning.message) for warning in caught] == [True] * (expected != "bfloat16")

@@ -1,0 +1,181 @@
+"""Certificates of every noise against the truth, through the real sampler.
+
+Each classifier's probabilities are known in closed form. An adversary moves the input by the certified radius in the
+norm of the noise, in the worst direction. A certificate is wrong if the class then has no majority; at alpha .05, at
+most 5% may be wrong. Most of these classifiers are worst cases, for which the certified radius is the true one.
+"""
+
+from math import ceil, comb
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+
+from smoothcert import (
+    Ablation,
+    Brightness,
+    Discrete,
+    Exact,
+    Fixed,
+    GridGaussian,
+    InputSpecific,
+    Laplace,
+    Splitting,
+    Translation,
+    Uniform,
+)
+from smoothcert.device.runtime import Runtime
+from smoothcert.sampling.engine import build_engine
+
+ALPHA, INPUTS = 0.05, 500
+
+
+def certify(noise, model, inputs, plan):
+    """Certificates of the inputs, in their order."""
+    engine, _ = build_engine(
+        model,
+        classes=2,
+        shape=tuple(inputs[0].shape),
+        noise=noise,
+        plan=plan,
+        runtime=Runtime.resolve("cpu", dtype="float32", batch=4096),
+        seed=0,
+    )
+    found = {c.id: c for c in engine.certify((id, x, None) for id, x in enumerate(inputs))}
+    return [found[id] for id in range(len(inputs))]
+
+
+def allowed(wrong, of):
+    assert of > INPUTS / 4  # abstentions prove nothing
+    return wrong <= binom.ppf(0.9999, of, ALPHA)
+
+
+PLANS = [Fixed(300, pilot=20, alpha=ALPHA), InputSpecific(600, pilot=50, alpha=ALPHA, decline=0.1, kind="relative")]
+
+
+def positive(x):
+    return (x[:, 0] > 0).long()
+
+
+def survives(certificate, distance):
+    """Of a half-space: whether the class at this signed distance still has the majority after a move by the radius."""
+    return (distance > 0) == (certificate.prediction == 1) and certificate.radius <= abs(distance)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("noise", [Uniform(0.5), Laplace(0.5), Brightness(0.5)], ids=str)
+def test_half_spaces_in_l1_and_in_brightness(noise, plan):
+    distances = np.linspace(-0.45, 0.45, INPUTS)
+    inputs = [torch.tensor([d], dtype=torch.float32) for d in distances]
+    found = [(c, d) for c, d in zip(certify(noise, positive, inputs, plan), distances, strict=True) if not c.abstained]
+    wrong = [d for c, d in found if not survives(c, d)]
+    assert allowed(len(wrong), len(found))
+    assert max(c.radius for c, _ in found) > 0.2
+
+
+def above_half(x):
+    """With cells at least as wide as [0, 1], the centre is above 1/2 if and only if the offset is below the value."""
+    return (x[:, 0] > 0.5).long()
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_threshold_under_random_splitting(plan):
+    values = np.linspace(0.02, 0.98, INPUTS)
+    found = certify(Splitting(0.5), above_half, [torch.tensor([v]).float() for v in values], plan)
+    kept = [(c, v - 0.5) for c, v in zip(found, values, strict=True) if not c.abstained]
+    assert allowed(sum(not survives(c, d) for c, d in kept), len(kept))
+    assert max(c.radius for c, _ in kept) > 0.3
+
+
+def test_enumerated_splitting_is_exact_and_never_wrong():
+    noise = Splitting(0.5, 255)
+    found = certify(noise, above_half, [torch.tensor([n / 255, 0.0]) for n in range(256)], Exact())
+    for n, certificate in enumerate(found):
+        exact = abs(n / 255 - 0.5)  # p is n / 255: the offset is one of 255 values between two levels
+        assert certificate.samples == 255
+        assert certificate.radius == pytest.approx(exact, abs=1e-12)
+        assert certificate.radius <= exact
+        moved = ceil(certificate.radius * 255) - 1  # the largest change in levels that is below the radius
+        after = n - moved if certificate.prediction == 1 else n + moved
+        assert certificate.prediction == (1 if n > 127 else 0)
+        assert found[min(max(after, 0), 255)].prediction == certificate.prediction
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_half_space_on_the_grid(plan):
+    noise, sigma = GridGaussian(0.25), 0.25 * 255
+    levels = np.linspace(-100, 100, INPUTS).round()
+    inputs = [torch.tensor([n / 255]).float() for n in levels]
+    found = [(c, n) for c, n in zip(certify(noise, positive, inputs, plan), levels, strict=True) if not c.abstained]
+
+    def majority(n):
+        return 1 if norm.cdf((n - 0.5) / sigma) > 0.5 else 0  # the class is 1 from one step above 0 on
+
+    wrong = 0
+    for c, n in found:
+        moved = ceil(c.radius * 255) - 1
+        wrong += majority(n - moved if c.prediction == 1 else n + moved) != c.prediction
+    assert allowed(wrong, len(found))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_bar_that_is_shifted(plan):
+    noise, width = Translation(4.0), 200
+
+    def left(x):  # whether the bar stands in the left half; the other boundary is too far away to matter
+        return (x[:, 0, 0].argmax(1) < width // 2).long()
+
+    places = np.random.default_rng(0).integers(90, 110, INPUTS)
+    inputs = [torch.nn.functional.one_hot(torch.tensor(int(p)), width).float().view(1, 1, width) for p in places]
+    found = [(c, p) for c, p in zip(certify(noise, left, inputs, plan), places, strict=True) if not c.abstained]
+    wrong = 0
+    for c, p in found:
+        moved = ceil(c.radius) - 1
+        place = p + moved if c.prediction == 1 else p - moved
+        wrong += (1 if place < width // 2 else 0) != c.prediction
+    assert allowed(wrong, len(found))
+    assert max(c.radius for c, _ in found) > 3
+
+
+@pytest.mark.parametrize("plan", [PLANS[0]])
+def test_a_majority_of_bits(plan):
+    noise, bits = Discrete(0.8), 15
+
+    def majority(x):
+        return (x.sum(1) > bits / 2).long()
+
+    ones = np.random.default_rng(0).integers(0, bits + 1, INPUTS)
+    found = certify(noise, majority, [(torch.arange(bits) < n).float() for n in ones], plan)
+
+    def probability(n):
+        kept = binom.pmf(np.arange(n + 1), n, 0.8)
+        flipped = binom.pmf(np.arange(bits - n + 1), bits - n, 0.2)
+        return np.convolve(kept, flipped)[ceil(bits / 2) :].sum()
+
+    kept = [(c, int(n)) for c, n in zip(found, ones, strict=True) if not c.abstained]
+    wrong = 0
+    for c, n in kept:
+        after = max(n - int(c.radius), 0) if c.prediction == 1 else min(n + int(c.radius), bits)
+        wrong += (probability(after) > 0.5) != (c.prediction == 1)
+    assert allowed(wrong, len(kept))
+    assert max(c.radius for c, _ in kept) >= 1
+
+
+@pytest.mark.parametrize("plan", [PLANS[0], InputSpecific(600, pilot=50, alpha=ALPHA, decline=1)])
+def test_pixels_that_are_seen_or_not(plan):
+    pixels, keep = 60, 5
+    noise = Ablation(keep)
+
+    def clean(x):  # class 1 as long as no kept pixel is white
+        return (x[:, 0].flatten(1).max(1).values < 0.5).long()
+
+    white = np.random.default_rng(0).integers(0, 5, INPUTS)
+    inputs = [(torch.arange(pixels) < n).float().view(1, 6, 10) for n in white]
+    found = [(c, int(n)) for c, n in zip(certify(noise, clean, inputs, plan), white, strict=True) if not c.abstained]
+    wrong = 0
+    for c, n in found:
+        more = n + int(c.radius)
+        wrong += c.prediction != 1 or comb(pixels - more, keep) / comb(pixels, keep) <= 0.5
+    assert allowed(wrong, len(found))
+    assert max(c.radius for c, _ in found) >= Ablation(keep, pixels).radius(0.99) - 1

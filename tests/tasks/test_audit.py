@@ -1,0 +1,267 @@
+import json
+import math
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import smoothcert as sc
+from smoothcert.runs.journal import FILE
+from smoothcert.runs.run import open_run
+from smoothcert.tasks.audit import audit, fault
+
+DATA = [(x, int(x[0] > 0.5)) for x in np.random.default_rng(0).random((12, 3))]
+PLAN = sc.InputSpecific(1000, decline=0.05)
+PLAIN = sc.Fixed(100_000)
+
+
+def above_half(x):
+    return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return sc.certify(above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+
+
+def check(run, **settings):
+    return audit(run.path, **({"redraw": 12, "model": above_half, "data": DATA} | settings))
+
+
+def tamper(run, id, /, **columns):
+    with sqlite3.connect(run.path / FILE) as db:
+        for name, value in columns.items():
+            db.execute(f"UPDATE certificates SET {name} = ? WHERE id = ?", (value, id))
+    db.close()
+
+
+def certified(run):
+    """An input that is certified for class 1."""
+    return int(run.id[run.prediction == 1][0])
+
+
+def test_a_good_run_holds(run):
+    found = check(run)
+    assert (found.checked, found.redrawn, found.findings) == (12, 12, ())
+
+
+@pytest.mark.parametrize("plan", [sc.Fixed(1000), sc.Fixed(200_000), sc.InputSpecific(), sc.Fixed(1000, alpha=0.2)])
+@pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.51, 0.7, 0.999, 1])
+def test_certificates_as_votes_give_them_hold_by_the_other_route(plan, share):
+    noise = sc.Gaussian(0.5)
+    looks = []
+    while more := plan.more(looks, noise):
+        looks.append(sc.Look(more, {2: round(share * more)}))
+    assert fault(sc.Certificate.from_votes(looks, plan=plan, noise=noise)) is None
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-6, 1.01, 2, 1e3, math.inf, -1, 0.99])
+def test_a_radius_that_is_not_the_proved_one_is_found(run, factor):
+    radius = float(run.radius[certified(run)])
+    tamper(run, certified(run), radius=radius * factor)
+    [finding] = check(run, redraw=0).findings
+    assert finding.id == certified(run)
+    assert "the radius" in finding.reason
+
+
+def test_few_votes_prove_no_radius_however_large():
+    honest = sc.Certificate.from_votes(
+        [sc.Look(1000, {2: 999}), sc.Look(100_000, {2: 20_000})], plan=PLAIN, noise=sc.Gaussian(1)
+    )
+    almost_all_of_the_noise = max(r for r in np.arange(8, 8.5, 1e-6) if math.erfc(-r / math.sqrt(2)) < 2)
+    for radius in (1e-6, 0.5, 4, almost_all_of_the_noise):
+        assert "do not prove the radius" in fault(replace(honest, prediction=2, radius=float(radius)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"prediction": 0}, "its votes are for class 1, it states 0"),
+        ({"prediction": None}, "it abstains with radius"),
+        ({"prediction": None, "radius": 0}, "abstains though its votes prove a certificate"),
+        ({"count": 990}, "it states 990 of"),
+        ({"counted": 5}, "counted votes"),
+        ({"looks": '[[100, {"1": 100}], [7, {"1": 7}]]'}, "the plan asks for"),
+        ({"looks": '[[100, {"1": 100}]]'}, "the plan asks for"),
+        ({"looks": '[[100, {"1": 170}]]'}, "cannot be read: votes must be counts"),
+        ({"looks": "gone"}, "cannot be read"),
+        ({"proof": '{"prediction": 1, "lower": 0.99}'}, "it states a lower bound of 0.99"),
+        ({"proof": '{"prediction": 1, "lower": 0.6, "upper": 0.1}'}, "and an upper bound of 0.1 on others"),
+        ({"proof": '{"mood": 1}'}, "cannot be read"),
+    ],
+)
+def test_what_the_votes_do_not_say_is_found_with_its_id(run, columns, reason):
+    tamper(run, certified(run), **columns)
+    found = check(run, redraw=0)
+    assert [finding.id for finding in found.findings] == [certified(run)]
+    assert reason in found.findings[0].reason
+    assert found.checked == 12
+
+
+def forge_votes(run, id):
+    """Votes that agree with each other, with their bound and with their radius."""
+    [honest] = [c for c in run.certificates() if c.id == id]
+    pilot, rest = honest.looks
+    better = sc.Look(rest.samples, {1: min(rest.votes[1] + 3, rest.samples)})
+    forged = sc.Certificate.from_votes([pilot, better], plan=honest.plan, noise=honest.noise)
+    looks = json.dumps([[look.samples, look.votes] for look in forged.looks])
+    proof = json.dumps({"prediction": 1, "lower": forged.proof.lower})
+    tamper(run, id, looks=looks, count=forged.count, radius=forged.radius, proof=proof)
+
+
+def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
+    id = certified(run)
+    forge_votes(run, id)
+    assert check(run, redraw=0).findings == ()
+    [finding] = check(run).findings
+    assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
+
+
+def test_what_an_abstention_says_about_its_bound_is_checked_too():
+    looks = [sc.Look(100, {2: 60, 1: 40}), sc.Look(1000, {2: 480, 1: 520})]
+    honest = sc.Certificate.from_votes(looks, plan=sc.Fixed(1000), noise=sc.Gaussian(1))
+    assert honest.abstained
+    assert fault(honest) is None
+    forged = replace(honest, proof=replace(honest.proof, lower=0.49))
+    assert "it states a lower bound of 0.49" in fault(forged)
+
+
+def test_a_certificate_that_rests_on_rivals_holds_and_its_bounds_are_checked():
+    plan = sc.Fixed(10_000, bound="runner-up")
+    looks = [sc.Look(100, {0: 50, 1: 30, 2: 20}), sc.Look(10_000, {0: 4_800, 1: 3_000, 2: 2_200})]
+    honest = sc.Certificate.from_votes(looks, plan=plan, noise=sc.Gaussian(0.5))
+    assert honest.prediction == 0
+    assert fault(honest) is None
+    assert "prove more" in fault(replace(honest, radius=honest.radius / 2))
+    assert "do not prove" in fault(replace(honest, radius=honest.radius * 1.01))
+    assert "it states a lower bound" in fault(replace(honest, proof=replace(honest.proof, upper=0.2)))
+    assert "it states a lower bound" in fault(replace(honest, proof=replace(honest.proof, upper=None)))
+
+
+def test_a_label_that_was_known_is_the_class_that_is_checked():
+    plan = sc.Fixed(1000, known_labels=True)
+    certificate = sc.Certificate.from_votes([sc.Look(1000, {1: 900, 2: 100})], plan=plan, noise=sc.Gaussian(1), label=1)
+    assert certificate.prediction == 1
+    assert fault(certificate) is None
+    assert "it states 900 of" in fault(replace(certificate, label=2))
+
+
+def test_a_certificate_nobody_asked_for_is_found_and_does_not_stand_in_for_another(run):
+    last = int(run.id[-1])
+    tamper(run, last, id=last + 1000)
+    gone, strange = check(run).findings
+    assert (strange.id, strange.reason) == (last + 1000, "it is not one of the inputs of the run")
+    assert (gone.id, gone.reason) == (last, "its certificate is missing, although the run is finished")
+    assert not open_run(run.path).complete
+
+
+def test_a_run_that_is_not_complete_is_checked_as_far_as_it_is(run):
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("DELETE FROM certificates WHERE id = ?", (int(run.id[-1]),))
+        db.execute("DELETE FROM manifest WHERE key = 'finished'")
+    db.close()
+    found = check(run)
+    assert (found.checked, found.asked, found.findings) == (11, 12, ())
+
+
+def test_nothing_to_check_is_not_all_well(run):
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("DELETE FROM certificates")
+    db.close()
+    with pytest.raises(sc.InvalidInput, match="has no certificates yet: there is nothing to check"):
+        check(run)
+
+
+@pytest.mark.parametrize("redraw", [0, 1, 12])
+def test_every_label_is_compared_with_the_data_also_where_nothing_is_drawn_again(run, redraw):
+    tamper(run, certified(run), label=0)
+    found = check(run, redraw=redraw)
+    assert found.labels_checked
+    [finding] = found.findings
+    assert (finding.id, finding.reason) == (certified(run), "its label in the data is 1, it states 0")
+
+
+def test_labels_are_not_said_to_be_checked_without_the_data(run):
+    tamper(run, certified(run), label=0)
+    found = audit(run.path, redraw=0)
+    assert (found.findings, found.labels_checked) == ((), False)
+
+
+def test_falsified_labels_of_named_data_are_found_without_drawing_again(tmp_path):
+    run = sc.certify("fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=sc.Fixed(100), limit=3, out=tmp_path)
+    for id in run.id.tolist():
+        tamper(run, id, label=int(run.prediction[id]) if run.prediction[id] >= 0 else 3)
+    wrong = {int(id) for id in run.id[run.label != np.where(run.prediction < 0, 3, run.prediction)]}
+    tamper(run, 0, label=(int(run.label[0]) + 1) % 10)
+    found = audit(run.path, redraw=0)
+    assert {f.id for f in found.findings} == wrong | {0}
+
+
+def test_other_weights_or_data_are_refused(tmp_path):
+    torch.manual_seed(0)
+    network = nn.Linear(3, 2)
+    run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+    assert check(run, model=network).findings == ()
+    with pytest.raises(sc.InvalidInput, match="the data are not those that the run was made with"):
+        check(run, model=network, data=DATA[::-1])
+    network.bias.data += 1e-6
+    with pytest.raises(sc.InvalidInput, match="the weights are not those that the run was made with"):
+        check(run, model=network)
+
+
+def test_data_that_is_gone_says_what_to_do(run):
+    with pytest.raises(
+        sc.InvalidInput,
+        match=r"cannot draw again: .* with model=, weights= and data=, or check only the votes with redraw=0",
+    ):
+        check(run, data="nowhere.npz")
+
+
+@pytest.mark.parametrize("named", ["trap:go", "run.trap:go", "./trap.py:go", "builtins:breakpoint", "os:abort"])
+@pytest.mark.parametrize("part", ["model", "denoiser"])
+def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
+    (run.path / "trap.py").write_text("raise AssertionError('executed')\n")
+    monkeypatch.chdir(run.path)
+    value = named if part == "model" else {"name": named, "hash": "", "description": ""}
+    with sqlite3.connect(FILE) as db:
+        db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", (part, json.dumps(value)))
+    db.close()
+    model = None if part == "model" else above_half
+    with pytest.raises(sc.InvalidInput, match=f"{part} {named}, and code that a run names is .*: give {part}="):
+        check(run, model=model)
+    with pytest.raises(sc.InvalidInput, match=f"cannot explain: .*: give {part}="):
+        sc.explain(run.path, [0], model=model, data=DATA)
+
+
+def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):
+    network = nn.Sequential(nn.Linear(3, 2))
+    run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+    with pytest.raises(sc.InvalidInput, match=r"Sequential, .*: give model=, or check only the votes"):
+        check(run, model=None)
+    assert not check(run, model=network).findings
+
+
+def test_the_seed_chooses_what_is_drawn_again(run):
+    forge_votes(run, certified(run))
+    hits = [bool(check(run, redraw=6, seed=seed).findings) for seed in range(12)]
+    assert hits == [bool(check(run, redraw=6, seed=seed).findings) for seed in range(12)]
+    assert len(set(hits)) == 2
+
+
+def test_a_certificate_without_counted_samples_proves_nothing(run):
+    abstained = sc.Certificate.from_votes([sc.Look(100, {})], plan=PLAN, noise=sc.Gaussian(0.25))
+    assert fault(abstained) is None
+    assert fault(replace(abstained, prediction=1, radius=0.1)) == "its votes are for class None, it states 1"
+
+
+@pytest.mark.parametrize("before", ["", "import smoothcert.tasks.audit", "from smoothcert.tasks.audit import fault"])
+def test_audit_is_a_public_function_whatever_was_imported_before(before):
+    use = "import smoothcert as sc\ntry:\n    sc.audit('none')\nexcept sc.InvalidInput as error:\n    print(error)"
+    code = f"{before}\n{use}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "none is not a run: it does not exist\n", done.stderr
