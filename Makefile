@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): about 6 GB, most of it torch. This takes some minutes."
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
-	$(BIN)/pip install -q -c constraints.txt -e '.[vision,hf,onnx,ray]' --group test --group lint
+	$(BIN)/pip install -q -c constraints.txt -e '.[vision,hf,onnx,ray,plot]' --group test --group lint
 	touch $@
 
 # The tools that build the site are installed only here: no test needs them.

@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, certify
+from smoothcert.report.chart import Line
 from smoothcert.report.charts import trade_off
-from smoothcert.report.figures import paper_style, plot, save
+from smoothcert.report.figures import save
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import compare
+from smoothcert.runs.table import table
 
 CEILING, PILOT = 100_000, 1_000
 # The references for MAD: one for plans with a fresh pilot, one for plans that count the pilot again.
@@ -74,7 +75,7 @@ def main() -> None:
     for name, results in named.items():
         if any(results is k for k in kept):
             write_results(results, args.results / f"{name}.tsv", "cohen")
-    print(compare(list(dict.fromkeys(kept))).render("markdown"))
+    print(table(list(dict.fromkeys(kept))).render("markdown"))
     _compare_costs(named, args.results / "trade-off")
 
 
@@ -88,11 +89,9 @@ def _compare_costs(named: dict[str, Results], figure: Path) -> None:
         print(
             f"{row.name}: {average:,.0f} samples; fixed sampling has its ACR at {needed:,.0f}, x{needed / average:.2f}"
         )
-    with paper_style():
-        fig, ax = plot(trade_off(rows, bands=False))
-        ax.plot(costs, acrs, color="grey", zorder=0, label="fixed")
-        ax.legend()
-        save(fig, figure, ["svg"])
+    chart = trade_off(rows, bands=False)
+    line = Line("", np.array(costs), np.array(acrs), label="fixed")
+    save(replace(chart, layers=(line, *chart.layers)), figure, ["svg"])
 
 
 def _same_cost(results: Results) -> str:

@@ -14,7 +14,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from smoothcert import AtRadii, Combined, Fixed, Gaussian, InputSpecific, Plan, Progress, certify, compare
+from smoothcert import AtRadii, Combined, Fixed, Gaussian, InputSpecific, Plan, Progress, certify, table
 from smoothcert.runs.formats import write_results
 
 RADII = {0.25: (0.0, 0.25, 0.5, 0.75), 0.5: (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)}
@@ -58,7 +58,7 @@ def main() -> None:
     args.results.mkdir(parents=True, exist_ok=True)
     for row in rows:
         write_results(row, args.results / f"{row.name}.csv", "csv")
-    print(compare(rows, radii=list(radii)).render("markdown"))
+    print(table(rows, radii=list(radii)).render("markdown"))
 
 
 if __name__ == "__main__":

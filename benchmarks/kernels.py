@@ -17,9 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from smoothcert import Gaussian, InputSpecific
 from smoothcert.data import load_dataset
-from smoothcert.device.runtime import Runtime, settle_dtype, synchronize
-from smoothcert.models import load_classifier
-from smoothcert.sampling.engine import build_engine
+from smoothcert.device.runtime import synchronize
+from smoothcert.smoothed import Smoothed
 
 
 def main() -> None:
@@ -35,18 +34,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=15, help="kernels to print; the last line sums up the others")
     args = parser.parse_args()
 
-    classifier, dataset = load_classifier(args.model, weights=args.weights, sigma=args.sigma), load_dataset(args.data)
+    dataset = load_dataset(args.data)
     inputs = [(id, *dataset[id]) for id in range(2 * args.inputs)]
-    runtime = Runtime.resolve("auto", settle_dtype("auto", classifier.module), args.compile, args.batch)
-    engine, runtime = build_engine(
-        classifier.module,
-        classes=classifier.classes,
-        shape=tuple(inputs[0][1].shape),
-        noise=Gaussian(args.sigma),
-        plan=InputSpecific(args.samples),
-        runtime=runtime,
-        seed=0,
+    smoothed = Smoothed(
+        args.model, weights=args.weights, noise=Gaussian(args.sigma), compile=args.compile, batch=args.batch
     )
+    prepared = smoothed.bind(dataset, ()).prepare()
+    engine, runtime = prepared.engine(InputSpecific(args.samples)), prepared.subject.runtime
     list(engine.certify(inputs[: args.inputs]))
     synchronize(runtime.torch_device)
 

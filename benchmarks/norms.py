@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert import Ablation, AtRadii, Exact, Fixed, Noise, Plan, Splitting, Uniform, certify, compare
+from smoothcert import Ablation, AtRadii, Exact, Fixed, Noise, Plan, Splitting, Uniform, certify, table
 from smoothcert.data import load_dataset
 from smoothcert.training import Recipe, method_named, train
 
@@ -86,7 +86,7 @@ def main() -> None:
         runs.append(run)
     for norm, radii in (("l1", L1_RADII), ("l0", L0_RADII)):
         if chosen := [run for run in runs if run.noise is not None and run.noise.norm.startswith(norm)]:
-            print(compare(chosen, radii=radii).render("markdown"))
+            print(table(chosen, radii=radii).render("markdown"))
             for run in chosen:
                 median = float(np.median(np.where(run.correct, run.radius, 0)))
                 print(f"{run.name}: median certified {norm} radius {median:g} (0 where it is not correct)")

@@ -6,13 +6,12 @@ python benchmarks/norms_chart.py runs/*-certified --out docs/images/norms
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-import numpy as np
-
 from smoothcert import Run, open_run
-from smoothcert.report.figures import paper_style, save
+from smoothcert.report.charts import certified_accuracy
+from smoothcert.report.figures import save
 
 
 def main() -> None:
@@ -21,24 +20,14 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
     runs = [open_run(path) for path in args.runs]
-    norms = sorted({_norm(run) for run in runs})
-    with paper_style():
-        figure, axes = plt.subplots(1, len(norms), figsize=(2.4 * len(norms), 2.6), sharey=True, squeeze=False)
-        for ax, norm in zip(axes[0], norms, strict=True):
-            for run in (run for run in runs if _norm(run) == norm):
-                radii = np.linspace(0, 1.02 * run.radius.max(), 300)
-                name = type(run.manifest.noise).__name__
-                ax.plot(radii, 100 * run.certified_accuracy(radii), label=name)
-            ax.set_xlabel(f"radius ({norm.removeprefix('l2 of the ')})")
-            ax.set_ylim(0, 100)
-            ax.legend(frameon=False, fontsize=7, loc="lower left")
-        axes[0][0].set_ylabel("certified accuracy (%)")
-        figure.tight_layout()
-        save(figure, args.out, ["svg"])
+    named = [replace(run, name=type(run.noise).__name__) for run in runs]
+    norms = sorted({_norm(run) for run in named})
+    panels = [certified_accuracy([run for run in named if _norm(run) == norm], bands=False) for norm in norms]
+    save([replace(panel, title=norm) for panel, norm in zip(panels, norms, strict=True)], args.out, ["svg"])
 
 
 def _norm(run: Run) -> str:
-    return run.manifest.noise.norm.removesuffix(" of pixels")  # a grey pixel is one value
+    return run.noise.norm.removesuffix(" of pixels")  # a grey pixel is one value
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from smoothcert import (
     Results,
     Run,
     certify,
-    compare,
+    table,
     write_results,
 )
 
@@ -93,7 +93,7 @@ def main() -> None:
         rows = [replace(part, name=name) for name, part in zip(SHARED, shared.split(), strict=True)] + rows
     for results in rows:
         write_results(results, args.results / f"{results.name}.tsv", "cohen")
-    print(compare(rows, radii=radii).render("markdown"))
+    print(table(rows, radii=radii).render("markdown"))
 
 
 def other_plan(run: Run, name: str, plan: Plan) -> Results:

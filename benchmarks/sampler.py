@@ -25,11 +25,10 @@ import torch
 
 from smoothcert.data import load_dataset
 from smoothcert.device.placement import place
-from smoothcert.device.runtime import Runtime
 from smoothcert.models import load_classifier
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Certificate, InputSpecific, Look
-from smoothcert.sampling.engine import build_engine
+from smoothcert.smoothed import Smoothed
 
 NOISE, PLAN = Gaussian(0.25), InputSpecific(10_000, decline=0.05)
 
@@ -44,15 +43,9 @@ def main() -> None:
     classifier = load_classifier("fashion-cnn", sigma=NOISE.sigma)
     inputs = [(id, *dataset[id]) for id in range(arguments.inputs)]
     shape = tuple(inputs[0][1].shape)
-    engine, runtime = build_engine(
-        classifier.module,
-        classes=10,
-        shape=shape,
-        noise=NOISE,
-        plan=PLAN,
-        runtime=Runtime.resolve("cpu", batch=arguments.batch),
-        seed=0,
-    )
+    smoothed = Smoothed(classifier, noise=NOISE, device="cpu", batch=arguments.batch)
+    prepared = smoothed.bind(dataset, ()).prepare()
+    engine, runtime = prepared.engine(PLAN), prepared.subject.runtime
 
     as_run = place(classifier.module, runtime, shape)
 

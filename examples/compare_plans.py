@@ -11,5 +11,5 @@ plans = sc.Combined(
 )
 run = sc.certify("fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=plans, limit=10, out="runs/plans")
 each = run.split()
-print(sc.compare(each).render())
+print(sc.table(each).render())
 sc.write_report(each, "plans.html")

@@ -8,10 +8,11 @@ def positive(batch):
     return (batch[:, 0] > 0).long()
 
 
-smoothed = sc.Smoothed(positive, noise=sc.Gaussian(0.5), classes=2, device="cpu", batch=1000)
+smoothed = sc.Smoothed(positive, sigma=0.5, classes=2, device="cpu", batch=1000)
 plan = sc.InputSpecific(10_000, decline=0.05)
 print("true radius   certified   samples")
-for distance in (0.02, 0.1, 0.3, 0.6, 1.0):
-    certificate = smoothed.certify([distance, 0.0, 0.0], plan=plan)
+distances = (0.02, 0.1, 0.3, 0.6, 1.0)
+results = smoothed.certify([[distance, 0.0, 0.0] for distance in distances], plan=plan)
+for distance, certificate in zip(distances, results, strict=True):
     shown = "  abstained" if certificate.abstained else f"{certificate.radius:11.4f}"
     print(f"{distance:11.2f} {shown} {certificate.samples:9,}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Certificate, Fixed, InputSpecific, Look, Plan
+from smoothcert.plans import Case, Certificate, Fixed, InputSpecific, Look, Plan
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results
 
@@ -54,7 +54,7 @@ def _simulate(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Resu
         label = np.searchsorted([p, p + 0.8 * (1 - p)], draws, side="right")
         looks: list[Look] = []
         drawn = 0
-        while more := plan.more(looks, noise):
+        while more := Case(plan, noise, looks=looks).more:
             votes = np.bincount(label[drawn : drawn + more], minlength=3)
             looks.append(Look(more, {c: int(n) for c, n in enumerate(votes) if n}))
             drawn += more

@@ -171,7 +171,7 @@ def _listed() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "package", ["", ".classifiers", ".datasets", ".denoisers", ".executors", ".noises", ".plans", ".training"]
+    "package", ["", ".data", ".executors", ".models", ".models.denoisers", ".noises", ".plans", ".training"]
 )
 def test_the_page_of_the_python_interface_lists_every_public_name(package):
     module = import_module(f"smoothcert{package}")

@@ -272,6 +272,5 @@ def test_every_plan_and_noise_of_ours_can_be_recorded_by_its_name():
     from smoothcert import _registry
 
     ours = {name: cls for (home, name), cls in _registry._REGISTERED.items() if home is None}
-    assert {"Fixed", "InputSpecific", "Combined", "Together", "Gaussian"} <= set(ours)
-    assert ours["Together"] is ours["Combined"]
+    assert {"Fixed", "InputSpecific", "Combined", "Gaussian"} <= set(ours)
     assert all(issubclass(cls, Plan | Noise) for cls in ours.values())

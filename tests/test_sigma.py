@@ -27,7 +27,7 @@ def certify(out, data=(BYTES, LABELS), model=above_half, **settings):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    monkeypatch.setattr("smoothcert.tasks.certify._on_cuda", lambda runtime: True)
+    monkeypatch.setattr("smoothcert.smoothed.smoothed._on_cuda", lambda runtime: True)
 
 
 class Said(Progress):
@@ -82,7 +82,7 @@ def test_noise_too_large_for_a_grid_is_plain(tmp_path, cuda):
 @pytest.mark.parametrize("on_cuda", [True, False])
 def test_a_resumed_run_keeps_its_noise(tmp_path, noise, on_cuda, monkeypatch):
     begun = certify(tmp_path, noise=noise, limit=4)
-    monkeypatch.setattr("smoothcert.tasks.certify._on_cuda", lambda runtime: on_cuda)
+    monkeypatch.setattr("smoothcert.smoothed.smoothed._on_cuda", lambda runtime: on_cuda)
     said = Said()
     run = certify(tmp_path, sigma=0.25, progress=said)
     assert run.noise == begun.noise
@@ -100,20 +100,6 @@ def test_a_run_with_another_sigma_or_another_noise_is_not_resumed(tmp_path, cuda
     certify(tmp_path / "uniform", noise=sc.Uniform(0.25), limit=4)
     with pytest.raises(sc.InvalidInput, match="holds another run"):
         certify(tmp_path / "uniform", sigma=0.25)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, r"the noise is missing: give sigma=, or noise= as in Gaussian\(0.5\)"),
-        ({"sigma": 0.5, "noise": sc.Gaussian(0.5)}, r"sigma=0.5 exclude one another"),
-        ({"sigma": 0}, "sigma must be a number above 0, got 0"),
-        ({"sigma": sc.Gaussian(0.5)}, "sigma must be a number"),
-    ],
-)
-def test_exactly_one_of_noise_and_sigma_is_given(tmp_path, settings, message):
-    with pytest.raises(sc.InvalidInput, match=message):
-        certify(tmp_path, **settings)
 
 
 def test_a_model_that_was_trained_on_the_grid_fits_both(tmp_path):

@@ -16,11 +16,11 @@ import tables
 from jinja2 import Environment, StrictUndefined
 
 from smoothcert import Gaussian, SampleMap
-from smoothcert.report.figures import paper_style
 from smoothcert.runs.logs import Log, read_log
 from smoothcert.statistics.sample_map import paper_grid
 
 HERE = Path(__file__).parent
+MODELS = ("consistency", "gaussian")
 NEEDED = [f"{data}-consistency-{sigma}" for data in ("imagenet", "cifar10") for sigma in ("0.50", "1.00")]
 ALPHA = {("cifar10", "gaussian"): 0.01}
 """Logs that were not made at alpha .001: their largest radius tells."""
@@ -42,7 +42,7 @@ PAPER_MAP_SECONDS = {
 
 
 def main(folder: Path) -> None:
-    logs = {path.stem: read_log(path) for path in sorted(folder.glob("*.tsv"))}
+    logs = {path.stem: read_log(path) for model in MODELS for path in sorted(folder.glob(f"*-{model}-*.tsv"))}
     if not set(NEEDED) <= set(logs):
         sys.exit(PUBLIC.format(folder=folder))
     # The paper's 500 CIFAR-10 inputs: 0, 20, ..., 9980.
@@ -52,18 +52,15 @@ def main(folder: Path) -> None:
     }
     imagenet = {sigma: logs[f"imagenet-consistency-{sigma:.2f}"] for sigma in (0.5, 1.0)}
     cifar10 = {sigma: logs[f"cifar10-consistency-{sigma:.2f}"] for sigma in (0.5, 1.0)}
-    with paper_style():
-        plots.trade_off(
-            {"ImageNet": ("imagenet-ad", imagenet), "CIFAR-10": ("cifar10-ad", cifar10)}, HERE / "trade-off"
-        )
-        plots.sample_maps(HERE / "sample-maps")
-        crossing = plots.iss_minus_ias(HERE / "iss-minus-ias")
-        context = {
-            "radius": plots.radius_against_samples(HERE / "radius-against-samples"),
-            "crossing": crossing,
-            "p": plots.distribution_of_p(imagenet[0.5], crossing["as_run"], HERE / "distribution-of-p"),
-            "pilot": plots.pilot_share(imagenet, HERE / "pilot-share"),
-        }
+    plots.trade_off({"ImageNet": ("imagenet-ad", imagenet), "CIFAR-10": ("cifar10-ad", cifar10)}, HERE / "trade-off")
+    plots.sample_maps(HERE / "sample-maps")
+    crossing = plots.iss_minus_ias(HERE / "iss-minus-ias")
+    context = {
+        "radius": plots.radius_against_samples(HERE / "radius-against-samples"),
+        "crossing": crossing,
+        "p": plots.distribution_of_p(imagenet[0.5], crossing["as_run"], HERE / "distribution-of-p"),
+        "pilot": plots.pilot_share(imagenet, HERE / "pilot-share"),
+    }
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(
         (HERE / "template.md").read_text(encoding="utf-8")
     )

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 from smoothcert._version import __version__
 
 if TYPE_CHECKING:
+    from smoothcert.compat.trackers import MLflow as MLflow
+    from smoothcert.compat.trackers import TensorBoard as TensorBoard
+    from smoothcert.compat.trackers import WandB as WandB
+    from smoothcert.data import load_dataset as load_dataset
     from smoothcert.errors import InvalidInput as InvalidInput
     from smoothcert.errors import MissingExtra as MissingExtra
     from smoothcert.errors import SmoothcertError as SmoothcertError
+    from smoothcert.models import load_classifier as load_classifier
     from smoothcert.models.denoisers import Denoiser as Denoiser
     from smoothcert.models.denoisers import load_denoiser as load_denoiser
     from smoothcert.noises import Ablation as Ablation
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from smoothcert.plans.coverage import exact_coverage as exact_coverage
     from smoothcert.report import write_report as write_report
     from smoothcert.report.explained import Explained as Explained
+    from smoothcert.report.plot import plot as plot
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
     from smoothcert.runs.merge import merge as merge
@@ -48,23 +54,24 @@ if TYPE_CHECKING:
     from smoothcert.runs.results import Results as Results
     from smoothcert.runs.run import Run as Run
     from smoothcert.runs.run import open_run as open_run
-    from smoothcert.runs.table import compare as compare
-    from smoothcert.runs.trackers import MLflow as MLflow
-    from smoothcert.runs.trackers import TensorBoard as TensorBoard
-    from smoothcert.runs.trackers import WandB as WandB
+    from smoothcert.runs.table import Table as Table
+    from smoothcert.runs.table import table as table
+    from smoothcert.smoothed import Smoothed as Smoothed
     from smoothcert.statistics.sample_map import SampleMap as SampleMap
     from smoothcert.tasks.audit import audit as audit
     from smoothcert.tasks.certify import certify as certify
     from smoothcert.tasks.explain import explain as explain
+    from smoothcert.tasks.predict import Prediction as Prediction
     from smoothcert.tasks.probe import Level as Level
     from smoothcert.tasks.probe import Probe as Probe
     from smoothcert.tasks.probe import probe as probe
-    from smoothcert.tasks.smoothed import Prediction as Prediction
-    from smoothcert.tasks.smoothed import Smoothed as Smoothed
+    from smoothcert.training import train as train
 
 _HOME = {
     "audit": "tasks.audit",
     "certify": "tasks.certify",
+    "load_dataset": "data",
+    "load_classifier": "models",
     "Denoiser": "models.denoisers",
     "load_denoiser": "models.denoisers",
     "InvalidInput": "errors",
@@ -99,6 +106,7 @@ _HOME = {
     "probe": "tasks.probe",
     "write_report": "report",
     "Explained": "report.explained",
+    "plot": "report.plot",
     "read_results": "runs.formats",
     "write_results": "runs.formats",
     "merge": "runs.merge",
@@ -107,13 +115,15 @@ _HOME = {
     "Results": "runs.results",
     "Run": "runs.run",
     "open_run": "runs.run",
-    "compare": "runs.table",
-    "MLflow": "runs.trackers",
-    "TensorBoard": "runs.trackers",
-    "WandB": "runs.trackers",
-    "Prediction": "tasks.smoothed",
-    "Smoothed": "tasks.smoothed",
+    "Table": "runs.table",
+    "table": "runs.table",
+    "MLflow": "compat.trackers",
+    "TensorBoard": "compat.trackers",
+    "WandB": "compat.trackers",
+    "Prediction": "tasks.predict",
+    "Smoothed": "smoothed",
     "SampleMap": "statistics.sample_map",
+    "train": "training",
 }
 
 __all__ = ["__version__", *_HOME]

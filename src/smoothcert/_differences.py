@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 
 _LONGEST = 120
 
@@ -13,7 +13,9 @@ _LONGEST = 120
 def check_settings(folder: object, there: Mapping[str, Any], now: Mapping[str, Any], *, what: str) -> None:
     """Refuse to mix two configurations in one folder; the error names every setting that differs."""
     if found := differences(there, now):
-        raise InvalidInput(f"{folder} holds another {what}: it differs in {'; '.join(found)}; choose another out=DIR")
+        raise InvalidInput(
+            f"{folder} holds another {what}: it differs in {'; '.join(found)}; choose another {setting('out', 'DIR')}"
+        )
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:

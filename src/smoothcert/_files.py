@@ -10,7 +10,7 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 
 Kind = Literal["run of certify", "training run"]
 _FILES: dict[Kind, tuple[str, ...]] = {
@@ -30,7 +30,7 @@ def exclusive(out: str | Path, *, kind: Kind = "run of certify") -> Iterator[Pat
         InvalidInput: Another process has locked the folder, it cannot be written, or it is of another kind.
     """
     if out is None or not str(out):
-        raise InvalidInput('out is empty: name a folder, as in out="runs/mine"')
+        raise InvalidInput(f"out is empty: name a folder, as in {setting('out', 'runs/mine')}")
     folder = Path(out)
     lock = FileLock(folder / _LOCK, timeout=0)
     try:
@@ -41,7 +41,9 @@ def exclusive(out: str | Path, *, kind: Kind = "run of certify") -> Iterator[Pat
     except Timeout:
         raise InvalidInput(f"{folder} is in use by another process: wait until it ends, or stop it") from None
     except OSError as error:
-        raise InvalidInput(f"cannot write into {folder}: {error.strerror or error}; choose another out=DIR") from None
+        raise InvalidInput(
+            f"cannot write into {folder}: {error.strerror or error}; choose another {setting('out', 'DIR')}"
+        ) from None
     try:
         yield folder
     except BaseException:
@@ -55,7 +57,9 @@ def _check_kind(folder: Path, kind: Kind) -> None:
     """Refuse a folder that is already used for something else."""
     holds = {other: any((folder / name).exists() for name in names) for other, names in _FILES.items()}
     if found := [other for other in holds if holds[other] and not holds[kind]]:
-        raise InvalidInput(f"{folder} holds a {found[0]} and cannot hold a {kind} as well: choose another out=DIR")
+        raise InvalidInput(
+            f"{folder} holds a {found[0]} and cannot hold a {kind} as well: choose another {setting('out', 'DIR')}"
+        )
 
 
 def _remove_unused(folders: list[Path]) -> None:

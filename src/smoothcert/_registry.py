@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line, place_of
+from smoothcert.errors import InvalidInput, SmoothcertError, either, first_line, place_of
 
 _PACKAGE = __name__.partition(".")[0]
 _SIMPLE = (bool, int, float, str, type(None))
@@ -28,13 +28,9 @@ Configuration = TypeVar("Configuration", bound="Recorded")
 class Recorded:
     """Base of everything that a manifest records: frozen dataclasses whose subclasses register themselves."""
 
-    former_names: ClassVar[tuple[str, ...]] = ()
-    """Names under which earlier versions recorded this class."""
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in (cls.__name__, *cls.__dict__.get("former_names", ())):
-            _REGISTERED[home(cls), name] = cls
+        _REGISTERED[home(cls), cls.__name__] = cls
 
 
 _REGISTERED: dict[tuple[str | None, str], type[Recorded]] = {}
@@ -142,7 +138,10 @@ def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
     known = sorted(other for home, other in _REGISTERED if home == module)
     if not known:
         where = f"module {module!r}" + (f" ({file})" if file else "")
-        raise InvalidInput(f"{name} is defined in {where}, and code that a run names is not executed: import it first")
+        raise InvalidInput(
+            f"{name} is defined in {where}, and code that a run names is not executed: import it "
+            f"{either('first', 'with smoothcert --import FILE')}"
+        )
     where = "this version of smoothcert" if module is None else f"module {module!r}"
     raise InvalidInput(f"there is no plan or noise {name!r} in {where}; it has {', '.join(known)}")
 

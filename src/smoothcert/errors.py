@@ -1,13 +1,59 @@
 """Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
 
+import re
 import traceback
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).parent)
 
 
-class SmoothcertError(Exception):
+_OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
+"""Characters for private use, which mark the part of a message that Python and the command line phrase differently."""
+_EITHER = re.compile(f"{_OPEN}(.*?){_BETWEEN}(.*?){_CLOSE}", re.S)
+
+
+def either(python: str, command: str) -> str:
+    """A part of a message in the words of Python and in those of the command line."""
+    return f"{_OPEN}{python}{_BETWEEN}{command}{_CLOSE}"
+
+
+def setting(name: str, value: object = "") -> str:
+    """A parameter in a message: `out=DIR` in Python, `--out DIR` on the command line."""
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, str):
+        plain = not value or value.isupper() or value in ("True", "False")  # DIR stands for the user's own value
+        return either(f"{name}={value}" if plain else f'{name}="{value}"', f"{flag} {value}".rstrip())
+    if value is True:
+        return either(f"{name}=True", flag)
+    listed = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+    return either(f"{name}={value}", f"{flag} {listed}")
+
+
+def phrase(message: str, *, command: bool = False) -> str:
+    """A message in the words of Python, or in those of the command line."""
+    return _EITHER.sub(r"\2" if command else r"\1", message)
+
+
+class _Phrased:
+    """Base of errors and warnings whose messages name parameters with `setting`."""
+
+    args: tuple[object, ...]
+
+    @property
+    def message(self) -> str:
+        """The message with its parameters marked, to become a part of another message."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return phrase(self.message)
+
+
+class SmoothcertError(_Phrased, Exception):
     """Base of all errors whose message is for the user. The command line prints the message and exits with code 2."""
+
+
+class SmoothcertWarning(_Phrased, UserWarning):
+    """A warning whose message names parameters."""
 
 
 class InvalidInput(SmoothcertError, ValueError):

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific, InvalidInput
-from smoothcert.cli import _in_flags
 from smoothcert.cli.groups import NoiseOptions, PlanOptions
+from smoothcert.errors import either, phrase, setting
 
 
 @pytest.mark.parametrize(
@@ -112,21 +112,21 @@ def test_a_plan_of_the_user_that_is_no_dataclass_is_told_so(smoothcert, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("part", "python", "command"),
     [
-        ("choose another out=DIR", "choose another --out DIR"),
-        ("with model=, weights= and data=, or redraw=0", "with --model, --weights and --data, or --redraw 0"),
-        ("and known_labels=True needs one", "and --known-labels needs one"),
-        ("compile=max failed; give gpus_per_worker=0", "--compile max failed; give --gpus-per-worker 0"),
-        (
-            "noise must be a noise such as Gaussian(sigma=0.5), got 3",
-            "noise must be a noise such as Gaussian(sigma=0.5), got 3",
-        ),
-        ("p = 0.5 and a==b stay", "p = 0.5 and a==b stay"),
+        (setting("out", "DIR"), "out=DIR", "--out DIR"),
+        (setting("known_labels", True), "known_labels=True", "--known-labels"),
+        (setting("dtype", "float32"), 'dtype="float32"', "--dtype float32"),
+        (setting("radii", [0.25, 0.5]), "radii=[0.25, 0.5]", "--radii 0.25,0.5"),
+        (setting("data"), "data=", "--data"),
+        (either("the plan Exact()", "--method exact"), "the plan Exact()", "--method exact"),
     ],
 )
-def test_parameters_in_a_message_are_shown_as_options(message, shown):
-    assert _in_flags(message) == shown
+def test_python_and_the_command_line_each_phrase_a_message(part, python, command):
+    error = InvalidInput(f"give {part}, or give up")
+    assert str(error) == f"give {python}, or give up"
+    assert phrase(error.message, command=True) == f"give {command}, or give up"
+    assert str(InvalidInput(f"cannot go on: {error.message}")) == f"cannot go on: {error}"
 
 
 def test_a_refusal_of_the_library_is_told_in_options(smoothcert, tmp_path):

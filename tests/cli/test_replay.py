@@ -104,7 +104,7 @@ def test_what_few_samples_cannot_tell_is_said(smoothcert, iss_run, tmp_path):
 
 
 def test_one_unanimous_input_is_told_in_the_singular(smoothcert, tmp_path):
-    plan, noise = InputSpecific(100, pilot=100), Gaussian(0.5)
+    plan, noise = Fixed(100, pilot=100), Gaussian(0.5)
     certificate = Certificate.from_votes(
         [Look(100, {3: 100}), Look(100, {3: 100})], plan=plan, noise=noise, id=7, label=3
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 
 from smoothcert.data import load_dataset
+from smoothcert.data.base import check_shapes
 from smoothcert.errors import InvalidInput
 
 RANDOM = np.random.default_rng(2)
@@ -38,6 +40,41 @@ def test_class_folders_and_files_are_numbered_in_order(tmp_path: Path) -> None:
     assert [data[i][1] for i in range(len(data))] == [0, 1, 1, 2]
     for i, name in enumerate(order):
         assert torch.equal(data[i][0], torch.from_numpy(pixels[name]).permute(2, 0, 1) / 255)
+
+
+@pytest.mark.parametrize(
+    ("folders", "labels", "names"),
+    [
+        (["3", "7"], [3, 7], None),
+        (["0", "1", "10", "2", "3", "4", "5", "6", "7", "8", "9"], [0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9], range(11)),
+        (["0000", "0001"], [0, 1], ["0000", "0001"]),
+    ],
+)
+def test_class_folders_named_by_numbers_have_these_labels(
+    folders: list[str], labels: list[int], names: list[str] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in folders:
+        write(tmp_path / folder / "0.png")
+    data = load_dataset(tmp_path)
+    assert [data[i][1] for i in range(len(data))] == labels
+    assert data.class_names == (None if names is None else tuple(map(str, names)))
+    assert not caplog.messages
+
+
+def test_other_class_folders_are_numbered_in_order_which_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in ("7", "cat", "03"):
+        write(tmp_path / folder / "0.png")
+    assert load_dataset(tmp_path).class_names == ("03", "7", "cat")
+    [message] = caplog.messages
+    assert message.endswith("the positions of its class folders: 0 03, 1 7, 2 cat")
+
+
+def test_test_folders_named_by_numbers_keep_these_labels(tmp_path: Path) -> None:
+    for name in ("train/3/1.png", "train/7/1.png", "test/7/2.png"):
+        write(tmp_path / name)
+    assert load_dataset(tmp_path)[0][1] == 7
 
 
 def test_images_without_class_folders_have_unknown_labels(tmp_path: Path) -> None:
@@ -74,11 +111,16 @@ def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path
     assert torch.equal(load_dataset(tmp_path / "mixed")[1][0], torch.from_numpy(grey).expand(3, -1, -1) / 255)
 
 
-def test_the_error_for_an_image_of_another_size_gives_its_path(tmp_path: Path) -> None:
-    write(tmp_path / "0.png")
-    write(tmp_path / "1.png", size=(5, 6))
-    with pytest.raises(InvalidInput, match=r"1\.png is 5x6 with 3 channels, but the first image is 8x6"):
-        load_dataset(tmp_path)[1]
+@pytest.mark.parametrize("other", [{"size": (5, 6)}, {"mode": "RGB"}], ids=["size", "colour"])
+def test_the_error_for_an_image_of_another_size_gives_its_path(other: dict[str, Any], tmp_path: Path) -> None:
+    write(tmp_path / "0.png", mode="L")
+    (tmp_path / "1.png").write_bytes(b"broken")
+    write(tmp_path / "2.png", **{"mode": "L"} | other)
+    data = load_dataset(tmp_path)
+    check_shapes(data, [0, 1])  # only headers of the chosen images are read, and a damaged one matters later
+    for read in (data.__getitem__, lambda id: check_shapes(data, [0, id])):
+        with pytest.raises(InvalidInput, match=r"2\.png is .* but the first image is 8x6 with 1 channel:"):
+            read(2)
 
 
 @pytest.mark.parametrize("kept", [0, 20, 0.7])
@@ -137,7 +179,7 @@ def test_the_fingerprint_of_a_large_folder_reads_some_files(tmp_path: Path, monk
     for i in range(40):
         write(tmp_path / f"{i:02d}.bmp")
     before = load_dataset(tmp_path).fingerprint
-    monkeypatch.setattr("smoothcert.data.probes._FULLY_READ_BYTES", 1000)
+    monkeypatch.setattr("smoothcert.data.base._FULLY_HASHED_BYTES", 1000)
     data = load_dataset(tmp_path)
     read: list[Path] = []
     read_bytes = Path.read_bytes

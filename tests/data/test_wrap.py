@@ -4,7 +4,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from smoothcert.data.base import first_readable
+import smoothcert as sc
+from smoothcert.data.base import check_shapes, first_readable
+from smoothcert.data.inputs import as_input
 from smoothcert.data.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 
@@ -38,7 +40,7 @@ BYTES = np.array([[0, 51, 255]], np.uint8)
         BYTES,
         torch.from_numpy(BYTES),
         BYTES[:, ::-1].copy()[:, ::-1],
-        (BYTES / 255).astype(">f8"),
+        (BYTES / 255).astype(">f4"),
         Image.fromarray(BYTES),
     ],
     ids=["bytes", "tensor of bytes", "reversed view", "big-endian", "image"],
@@ -98,14 +100,10 @@ class Loose(Dataset):
         TensorDataset(X, Y),
         DataLoader(TensorDataset(X, Y), batch_size=3, shuffle=True),
         list(zip(X, Y, strict=True)),
-        list(zip(X, Y, range(4), strict=True)),
-        list(zip(X, Y, ["a", "b", "c", "d"], strict=True)),
         [{"image": x, "label": y} for x, y in zip(X, Y, strict=True)],
         [{"pixel_values": x, "labels": y, "name": "a"} for x, y in zip(X, Y, strict=True)],
     ],
-    ids=str.split(
-        "tuple list numpy listed-labels column tensors loader pairs index meta-data dictionaries hugging-face"
-    ),
+    ids=str.split("tuple list numpy listed-labels column tensors loader pairs dictionaries hugging-face"),
 )
 def test_every_common_form_is_the_same_data(data):
     dataset = as_dataset(data)
@@ -166,8 +164,42 @@ def test_an_input_that_cannot_be_read_does_not_stop_others(damaged):
         dataset = as_dataset(data)
         assert dataset.fingerprint != as_dataset(Loose(*[(np.full(2, i / 16), i) for i in range(16)])).fingerprint
         assert first_readable(dataset).shape == (2,)
-        with pytest.raises(OSError, match="disk is broken"):
+        message = rf"input {damaged} of Loose cannot be read \(OSError\): disk is broken \(.*test_wrap\.py, line"
+        with pytest.raises(InvalidInput, match=message):
             dataset[damaged]
+
+
+def test_a_data_set_class_of_the_user_keeps_what_it_says_about_itself():
+    class Named(Loose):
+        name, class_names, fingerprint, levels = "mine", ("a", "b"), "known", 255
+
+    data = as_dataset(Named((torch.zeros(2), 0), OSError("disk is broken")))
+    assert (data.name, data.class_names, data.fingerprint, data.levels) == ("mine", ("a", "b"), "known", 255)
+    with pytest.raises(InvalidInput, match=r"input 1 of mine cannot be read"):
+        data[1]
+
+
+FINE = 0.1 + 2.0**-40
+
+
+@pytest.mark.parametrize("x", [np.array([FINE]), torch.tensor([FINE], dtype=torch.float64)], ids=["array", "tensor"])
+def test_float64_is_not_rounded(x):
+    for data in ([(x, 0)], (x[None], [0]), x[None], TensorDataset(torch.as_tensor(x)[None])):
+        assert as_dataset(data)[0][0].item() == FINE
+    assert as_dataset([([FINE], 0)])[0][0].dtype == torch.float32  # a list has no number format
+
+
+def test_large_integers_are_not_rounded():
+    large, small = as_input(np.array([2**24 + 1])), as_input(np.array([2**24]))
+    assert (large.item(), large.dtype, small.dtype) == (2**24 + 1, torch.float64, torch.float32)
+
+
+def test_an_input_of_another_shape_is_refused_before_the_run(tmp_path):
+    data = [*torch.zeros(3, 2), torch.zeros(3), torch.zeros(2)]
+    with pytest.raises(InvalidInput, match=r"input 3 of list has shape \(3,\), but the first input has \(2,\)"):
+        sc.certify(lambda x: x, data, sigma=0.5, classes=2, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    check_shapes(as_dataset(data), [0, 1, 4])
 
 
 @pytest.mark.parametrize(
@@ -175,23 +207,24 @@ def test_an_input_that_cannot_be_read_does_not_stop_others(damaged):
     [
         ([], "empty"),
         (5, r"data must be arrays \(X, Y\), or give inputs or pairs \(input, label\) by index, .* got int"),
-        (DataLoader(TensorDataset(X, Y), sampler=SubsetRandomSampler([1])), "a sampler of its own"),
+        (DataLoader(TensorDataset(X, Y), sampler=SubsetRandomSampler([1])), "with a sampler"),
         (DataLoader(TensorDataset(X, Y), collate_fn=list), "a collate_fn of its own"),
         (DataLoader(Stream()), "over a stream"),
-        ({"x": X, "y": Y}, r'got dict: give \(data\["x"\], data\["y"\]\)'),
+        ({"x": X, "y": Y}, "got dict"),
         ((X, Y[:3]), "there are 4 inputs but 3 labels: give one label per input"),
         ((X, [0, 1]), "there are 4 inputs but 2 labels: give one label per input"),
         ((X, torch.eye(4)), "the label of input 0 must be the number of its class, got 4 values"),
         ((X, ["cat", "dog", "cat", "dog"]), "the label of input 0 must be a whole number .* got 'cat'"),
         ((X, torch.tensor([0, 0.5, 1, 1])), r"the label of input 1 must be a whole number .* got 0\.5"),
-        ([{"a": X, "b": 1}], "got a dictionary with a, b as input 0 of list: it needs one of pixel_values"),
+        ([{"a": X, "b": 1}], "input 0 of list is a dictionary with a, b: it needs one of pixel_values"),
         ([{"image": X, "label": 1, "y": 2}], "at most one of label"),
-        ([(X, 1, 7)], "got three values as input 0 of list, and it is unclear which one is the label"),
-        ([(0, X, 1)], "unclear which one is the label"),
-        ([(X, 1, 0, 0)], "got 4 values as input 0"),
+        ([(X, 1, 7)], "got 3 values as input 0 of list"),
         ([(X, [0, 1])], "the label of input 0 must be the number of its class, got 2 values"),
         ([(X, 0.5)], "the label of input 0 must be a whole number"),
         ([("cat.png", 0)], "an input must be an array of numbers, got str"),
+        ([X.to_sparse()], "got a sparse tensor"),
+        (X.to_sparse(), "got a sparse tensor"),
+        ([X.cfloat()], "numbers, got an array of complex64"),
         ([(None, 0)], "got NoneType"),
         ([([[1], [1, 2]], 0)], "nested lists of different lengths"),
     ],

@@ -5,7 +5,7 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers import load_denoiser
-from smoothcert.models.denoisers.load import names_code
+from smoothcert.models.load import names_code
 
 X = torch.rand(3, 1, 8, 8)
 
@@ -63,7 +63,10 @@ def test_a_denoiser_may_come_from_code_of_the_user(tmp_path, monkeypatch):
         load_denoiser("own_denoiser:missing")
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", r"C:\runs\weights.safetensors", "a:b/c.pt", "hf:folder"])
+@pytest.mark.parametrize(
+    "name",
+    ["weights.safetensors", r"C:\runs\weights.safetensors", "a:b/c.pt", "hf:folder", "timm:hf-hub:name", "onnx:file"],
+)
 def test_names_of_files_are_not_code(name):
     assert not names_code(name)
 

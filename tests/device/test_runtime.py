@@ -1,5 +1,4 @@
 import gc
-import sys
 import weakref
 from contextlib import nullcontext
 from unittest.mock import MagicMock
@@ -9,11 +8,13 @@ import torch
 from torch import nn
 
 from smoothcert import Fixed, Gaussian
-from smoothcert.device.cuda_graph import CapturedGraph
+from smoothcert.device.cuda_graph import CapturedGraph, captured
 from smoothcert.device.runtime import Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, ModelFailed
-from smoothcert.sampling.engine import build_engine
-from smoothcert.smoothed.prepare import LabelClassifier, _captured, prepare
+from smoothcert.models.base import Classifier
+from smoothcert.models.outputs import LabelClassifier
+from smoothcert.smoothed import Subject
+from smoothcert.smoothed.prepare import prepare
 
 CPU = Runtime.resolve("cpu", batch=64)
 
@@ -46,15 +47,9 @@ def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest))
     with torch.inference_mode(inference):  # the caller may or may not be in inference mode
-        engine, _ = build_engine(
-            nn.Linear(4, 3),
-            classes=3,
-            shape=(4,),
-            noise=Gaussian(0.5),
-            plan=Fixed(100, pilot=10),
-            runtime=Runtime.resolve("cpu", "float32", "default", 8),
-            seed=0,
-        )
+        runtime = Runtime.resolve("cpu", "float32", "default", 8)
+        subject = Subject(Classifier(nn.Linear(4, 3), 3, "model"), Gaussian(0.5), runtime, torch.zeros(4), seed=0)
+        engine = subject.prepare().engine(Fixed(100, pilot=10))
         assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
     assert given == [[(8, 4)]]
 
@@ -80,16 +75,16 @@ def test_a_captured_graph_keeps_the_network_alive(monkeypatch, fallback):
         result = work()
         return CapturedGraph(lambda: None if fallback else result.copy_(work()), result, work)
 
-    monkeypatch.setattr("smoothcert.smoothed.prepare.capture", capture)
+    monkeypatch.setattr("smoothcert.device.cuda_graph.capture", capture)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: MagicMock())
     monkeypatch.setattr(torch.cuda, "Event", MagicMock())
     classifier = LabelClassifier(Constant(), 3)
     x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
     x.__len__.return_value = 8
-    monkeypatch.setattr("smoothcert.smoothed.prepare._random_batch_like", lambda x: torch.zeros(8, 4))
+    monkeypatch.setattr("smoothcert.device.cuda_graph._strong_noise_like", lambda x: torch.zeros(8, 4))
     network = weakref.ref(classifier.module)
-    classify = _captured(classifier, classifier, x)
+    classify = captured(classifier, x)
     del classifier
     gc.collect()
     assert network() is not None
@@ -126,13 +121,6 @@ def test_a_compiled_classifier_with_other_answers_is_not_used(monkeypatch):
 class Identity(nn.Module):
     def forward(self, x):
         return x
-
-
-def test_a_torch_version_without_the_fusion_pass_runs_uncompiled(monkeypatch):
-    monkeypatch.setitem(sys.modules, "smoothcert.kernels.fusion", None)
-    with pytest.warns(UserWarning, match="runs uncompiled: import of smoothcert.kernels.fusion halted"):
-        _, runtime = prepare(nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", compile="default", batch=8))
-    assert runtime.compile == "none"
 
 
 def test_auto_chooses_a_batch_that_fits():
@@ -178,6 +166,7 @@ def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
         ({"device": "cpu:1"}, "device 'cpu:1' is not available here; available: cpu"),
         ({"device": "cpu", "dtype": "int8"}, "dtype must be one of"),
         ({"device": "cpu", "compile": "yes"}, "compile must be one of"),
+        ({"device": "cpu", "compile": "stages"}, "compile must be one of"),
         ({"device": "cpu", "batch": 0}, "batch must be at least 1"),
         ({"device": "cpu", "batch": "many"}, "batch must be a whole number"),
         ({"device": "cpu", "batch": "-5"}, "batch must be"),

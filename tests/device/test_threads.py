@@ -11,7 +11,7 @@ import threading
 import torch
 import smoothcert as sc
 model = torch.nn.Linear(4, 2).eval()
-sc.Smoothed(model, noise=sc.Gaussian(0.5), classes=2, device="cpu", batch=100).predict(torch.zeros(4), samples=100)
+sc.Smoothed(model, sigma=0.5, device="cpu", batch=100).predict(torch.zeros(1, 4), samples=100)
 print(sum(thread.name == "smoothcert-openmp" for thread in threading.enumerate()))
 """
 

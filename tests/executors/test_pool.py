@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
+import torch
 
 from smoothcert import Fixed, Gaussian
 from smoothcert.device.runtime import Runtime
@@ -14,6 +15,7 @@ from smoothcert.executors.local import LocalExecutor
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Ready, Report, _failed
 from smoothcert.plans import Certificate, Look
+from smoothcert.smoothed import Subject
 
 PLAN, NOISE = Fixed(1000, pilot=100), Gaussian(0.5)
 LEFT_OPEN = Runtime("cuda:0", "bfloat16", "default")
@@ -64,7 +66,8 @@ def _no_pauses(monkeypatch):
 
 
 def certified(executor, count=20):
-    executor.start(Job(None, None, NOISE, PLAN, LEFT_OPEN, 0), lambda message: None)
+    subject = Subject(None, NOISE, LEFT_OPEN, torch.zeros(2), seed=0)
+    executor.start(Job(subject, None, PLAN), lambda message: None)
     return sorted(certificate.id for finished in executor.certify(range(count)) for certificate in finished)
 
 

@@ -48,12 +48,12 @@ def test_an_executor_can_run_a_second_job_with_other_settings(tmp_path):
 def test_an_input_that_cannot_be_read_once_is_tried_again(job, expected):
     progress = At()
     assert rows(job.run(two(), progress=progress, trouble="raise")) == expected
-    assert "input 10 failed (RuntimeError: the disk is on fire)" in progress.said
+    assert "input 10 of tampered cannot be read (RuntimeError): the disk is on fire" in progress.said
 
 
 def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(job, expected):
     with pytest.raises(
-        SmoothcertError, match="input 10 failed 3 times, the last time with: RuntimeError: the disk is on"
+        SmoothcertError, match="input 10 failed 3 times, the last time with: input 10 of tampered cannot be read"
     ):
         job.run(two(), trouble="raise", times=3)
     before = rows(open_run(job.folder / "run"))

@@ -9,6 +9,7 @@ from emulated import AVAILABLE, layer_kernel
 from torch import nn
 
 from smoothcert.kernels.layers import kernels
+from smoothcert.kernels.layers.convolution import _fused, _unfused
 from smoothcert.kernels.layers.graph import Fusion, input_affine
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.architectures import Normalize, Normalized
@@ -127,6 +128,58 @@ def test_published_networks_keep_their_answers(name):
     x = torch.rand(4, 3, 64, 64)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-3, atol=1e-4)
     assert counts[OPERATIONS.space_to_depth.default]
+
+
+class Followed(nn.Module):
+    """One convolution, followed by `then`, a function of its input and its output."""
+
+    def __init__(self, then, *, into=16, groups=1):
+        super().__init__()
+        self.convolution = nn.Conv2d(16, into, 3, padding=1, groups=groups)
+        self.then = then
+
+    def forward(self, x):
+        return self.then(x, self.convolution(x))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Followed(lambda x, y: y.relu() + y),
+        Followed(lambda x, y: (x + y).relu() + y),
+        Followed(lambda x, y: torch.add(x, y, alpha=2).relu()),
+        Followed(lambda x, y: (y + 1).relu()),
+        Followed(lambda x, y: (y + x[:1]).relu()),
+        Followed(lambda x, y: (y + x.mT).relu()),
+        Followed(lambda x, y: y.sigmoid()),
+        Followed(lambda x, y: y.relu(), into=12),
+        Followed(lambda x, y: y.relu(), groups=2),
+    ],
+    ids=[
+        "used twice",
+        "used after the sum",
+        "scaled",
+        "number",
+        "broadcast",
+        "other layout",
+        "no relu",
+        "12 channels",
+        "groups",
+    ],
+)
+def test_a_relu_that_cannot_be_fused_stays_as_it_is(module):
+    module.eval().requires_grad_(False)
+    traced, counts = fused(module, (16, 8, 8))
+    assert counts[OPERATIONS.convolution_relu.default] == 0
+    x = torch.rand(2, 16, 8, 8)
+    torch.testing.assert_close(traced(x), module(x))
+
+
+def test_without_a_fused_kernel_the_separate_operations_run():
+    x, weight = torch.randn(2, 16, 8, 8), torch.randn(16, 16, 3, 3)
+    geometry = [1, 1], [1, 1], [1, 1], 1
+    for added in (None, x):
+        assert torch.equal(_fused(x, weight, None, added, *geometry), _unfused(x, weight, None, added, *geometry))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ ADD = 'struct A { int* x; int by; }; extern "C" __global__ void add(const A a) {
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +48,6 @@ def test_a_damaged_file_is_compiled_again(damage):
 def test_without_a_writable_folder_nothing_is_cached(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "file"))
     assert compiled(ADD, [], (8, 0)).startswith(b"\x7fELF")
 
 

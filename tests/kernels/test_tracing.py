@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from resnets import calibrated, relative_error
 from torch import nn
 
+from smoothcert.kernels.evaluation import Unexpected
 from smoothcert.kernels.in_place import Untraceable
-from smoothcert.kernels.probing import Unexpected
 from smoothcert.kernels.resnet.match import match
 from smoothcert.kernels.tracing import trace
 

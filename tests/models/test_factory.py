@@ -132,13 +132,13 @@ def test_a_file_in_another_folder_finds_its_neighbours(tmp_path: Path) -> None:
 
 def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "users_failure.py").write_text("def network():\n    raise RuntimeError('no GPU here\\nand more')\n")
-    message = r"users_failure:network fails when called \(RuntimeError\): no GPU here \(\S*users_failure.py, line 2\)$"
+    message = r"calling users_failure:network fails: RuntimeError: no GPU here \(\S*users_failure.py, line 2\)$"
     with pytest.raises(InvalidInput, match=message):
         load_classifier("users_failure:network")
 
 
 def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
-    message = r"cannot import 'users_broken' .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
+    message = r"importing 'users_broken' .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
     with pytest.raises(InvalidInput, match=message):
         load_classifier("users_broken:network")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from smoothcert._agreement import same_answers
 from smoothcert.errors import InvalidInput
 from smoothcert.models.identity import answers, state_hash
-from smoothcert.runs.manifest import same_answers
 
 EXAMPLE = torch.linspace(0, 1, 16)
 

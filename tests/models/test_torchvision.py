@@ -67,7 +67,7 @@ def test_the_error_without_a_connection_says_what_to_do(monkeypatch: pytest.Monk
 
 
 def test_another_number_of_classes_needs_other_weights() -> None:
-    with pytest.raises(InvalidInput, match="have 1000 classes, not 10: leave out classes=, or give weights=FILE"):
+    with pytest.raises(InvalidInput, match="has 1000 classes, not 10: leave out classes=, or give other weights"):
         load_classifier("torchvision:resnet18", classes=10)
     loaded = load_classifier("torchvision:resnet18", classes=10, weights="none")
     assert loaded.classes == 10

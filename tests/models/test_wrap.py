@@ -31,7 +31,7 @@ def test_a_module_is_identified_by_its_weights_and_a_function_by_its_name():
 def test_a_classifier_is_returned_unchanged():
     classifier = Classifier(first_three, 3, "mine")
     for classes in (None, 3):
-        assert as_classifier(classifier, classes=classes, example=EXAMPLE) is classifier
+        assert as_classifier(classifier, classes=classes, example=EXAMPLE) == classifier
     with pytest.raises(InvalidInput, match="mine has 3 classes, not 7"):
         as_classifier(classifier, classes=7, example=EXAMPLE)
 

@@ -131,8 +131,9 @@ def test_no_radius_of_two_classes_exceeds_the_exact_formula(a, b):
     with mpmath.workdps(60):
         p, q = mpmath.mpf(a), mpmath.mpf(b)
         assert Uniform(0.7).radius_between(a, b) <= mpmath.mpf(0.7) * (p - q)
-        exact = -mpmath.log(1 - p + q)
-        exact = max(exact, mpmath.log(p / q) / 2) if b else mpmath.inf
+        left = p if a <= 0.5 else 1 / (4 * (1 - p))  # h(q) = q exp(2 r) up to 1/2, then 1 - exp(-2 r) / (4 q)
+        right = q if b <= 0.5 else 1 / (4 * (1 - q))
+        exact = mpmath.log(left / right) / 2 if b else mpmath.inf
         assert Laplace(0.7).radius_between(a, b) <= mpmath.mpf(0.7) * exact
 
 

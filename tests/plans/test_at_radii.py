@@ -9,10 +9,13 @@ from scipy.stats import binom
 import smoothcert as sc
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
-from smoothcert.plans import AtRadii, Certificate, Look
-from smoothcert.plans.coverage import exact_coverage, failure_probability, outlook
+from smoothcert.models.base import Classifier
+from smoothcert.plans import AtRadii, Case, Certificate, Look
+from smoothcert.plans.coverage import exact_coverage, failure_probability
 from smoothcert.plans.forward import Forward
-from smoothcert.sampling.engine import build_engine
+from smoothcert.plans.outlook import outlook
+from smoothcert.plans.second_route import p_value
+from smoothcert.smoothed import Subject
 from smoothcert.tasks.audit import fault
 from smoothcert.tasks.replay import from_shares, simulate
 
@@ -23,7 +26,7 @@ RADII = (0, 0.25, 0.5, 1.0)
 def walk(plan, p, *, seed, classes=2):
     """The certificate of a simulated input whose class 0 has probability p."""
     rng = np.random.default_rng(seed)
-    case, looks = plan.follow((), NOISE, label=0), []
+    case, looks = Case(plan, NOISE, 0), []
     while case.more:
         votes = rng.multinomial(case.more, [p, *[(1 - p) / (classes - 1)] * (classes - 1)])
         looks.append(Look(case.more, {c: int(n) for c, n in enumerate(votes) if n}))
@@ -131,7 +134,7 @@ def test_wrong_settings_are_told(settings, words):
 
 def test_a_radius_that_no_votes_prove_is_refused_before_the_run():
     with pytest.raises(InvalidInput, match=r"a radius above 3 can never be proved with 1,000 samples"):
-        AtRadii([0, 3], samples=1_000).check(NOISE)
+        AtRadii([0, 3], samples=1_000).for_noise(NOISE)
 
 
 def test_radii_are_sorted_and_listed_once():
@@ -151,9 +154,8 @@ def test_at_most_alpha_of_the_certificates_are_wrong_through_the_real_sampler(cl
     inputs, alpha = 20_000, 0.05
     plan = AtRadii([0.0, 0.2], samples=300, alpha=alpha, known_labels=known_labels, pilot=0 if known_labels else 9)
     runtime = Runtime.resolve("cpu", "float32", "none", 8192)
-    engine, _ = build_engine(
-        tied(classes), classes=classes, shape=(1,), noise=NOISE, plan=plan, runtime=runtime, seed=1
-    )
+    subject = Subject(Classifier(tied(classes), classes, "model"), NOISE, runtime, torch.zeros(1), seed=1)
+    engine = subject.prepare().engine(plan)
     wrong = sum(not c.abstained for c in engine.certify((id, torch.zeros(1), 0) for id in range(inputs)))
     # No class has a majority, so every certificate is wrong.
     assert binom.sf(wrong - 1, inputs, alpha) > 1e-6
@@ -174,7 +176,7 @@ def test_steps_of_an_l0_radius_count_as_in_a_run_that_measures_it():
 def test_audit_tests_an_l0_radius_at_the_step_above_it():
     noise, plan = sc.Ablation(45, size=784), AtRadii([0, 1, 2], samples=20_000, known_labels=True)
     rng = np.random.default_rng(0)
-    case, looks = plan.follow((), noise, 3), []
+    case, looks = Case(plan, noise, 3), []
     while case.more:
         look = Look(case.more, {3: int(rng.binomial(case.more, 0.63))})
         looks.append(look)
@@ -182,8 +184,8 @@ def test_audit_tests_an_l0_radius_at_the_step_above_it():
     made = Certificate.from_votes(looks, plan=plan, noise=noise, label=3)
     assert made.radius == 1  # above 1, so 2 pixels: that needs p > .6116
     assert fault(made) is None
-    assert plan.p_value(looks, noise.needed_probability(1), noise, 3) <= plan.alpha
-    assert plan.p_value(looks, noise.needed_probability(2), noise, 3) == 1
+    assert p_value(plan, looks, noise.needed_probability(1), noise, 3) <= plan.alpha
+    assert p_value(plan, looks, noise.needed_probability(2), noise, 3) == 1
 
 
 @pytest.mark.parametrize("noise", [sc.Gaussian(0.5), sc.Uniform(1.0), sc.Laplace(0.3)], ids=str)
@@ -202,4 +204,4 @@ def test_thresholds_of_nearly_equal_radii_are_sorted(noise):
 def test_more_samples_are_not_advised_where_they_cannot_help(noise, radius, largest):
     message = f"proves no radius above {largest}, whatever .*, got {radius}: use smaller radii$"
     with pytest.raises(InvalidInput, match=message):
-        AtRadii([0, radius], samples=10_000).check(noise)
+        AtRadii([0, radius], samples=10_000).for_noise(noise)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothcert import Additive, AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, Proof
+from smoothcert.plans import Case
 from smoothcert.runs.results import Results
 from smoothcert.statistics.bounds import lower_bound
 from smoothcert.tasks.audit import fault
@@ -37,7 +38,7 @@ def test_an_abstention_still_costs_its_samples():
 def test_a_plan_that_wants_nothing_more_abstains_and_costs_its_pilot():
     plan = InputSpecific(100_000, pilot=1_000)
     pilot = Look(1_000, {0: 400, 1: 350, 2: 250})
-    assert plan.more([pilot], NOISE) == 0
+    assert Case(plan, NOISE, looks=[pilot]).more == 0
     found = Certificate.from_votes([pilot], plan=plan, noise=NOISE)
     assert (found.prediction, found.radius, found.counted, found.samples) == (None, 0, 0, 1_000)
 
@@ -90,7 +91,7 @@ class Uniform(Noise):
 def test_any_increasing_radius_will_do(count, pilot_use, kind):
     noise, plan = Uniform(1.0), InputSpecific(5_000, pilot=200, decline=0.05, kind=kind, pilot_use=pilot_use)
     looks = [Look(200, {0: count, 1: 200 - count})]
-    if more := plan.more(looks, noise):
+    if more := Case(plan, noise, looks=looks).more:
         looks.append(Look(more, {looks[0].top: more}))
     found = Certificate.from_votes(looks, plan=plan, noise=noise)
     assert 0 <= found.radius < 1
@@ -170,10 +171,10 @@ def test_votes_that_a_plan_did_not_ask_for_prove_nothing(plan, looks):
 )
 def test_votes_after_the_last_look_prove_no_more(plan):
     looks = []
-    while more := plan.more(looks, NOISE):
+    while more := Case(plan, NOISE, looks=looks).more:
         looks.append(Look(more, {3: more * 2 // 3, 5: more // 4}))
-    more, proof = plan.prove(looks + 60 * [Look(9_000, {3: 9_000})], NOISE), plan.prove(looks, NOISE)
-    assert (more.lower, more.upper) == (proof.lower, proof.upper)
+    more = looks + 60 * [Look(9_000, {3: 9_000})]
+    assert Case(plan, NOISE, looks=more).proof() == Case(plan, NOISE, looks=looks).proof()
 
 
 def test_a_notebook_shows_the_radius_rounded_down():

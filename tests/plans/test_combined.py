@@ -4,7 +4,8 @@ import pytest
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Look, certify
 from smoothcert._registry import describe, restore
-from smoothcert.plans.combined import looks_seen_by
+from smoothcert.plans import Case
+from smoothcert.plans.combined import looks_seen_by, primary
 
 PLANS = (
     Fixed(2_000, pilot=100),
@@ -57,29 +58,27 @@ def test_it_is_recorded_with_its_plans():
     assert restore(describe(combined)) == combined
 
 
-def test_what_version_0_1_0_recorded_as_together_is_a_combined_plan():
-    recorded = describe(Combined(PLANS)) | {"name": "Together"}
-    assert restore(recorded) == Combined(PLANS)
-
-
 def test_each_plan_sees_the_looks_it_would_have_had():
     pilot, rest = Look(100, {3: 90, 5: 10}), [Look(400, {3: 380, 5: 20}), Look(300, {3: 300})]
     combined = Combined((Fixed(700, pilot=100), Fixed(400, pilot=100)))
-    assert [combined.more(looks, NOISE) for looks in ([], [pilot], [pilot, rest[0]])] == [100, 400, 300]
-    assert combined.more([pilot, *rest], NOISE) == 0
+    assert [Case(combined, NOISE, looks=looks).more for looks in ([], [pilot], [pilot, rest[0]])] == [100, 400, 300]
+    assert Case(combined, NOISE, looks=[pilot, *rest]).more == 0
     assert looks_seen_by(combined.plans[0], [pilot, *rest], NOISE, None) == [pilot, Look(700, {3: 680, 5: 20})]
     assert looks_seen_by(combined.plans[1], [pilot, *rest], NOISE, None) == [pilot, rest[0]]
-    assert combined.primary == combined.plans[0]
+    assert primary(combined) == combined.plans[0]
     assert combined.most_samples == 800
-    assert combined.prove([pilot, *rest], NOISE) == combined.plans[0].prove([pilot, Look(700, {3: 680})], NOISE)
+    assert (
+        Case(combined, NOISE, looks=[pilot, *rest]).proof()
+        == Case(combined.plans[0], NOISE, looks=[pilot, Look(700, {3: 680})]).proof()
+    )
 
 
 def test_plans_that_know_the_label_share_draws_with_plans_that_do_not():
     combined = Combined((Fixed(400, known_labels=True), Fixed(300, pilot=100)))
     assert combined.known_labels
     looks = [Look(100, {3: 60, 5: 40}), Look(300, {3: 200, 5: 100})]
-    assert [combined.more(looks[:number], NOISE, label=5) for number in range(3)] == [100, 300, 0]
-    proof = combined.prove(looks, NOISE, label=5)
+    assert [Case(combined, NOISE, 5, looks[:number]).more for number in range(3)] == [100, 300, 0]
+    proof = Case(combined, NOISE, 5, looks).proof()
     assert (proof.prediction, proof.count, proof.counted) == (5, 140, 400)
 
 

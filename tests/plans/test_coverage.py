@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from smoothcert import Coverage, Fixed, Gaussian, InputSpecific, Plan, exact_coverage
+from smoothcert import AtRadii, Coverage, Fixed, Gaussian, InputSpecific, Plan, exact_coverage
 from smoothcert.errors import InvalidInput
+from smoothcert.plans import Case
+from smoothcert.plans.forward import Forward
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
@@ -107,7 +109,7 @@ def test_a_class_is_never_chosen_by_the_votes_that_count_for_it():
     with pytest.raises(InvalidInput, match='"own plan" has no pilot, so the votes that choose the class would count'):
         exact_coverage(plan, Gaussian(0.5))
     with pytest.raises(InvalidInput, match="give it a pilot, or known_labels=True"):
-        plan.more([], Gaussian(0.5))
+        Case(plan, Gaussian(0.5))
 
 
 def test_the_search_finds_plans_that_fail_below_one_half():
@@ -115,7 +117,7 @@ def test_the_search_finds_plans_that_fail_below_one_half():
 
 
 def test_nothing_is_said_of_own_bounds_on_other_classes():
-    with pytest.raises(InvalidInput, match="define its worst_failure"):
+    with pytest.raises(InvalidInput, match="nothing is known about its failure"):
         exact_coverage(_WithRivals(), Gaussian(0.5))
     found = exact_coverage(Fixed(1000, bound="runner-up"), Gaussian(0.5))
     assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (0.001, 0.001, False, True)
@@ -127,8 +129,74 @@ class _Greedy(Fixed):
         return 20 * self.alpha
 
 
-@pytest.mark.parametrize("kind", [_Bold, _Greedy])
-def test_the_formulas_for_two_looks_are_not_used_for_a_subclass_with_another_bound(kind):
-    found = exact_coverage(kind(100), Gaussian(0.5))
-    assert found.searched
+class _Longer(Fixed):
+    """Claims a tenth more than its bound proves."""
+
+    def certified_radius(self, lower, upper, noise):
+        return 1.1 * super().certified_radius(lower, upper, noise)
+
+
+class _AtEveryLook(AtRadii):
+    """Clopper-Pearson at full alpha at every look."""
+
+    def lower_bound(self, state, noise):
+        return lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha)
+
+
+@dataclass(frozen=True)
+class _Growing(_OwnPlan):
+    """Goes on while something is proved, and takes the best of all looks."""
+
+    samples: int = 10_000
+
+    def request(self, state, noise):
+        following = [0, 100, 200, 700, 2_000, 7_000, 0][state.look]
+        return np.where((state.look == 1) | (np.asarray(state.lower) > 0.5), following, 0)[()]
+
+
+@pytest.mark.parametrize("kind", [_Bold, _Greedy, _Longer])
+def test_the_formulas_for_two_looks_are_not_used_for_a_subclass_that_claims_something_else(kind):
+    found = exact_coverage(kind(100), NOISE)
+    assert (found.searched, found.exact, found.simulated) == (True, True, None)
+    assert found.worst_failure > 2 * found.alpha
     assert not found.valid
+
+
+def test_a_subclass_that_changes_no_method_keeps_the_closed_form():
+    class Renamed(Fixed):
+        name = "renamed"
+
+        def __str__(self):
+            return "another name"
+
+    assert exact_coverage(Renamed(1_000), NOISE) == exact_coverage(Fixed(1_000), NOISE)
+
+
+@pytest.mark.parametrize(
+    ("plan", "times"),
+    [(_Growing(), 4.3), (_AtEveryLook([0, 0.5], samples=10_000, known_labels=True), 9.8)],
+    ids=["growing", "radii"],
+)
+def test_plans_that_test_again_at_full_alpha_are_simulated_and_not_valid(plan, times):
+    found = exact_coverage(plan, NOISE)
+    assert found.exceeds
+    assert not found.valid
+    assert not found.exact
+    assert found.simulated.at_least <= found.worst_failure <= found.simulated.at_most
+    assert found.worst_failure / plan.alpha == pytest.approx(times, rel=0.25)
+
+
+def test_a_simulation_agrees_with_the_enumeration(monkeypatch):
+    class Reading(_OwnPlan):
+        """Reads what was proved before, and ignores it."""
+
+        def request(self, state, noise):
+            return super().request(state, noise) + 0 * np.asarray(state.lower, int)
+
+    plan = Reading(alpha=0.05)
+    exact = exact_coverage(plan, NOISE)
+    monkeypatch.setattr(Forward.__init__, "__defaults__", (0,))
+    found = exact_coverage(plan, NOISE)
+    assert exact.exact
+    assert found.simulated.at_least <= exact.worst_failure <= found.simulated.at_most * 1.02
+    assert found.valid == (found.simulated.at_most <= 0.05)

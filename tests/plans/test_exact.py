@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from smoothcert import Certificate, Exact, Fixed, Gaussian, InvalidInput, Look, Splitting, exact_coverage
-from smoothcert.plans.coverage import outlook
+from smoothcert.plans import Case
+from smoothcert.plans.outlook import outlook
+from smoothcert.plans.prose import explanation
 from smoothcert.tasks.audit import fault
 
 NOISE = Splitting(0.5, 255)
@@ -12,9 +14,9 @@ NOISE = Splitting(0.5, 255)
 
 def test_all_outcomes_are_counted_once_and_prove_their_exact_share():
     plan = Exact().for_noise(NOISE)
-    assert plan.more([], NOISE) == plan.most_samples == 255
+    assert Case(plan, NOISE).more == plan.most_samples == 255
     looks = [Look(255, {3: 200, 1: 30, 2: 25})]
-    assert plan.more(looks, NOISE) == 0
+    assert Case(plan, NOISE, looks=looks).more == 0
     found = Certificate.from_votes(looks, plan=plan, noise=NOISE)
     assert (found.prediction, found.proof.lower, found.proof.upper) == (3, 200 / 255, 30 / 255)
     assert found.radius == pytest.approx(0.5 * 170 / 255)
@@ -54,13 +56,13 @@ def test_counting_and_sampling_are_not_confused():
     with pytest.raises(InvalidInput, match=r"is not random: use the plan Exact\(\), which counts its 255 outcomes"):
         Fixed(1000).for_noise(NOISE)
     with pytest.raises(InvalidInput, match="has 255 outcomes, got samples=100"):
-        Exact(100).check(NOISE)
+        Exact(100).for_noise(NOISE)
 
 
 def test_nothing_is_random():
     found = outlook(Exact().for_noise(NOISE), NOISE, [0.5, 0.501, 1])
     assert (found.samples.tolist(), found.expected) == ([255, 255, 255], False)
     assert found.proved["radius"].tolist() == pytest.approx([0, 0.001 * 0.5 * 2, 0.5], abs=1e-12)
-    words = Exact(255).explanation
+    words = explanation(Exact(255))
     assert "each of the 255 outcomes of the noise once" in words
     assert "Nothing is random: alpha is 0" in words

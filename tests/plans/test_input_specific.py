@@ -3,6 +3,8 @@ import pytest
 
 from smoothcert import Gaussian, InputSpecific, Look
 from smoothcert.errors import InvalidInput
+from smoothcert.plans import Case
+from smoothcert.plans.outlook import outlook
 from smoothcert.statistics.bounds import interval
 
 NOISE = Gaussian(0.5)
@@ -29,15 +31,15 @@ def test_a_plan_below_the_pilot_does_not_shrink_what_was_drawn():
     plan = InputSpecific(100_000, pilot=5_000, decline=0.3, pilot_use="reuse")
     pilot = Look(5_000, {0: 4_000, 1: 1_000})
     assert plan.sample_map(NOISE)(0.8) < 5_000
-    assert plan.more([pilot], NOISE) == 0
-    assert plan.prove([pilot], NOISE).counted == 5_000
+    assert Case(plan, NOISE, looks=[pilot]).more == 0
+    assert Case(plan, NOISE, looks=[pilot]).proof().counted == 5_000
 
 
 @pytest.mark.parametrize("kind", ["absolute", "relative"])
 @pytest.mark.parametrize("bound", ["binary", "runner-up"])
 def test_unanimous_votes_could_have_any_ideal_radius_and_get_the_ceiling(kind, bound):
     plan = InputSpecific(10_000, reference="ideal", kind=kind, bound=bound)
-    assert plan.more([Look(plan.pilot, {0: plan.pilot})], NOISE) == 10_000
+    assert Case(plan, NOISE, looks=[Look(plan.pilot, {0: plan.pilot})]).more == 10_000
 
 
 @pytest.mark.parametrize("kind", ["absolute", "relative"])
@@ -47,7 +49,7 @@ def test_a_decline_from_the_ideal_radius_takes_more_samples_than_one_from_the_ce
     assert np.all(ideal.after_pilot(counts, NOISE) >= ceiling.after_pilot(counts, NOISE))
     assert np.any(ideal.after_pilot(counts, NOISE) > ceiling.after_pilot(counts, NOISE))
     p = 0.8
-    needed = int(ideal.outlook(p, NOISE).samples)
+    needed = int(outlook(ideal, NOISE, p).samples[0])
     assert needed < 100_000
     kept = ideal.sample_map(NOISE).radius(needed, p)
     assert kept >= NOISE.radius(p) - (0.1 if kind == "absolute" else 0.1 * NOISE.radius(p)) - 1e-9
@@ -81,4 +83,4 @@ def test_bad_settings_are_named(settings, named):
 
 def test_a_decline_that_gives_up_everything_is_an_error_before_the_run():
     with pytest.raises(InvalidInput, match="gives up every radius"):
-        InputSpecific(1_000, decline=2.0).check(NOISE)
+        InputSpecific(1_000, decline=2.0).for_noise(NOISE)

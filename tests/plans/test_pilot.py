@@ -7,6 +7,8 @@ import pytest
 from smoothcert import Fixed, Gaussian, InputSpecific, Look
 from smoothcert._registry import describe
 from smoothcert.errors import InvalidInput
+from smoothcert.plans import Case
+from smoothcert.plans.second_route import p_value
 from smoothcert.statistics.binomial import summed_tail
 from smoothcert.statistics.bounds import lower_bound
 
@@ -24,36 +26,38 @@ PLANS = [
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_a_plan_asks_for_its_pilot_first_and_stops_after_the_second_look(plan):
     noise = Gaussian(0.5)
-    assert plan.more([], noise) == plan.pilot
+    assert Case(plan, noise).more == plan.pilot
     pilot = Look(plan.pilot, {4: plan.pilot})
-    more = plan.more([pilot], noise)
+    more = Case(plan, noise, looks=[pilot]).more
     assert 0 < more <= plan.samples
-    assert plan.more([pilot, Look(more, {4: more})], noise) == 0
+    assert Case(plan, noise, looks=[pilot, Look(more, {4: more})]).more == 0
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_a_pilot_without_any_vote_ends_the_input_without_a_class(plan):
     nothing = Look(plan.pilot, {})
-    assert plan.more([nothing], Gaussian(0.5)) == 0
-    proof = plan.prove([nothing], NOISE)
+    assert Case(plan, Gaussian(0.5), looks=[nothing]).more == 0
+    proof = Case(plan, NOISE, looks=[nothing]).proof()
     assert (proof.prediction, proof.count, proof.lower) == (None, 0, 0)
 
 
 def test_a_fresh_plan_counts_the_second_look_alone():
-    proof = Fixed(1_000).prove([Look(100, {1: 90, 2: 10}), Look(1_000, {1: 400, 2: 600})], NOISE)
+    proof = Case(Fixed(1_000), NOISE, looks=[Look(100, {1: 90, 2: 10}), Look(1_000, {1: 400, 2: 600})]).proof()
     assert (proof.prediction, proof.count, proof.counted) == (1, 400, 1_000)
     assert (proof.lower, proof.upper) == (lower_bound(400, 1_000, alpha=0.001), None)
 
 
 def test_a_reusing_plan_counts_every_look_for_the_class_of_the_pilot():
-    proof = Fixed(1_000, pilot_use="reuse").prove([Look(100, {1: 90, 2: 10}), Look(900, {1: 300, 2: 600})], NOISE)
+    proof = Case(
+        Fixed(1_000, pilot_use="reuse"), NOISE, looks=[Look(100, {1: 90, 2: 10}), Look(900, {1: 300, 2: 600})]
+    ).proof()
     assert (proof.prediction, proof.count, proof.counted) == (1, 390, 1_000)
     assert (proof.lower, proof.upper) == (lower_bound(390, 1_000, alpha=0.001), None)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_half_of_the_looks_prove_nothing_yet(plan):
-    proof = plan.prove([Look(plan.pilot, {4: plan.pilot})], NOISE)
+    proof = Case(plan, NOISE, looks=[Look(plan.pilot, {4: plan.pilot})]).proof()
     assert (proof.prediction, proof.lower) == (4, 0)
 
 
@@ -114,12 +118,12 @@ def test_a_plan_describes_itself_in_words_and_as_a_dictionary():
 def test_the_p_value_at_the_proved_bound_is_alpha_by_another_route(count):
     plan = Fixed(1_000, alpha=0.01)
     looks = [Look(100, {1: 100}), Look(1_000, {1: count})]
-    lower = plan.prove(looks, NOISE).lower
-    assert plan.p_value(looks, lower, NOISE) == summed_tail(count, 1_000, lower) == pytest.approx(0.01, rel=1e-6)
-    assert plan.p_value(looks, lower * (1 - 1e-6), NOISE) < 0.01
-    assert plan.p_value(looks[:1], 0.9, NOISE) == 1  # nothing was counted
+    lower = Case(plan, NOISE, looks=looks).proof().lower
+    assert p_value(plan, looks, lower, NOISE) == summed_tail(count, 1_000, lower) == pytest.approx(0.01, rel=1e-6)
+    assert p_value(plan, looks, lower * (1 - 1e-6), NOISE) < 0.01
+    assert p_value(plan, looks[:1], 0.9, NOISE) == 1  # nothing was counted
 
 
 def test_a_second_route_that_does_not_know_the_rivals_is_not_offered():
     looks = [Look(100, {1: 100}), Look(1_000, {1: 400, 2: 300})]
-    assert Fixed(1_000, bound="runner-up").p_value(looks, 0.4, NOISE) is None
+    assert p_value(Fixed(1_000, bound="runner-up"), looks, 0.4, NOISE) is None

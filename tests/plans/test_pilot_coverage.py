@@ -6,6 +6,7 @@ from scipy.stats import binom
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look
 from smoothcert.errors import InvalidInput
+from smoothcert.plans import Case
 from smoothcert.plans.pilot_coverage import failure_probability, tie_failure, worst_case
 from smoothcert.statistics.bounds import lower_bound
 
@@ -76,7 +77,7 @@ def test_simulated_certificates_fail_as_often_as_computed(plan, p):
             votes = int(rng.binomial(plan.pilot, q))
             # A class fixed in advance may lose the pilot: its votes alone are told to the plan.
             looks = [Look(plan.pilot, {0: votes, 1: plan.pilot - votes} if chosen else {0: votes})]
-            if more := plan.more(looks, NOISE):
+            if more := Case(plan, NOISE, looks=looks).more:
                 votes = int(rng.binomial(more, q))
                 looks.append(Look(more, {0: votes, 1: more - votes}))
             certificate = Certificate.from_votes(looks, plan=plan, noise=NOISE)

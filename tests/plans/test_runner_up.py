@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, ndtri, xlogy
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, State, exact_coverage
+from smoothcert.plans import Case
 from smoothcert.plans.records import RIVALS
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.tasks.audit import fault
@@ -66,7 +67,7 @@ def failure(plan, p):
     pilots = outcomes(plan.pilot)
     for pilot, share in zip(pilots, shares(pilots, p).T, strict=True):
         look = Look(plan.pilot, dict(enumerate(pilot.tolist())))
-        n = plan.more([look], NOISE)
+        n = Case(plan, NOISE, looks=[look]).more
         if not n:
             continue
         chosen = look.top
@@ -110,7 +111,7 @@ def test_the_enumerated_radii_are_those_of_certificates(plan):
         p = rng.dirichlet([4, 1, 0.5])
         pilot = rng.multinomial(plan.pilot, p)
         looks = [Look(plan.pilot, dict(enumerate(pilot.tolist())))]
-        if n := plan.more(looks, NOISE):
+        if n := Case(plan, NOISE, looks=looks).more:
             votes = rng.multinomial(n, p)
             looks.append(Look(n, dict(enumerate(votes.tolist()))))
             chosen = looks[0].top
@@ -176,20 +177,20 @@ def test_rivals_of_the_pilot_are_bounded_one_by_one_and_all_others_together():
         ({0: 400, 1: 0, 2: 20, 3: 150, 4: 330, 5: 100}, 330),
         ({0: 400, 2: 20, 3: 30, 4: 30, 9: 300}, 300),  # the pilot never saw class 9
     ):
-        upper = plan.prove([pilot, Look(1_000, votes)], NOISE).upper
+        upper = Case(plan, NOISE, looks=[pilot, Look(1_000, votes)]).proof().upper
         assert upper == upper_bound(largest, 1_000, alpha=0.01 / 8)
 
 
 def test_a_class_that_leads_without_a_majority_gets_the_samples_that_its_radius_takes():
     plan, binary = (InputSpecific(100_000, bound=b, decline=0.05) for b in ("runner-up", "binary"))
     leading = Look(1_000, {0: 450, 1: 250, 2: 200, 3: 100})
-    assert binary.more([leading], NOISE) == 0
-    n = plan.more([leading], NOISE)
+    assert Case(binary, NOISE, looks=[leading]).more == 0
+    n = Case(plan, NOISE, looks=[leading]).more
     assert 0 < n < 100_000
     votes = {0: 0.45, 1: 0.25, 2: 0.2, 3: 0.1}
     some, all_of_them = (
-        Certificate.from_votes([leading, Look(k, {c: round(v * k) for c, v in votes.items()})], plan=plan, noise=NOISE)
-        for k in (n, 100_000)
+        Certificate.from_votes([leading, Look(k, {c: round(v * k) for c, v in votes.items()})], plan=p, noise=NOISE)
+        for p, k in ((plan, n), (Fixed(100_000, bound="runner-up"), 100_000))
     )
     assert 0 < all_of_them.radius - some.radius <= 0.05
 

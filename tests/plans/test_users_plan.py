@@ -60,7 +60,7 @@ def certify(out, plan, noise=None):
         ("negative", "Own.request must return a whole number of samples, at least 0, got -5"),
         ("part", "Own.request must return a whole number of samples, at least 0, got 1.5"),
         ("nan", "Own.request must return a whole number of samples, at least 0, got nan"),
-        ("endless", r"Own.request asks for 220 samples of input \d, but the plan has at most 210"),
+        ("endless", "Own.request asks for 220 samples of an input, but the plan has at most 210"),
         ("text", "Own.request must return a whole number of samples, at least 0, got many"),
         ("raises", r"Own.request fails \(ZeroDivisionError\): oh no \(.*test_users_plan.py, line \d+\)"),
         ("calls", r"Own.request fails \(\w+Error\): .* \(.*test_users_plan.py, line \d+\)"),
@@ -86,7 +86,7 @@ class Once(Own):
 @pytest.mark.parametrize(("samples", "limit"), [(1_000, "at most 100"), (0, "no pilot")])
 def test_a_first_request_that_would_never_end_is_refused(samples, limit, tmp_path):
     plan = Once(samples=samples, pilot=0, known_labels=True)
-    with pytest.raises(sc.InvalidInput, match=f"Once.request asks for {samples:,} samples of input 0.* has {limit}"):
+    with pytest.raises(sc.InvalidInput, match=f"Once.request asks for {samples:,} samples.* has {limit}"):
         certify(tmp_path, plan)
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from smoothcert._registry import describe
 from smoothcert.noises import Gaussian
-from smoothcert.plans import AtRadii, Certificate, Fixed, Look
+from smoothcert.plans import AtRadii, Case, Certificate, Fixed, Look
 from smoothcert.plans.base import Plan
-from smoothcert.plans.records import Boundaries
+from smoothcert.plans.prose import explanation
+from smoothcert.plans.vote_paths import Boundaries, boundaries
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.bounds import lower_bound
@@ -43,14 +44,17 @@ class DoublingWithBoundaries(Doubling):
 
     name: ClassVar[str] = "doubling-with-boundaries"
 
-    def boundaries(self, noise):
-        looks = np.array([100, 200, 400, 800])
-        votes = [int(np.argmax(lower_bound(np.arange(n + 1), n, alpha=self.alpha / 4) > 0.5)) for n in looks]
-        return Boundaries(looks, {"majority": np.array(votes)})
 
-    @property
-    def explanation(self):
-        return "It doubles <the samples> until most votes agree."
+@boundaries.register(DoublingWithBoundaries)
+def _(plan, noise):
+    looks = np.array([100, 200, 400, 800])
+    votes = [int(np.argmax(lower_bound(np.arange(n + 1), n, alpha=plan.alpha / 4) > 0.5)) for n in looks]
+    return Boundaries(looks, {"majority": np.array(votes)})
+
+
+@explanation.register(DoublingWithBoundaries)
+def _(plan):
+    return "It doubles <the samples> until most votes agree."
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def on_disk(tmp_path_factory):
             for id, p in zip(ids, np.linspace(0.3, 1, inputs), strict=True):
                 votes = np.random.default_rng(id).random(plan.most_samples) < p
                 looks, drawn = [], 0
-                while more := plan.more(looks, noise, 0):
+                while more := Case(plan, noise, 0, looks).more:
                     count = int(votes[drawn : drawn + more].sum())
                     looks.append(Look(more, {0: count, 1: more - count}))
                     drawn += more

@@ -11,11 +11,6 @@ from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.results import COLUMNS, Results
 
-OLD_CSV = b"""# {"name": "old", "noise": {"name": "Gaussian", "sigma": 0.5}, "plan": null, "manifest": null}
-id,label,prediction,radius,samples,count,counted,missing,seconds,lower,upper
-3,1,1,0.25,1100,900,1000,0,0.5,0.75,nan
-"""
-
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "json"])
 def test_an_export_reads_back_to_the_last_bit(iss_run: Results, tmp_path, format):
@@ -57,8 +52,7 @@ def test_nothing_is_written_without_a_path(iss_run: Results):
     [
         ("a.csv", b"id,label\n1,2\n"),
         ("a.csv", b"id,label,prediction,radius,samples,count,counted,missing,seconds\n1,2,2,0.5\n"),
-        ("a.csv", b'# {"name": "a", "noise": null, "plan": null, "manifest": {}}\nid,label\n1,2\n'),
-        ("a.csv", b'# {"name": "a", "noise": null, "plan": null, "manifest": {}}\nid,label\n1,"2"x\n'),
+        ("a.csv", b'id,label\n1,"2"x\n'),
         ("a.json", b"[" * 100_000),
         ("a.json", b"[]"),
         ("a.json", b'{"name": '),
@@ -81,7 +75,7 @@ def test_a_file_of_another_kind_is_one_sentence(tmp_path, name, content):
         (b"\n590,0,0,1,", b"\n590,0,0,1,-", "radius of input 590"),
         (b"\n590,0,0,1,", b"\n590,0,0,1,nan,1,1,1,1,1,1,\n600,0,0,1,", "radius of input 590"),
         (b"\n590,0,0,1,", b"\n590,0,0,1\n600,0,0,1,", "a row is too short"),
-        (b"\n590,0,0,1,", b"\n590,0,0,1,", "could not convert string to float: ''"),
+        (b"\n590,0,0,1,", b"\n590,0,0,1,", "radius of input 590"),
     ],
 )
 def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, tmp_path, old, new, named):
@@ -131,13 +125,6 @@ def test_the_settings_of_a_csv_file_are_beside_it_and_bound_to_it(iss_run: Resul
         assert read_results(path).manifest is None
     (tmp_path / "q.csv.json").unlink()
     assert read_results(path).plan is None
-
-
-def test_a_csv_file_of_version_0_1_0_is_read(tmp_path):
-    (tmp_path / "old.csv").write_bytes(OLD_CSV)
-    results = read_results(tmp_path / "old.csv")
-    assert (results.name, results.noise) == ("old", Gaussian(0.5))
-    assert (results.id.tolist(), results.radius.tolist(), results.lower.tolist()) == ([3], [0.25], [0.75])
 
 
 @pytest.mark.parametrize(("name", "format"), [("q.csv", "csv"), ("q.parquet", "parquet"), ("q.json", "json")])

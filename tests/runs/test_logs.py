@@ -8,7 +8,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import read_log, read_votes, votes
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import compare
+from smoothcert.runs.table import table
 from smoothcert.statistics.bounds import lower_bound
 
 SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
@@ -62,7 +62,7 @@ def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp
     assert log.seconds.tolist() == [1.5, 2.0, 1.0]
     results = read_results(path, radius=0.25)
     assert results.certified_accuracy([0.25]).tolist() == [1 / 3]
-    assert compare([results]).rows[0].certified_accuracy == {0.25: 1 / 3}
+    assert table([results]).rows[0].certified_accuracy == {0.25: 1 / 3}
     path.write_text(ADAPTIVE.replace("\t1\t1\t0\t", "\t2\t1\t0\t"))
     with pytest.raises(InvalidInput, match="row 1: not a row"):
         read_log(path, radius=0.25)

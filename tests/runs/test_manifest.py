@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific
+from smoothcert._agreement import same_answers
 from smoothcert.errors import InvalidInput
-from smoothcert.runs.manifest import Manifest, compact_ids, expand_ids, same_answers
+from smoothcert.runs.manifest import Manifest, compact_ids, expand_ids
 
 MANIFEST = Manifest(
     model="m",
@@ -42,10 +43,10 @@ def test_evenly_spaced_ids_stay_small(first, step, count, backwards):
     [
         {},
         {"ids": tuple(range(0, 1000, 20)), "plan": Combined((Fixed(1000), InputSpecific(2000)))},
-        {"answers": [(3, 1.5), (0, 0.25)], "weights": "w.pth", "batch": 512, "fallback": "compile=max failed"},
+        {"answers": [(3, 1.5), (0, 0.25)], "weights": "w.pth", "batch": 512, "compile": "none"},
         {"started": "2026-01-01", "finished": "2026-01-02", "forwarded": 10**9, "circumstances": {"torch": "2.11"}},
         {"weights_hash": None},
-        {"stochastic": True},
+        {"settings": {"stochastic": True}},
         {"denoiser": {"name": "d.safetensors", "hash": "2" * 64, "description": "for sigma from 0 to 1"}},
     ],
 )
@@ -54,22 +55,7 @@ def test_a_manifest_comes_back_from_json(changes):
     parsed = Manifest.parse(json.loads(json.dumps(manifest.plain())), "a.json")
     assert replace(parsed, answers=None) == replace(manifest, answers=None)
     assert [tuple(answer) for answer in parsed.answers or []] == (manifest.answers or [])
-    # Runs without a denoiser are recorded as before there were any; earlier versions did not record `stochastic`.
-    left_out = {name for name in ("denoiser", "stochastic") if getattr(manifest, name) is None}
-    assert set(manifest.plain()) == {field.name for field in fields(Manifest)} - left_out
-
-
-def test_how_a_classifier_was_run_follows_from_what_was_asked_for_and_what_failed():
-    asked = replace(MANIFEST, compile="max")
-    assert asked.compiled == "max"
-    assert replace(asked, fallback="compile=max failed").compiled == "none"
-
-
-@pytest.mark.parametrize(("compiled", "fallback"), [("default", None), ("none", "compilation failed")])
-def test_version_0_1_0_recorded_both_what_was_asked_for_and_what_was_done(compiled, fallback):
-    old = {k: v for k, v in replace(MANIFEST, compile="default").plain().items() if k != "fallback"}
-    found = Manifest.parse(old | {"compiled": compiled}, "old")
-    assert (found.compile, found.compiled, found.fallback) == ("default", compiled, fallback)
+    assert set(manifest.plain()) == {field.name for field in fields(Manifest)}
 
 
 @pytest.mark.parametrize(
@@ -99,61 +85,55 @@ def test_entries_of_a_later_version_do_no_harm():
 
 
 def test_all_differing_fields_are_named_with_both_values():
-    MANIFEST.check_continues(MANIFEST, "runs/a")
-    with pytest.raises(InvalidInput) as caught:
-        replace(MANIFEST, seed=2, ids=(0, 1, 2, *range(7, 1000))).check_continues(MANIFEST, "runs/a")
-    message = str(caught.value)
-    assert message.startswith("runs/a holds another run: it differs in ")
-    assert "ids (there [1000], now [0, 1, 2," in message
-    assert "seed (there 1, now 2)" in message
-    assert message.endswith("; choose another out=DIR")
-    assert len(message) < 300
-
-
-def test_of_two_plans_only_the_settings_that_differ_are_named():
-    other = replace(MANIFEST, plan=InputSpecific(5000, decline=0.1))
-    with pytest.raises(InvalidInput, match=r"differs in plan\.decline \(there 0\.05, now 0\.1\); choose"):
-        other.check_continues(MANIFEST, "runs/a")
-
-
-def test_what_was_moved_is_the_same_by_its_content():
-    there = replace(MANIFEST, model="fashion-cnn", data="here/x.npz")
-    replace(there, data="/there/x.npz", model="fashion_cnn").check_continues(there, "runs/a")
-    with pytest.raises(InvalidInput, match=r"differs in data \(there here/x\.npz, now y\.npz\); data_hash"):
-        replace(there, data="y.npz", data_hash="ef").check_continues(there, "runs/a")
-    unknown = replace(there, model="f", weights_hash=None)
-    with pytest.raises(InvalidInput, match="differs in model"):
-        replace(unknown, model="g").check_continues(unknown, "runs/a")
-
-
-@pytest.mark.parametrize("ids", [(1000,), (3, 1000), range(2000)])
-def test_more_inputs_or_fewer_continue_a_run(ids):
-    other = MANIFEST.with_ids(ids)
-    other.check_continues(MANIFEST, "runs/a")
-    MANIFEST.check_continues(other, "runs/a")
+    assert MANIFEST.differences(MANIFEST) == []
+    ids, seed = replace(MANIFEST, seed=2, ids=(0, 1, 2, *range(7, 1000))).differences(MANIFEST)
+    assert ids.startswith("ids (there [1000], now [0, 1, 2,")
+    assert len(ids) < 200
+    assert seed == "seed (there 1, now 2)"
 
 
 @pytest.mark.parametrize(
-    "circumstance",
+    ("changes", "named"),
     [
-        {"batch": 512},
-        {"fallback": "compile=max failed"},
-        {"weights": "moved.pth"},
-        {"forwarded": 10},
-        {"started": "today"},
-        {"finished": "tomorrow"},
-        {"circumstances": {"torch": "3.0"}},
+        ({"plan": InputSpecific(5000, decline=0.1)}, ["plan.decline (there 0.05, now 0.1)"]),
+        ({"settings": {"stochastic": True}, "weights_hash": "seeded"}, ["stochastic (there False, now True)"]),
+        ({"data": "y.npz", "data_hash": "ef"}, ["data (there d, now y.npz)", "data_hash (there ab, now ef)"]),
+        # A run goes on with more inputs or with fewer.
+        ({"ids": (3, 1000)}, []),
+        ({"ids": tuple(range(2000))}, []),
+        # A model and data with the same content may have been moved.
+        ({"data": "/there/x.npz", "model": "fashion_cnn", "weights": "moved.pth"}, []),
+        # Batch and compilation are compared when the classifier is prepared.
+        ({"batch": 512, "compile": "max"}, []),
+        ({"forwarded": 10, "started": "today", "finished": "tomorrow", "circumstances": {"torch": "3.0"}}, []),
     ],
 )
-def test_what_only_happened_to_be_so_does_not_matter(circumstance):
-    replace(MANIFEST, **circumstance).check_continues(MANIFEST, "runs/a")
+def test_only_settings_that_differ_are_named(changes, named):
+    recorded = replace(MANIFEST, settings={"stochastic": False})
+    other = replace(recorded, **changes)
+    assert other.differences(recorded) == named
+    assert bool(recorded.differences(other)) == bool(named)
+
+
+def test_a_function_is_known_by_its_name():
+    unknown = replace(MANIFEST, model="f", weights_hash=None)
+    assert replace(unknown, model="g").differences(unknown) == ["model (there f, now g)"]
 
 
 def test_a_model_that_answers_otherwise_is_another_run_even_under_the_same_name():
     there = replace(MANIFEST, answers=[(0, 1.0), (1, 2.0)])
-    replace(there, answers=[(0, 1.001), (1, 2.0)]).check_continues(there, "runs/a")
-    with pytest.raises(InvalidInput, match="differs in what the model answers to the same inputs"):
-        replace(there, answers=[(0, 1.0), (2, 2.0)]).check_continues(there, "runs/a")
+    assert not replace(there, answers=[(0, 1.001), (1, 2.0)]).differences(there)
+    [named] = replace(there, answers=[(0, 1.0), (2, 2.0)]).differences(there)
+    assert named.startswith("what the model answers to the same inputs")
+
+
+@pytest.mark.parametrize("asked", [{"compile": "fast", "fallback": "stages"}, {"compile": "stages"}])
+def test_a_run_of_stage_kernels_is_continued_by_asking_for_the_fast_path(asked):
+    there = replace(MANIFEST, **asked)
+    assert there.compile_request == "fast"
+    replace(MANIFEST, compile="fast").check_continues(there, "runs/a")
+    with pytest.raises(InvalidInput, match="differs in compile"):
+        replace(MANIFEST, compile="max").check_continues(there, "runs/a")
 
 
 def test_answers_that_nobody_recorded_speak_against_nothing():
@@ -174,6 +154,7 @@ def test_answers_that_nobody_recorded_speak_against_nothing():
         ({"data_hash": "other"}, False),
         ({"dtype": "bfloat16"}, False),
         ({"device": "cuda"}, False),
+        ({"settings": {"stochastic": True}}, False),
     ],
 )
 def test_draws_are_the_same_whatever_the_plan(changes, same):

@@ -79,7 +79,7 @@ def test_an_input_in_two_runs_is_named(shards, tmp_path):
         ({"plan": sc.InputSpecific(1000, decline=0.1)}, r"plan\.decline \(there 0\.05, now 0\.1\)"),
         ({"seed": 1}, r"seed \(there 0, now 1\)"),
         ({"noise": sc.Gaussian(0.5)}, r"noise\.sigma"),
-        ({"batch": 100}, "it ran with batch 100"),
+        ({"batch": 100}, r"batch \(there 200, now 100\)"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(shards, tmp_path, change, named):

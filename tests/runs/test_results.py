@@ -3,24 +3,24 @@ import pytest
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Certificate, Combined, Fixed, InputSpecific, Look
+from smoothcert.plans import Certificate, Combined, Fixed, Look
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
 
 def test_columns_are_sorted_by_id_and_hold_what_the_certificates_say():
-    plan, noise = InputSpecific(1000), Gaussian(0.5)
+    plan, noise = Fixed(900, pilot=100), Gaussian(0.5)
     certificates = [
         Certificate.from_votes([Look(100, {3: 99}), Look(900, {3: 890})], plan=plan, noise=noise, id=7, label=3),
-        Certificate.from_votes([Look(100, {1: 51}), Look(50, {1: 20})], plan=plan, noise=noise, id=2, label=None),
+        Certificate.from_votes([Look(100, {1: 51}), Look(900, {1: 20})], plan=plan, noise=noise, id=2, label=None),
     ]
     results = Results.from_certificates("two", certificates)
     assert results.id.tolist() == [2, 7]
     assert results.label.tolist() == [-1, 3]
     assert results.prediction.tolist() == [-1, 3]
-    assert results.samples.tolist() == [150, 1000]
-    assert results.missing.tolist() == [49 + 30, 11]
-    assert results.p.tolist() == [0.4, 890 / 900]
+    assert results.samples.tolist() == [1000, 1000]
+    assert results.missing.tolist() == [49 + 880, 11]
+    assert results.p.tolist() == [20 / 900, 890 / 900]
     assert results.correct.tolist() == [False, True]  # label -1 and prediction -1 are not a correct prediction
     assert results.radius.tolist() == [0.0, certificates[0].radius]
 

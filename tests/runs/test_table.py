@@ -11,13 +11,13 @@ from smoothcert.noises import Gaussian
 from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import FORMATS, compare
+from smoothcert.runs.table import FORMATS, table
 
 
 def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_run, simulate):
     small = simulate("small", Fixed(1_000))
     elsewhere = simulate("elsewhere", Fixed(20_000), seed=1)
-    rows = {row.name: row for row in compare([iss_run, small, fixed_run, elsewhere]).rows}
+    rows = {row.name: row for row in table([iss_run, small, fixed_run, elsewhere]).rows}
     assert rows["iss"].mad == iss_run.decline(fixed_run) > 0
     assert rows["small"].mad == small.decline(fixed_run) > 0
     assert rows["fixed"].mad == rows["elsewhere"].mad == 0
@@ -25,20 +25,20 @@ def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_r
 
 def test_mad_of_a_plan_is_against_its_own_ceiling_at_its_own_alpha(iss_run, fixed_run, simulate):
     larger = simulate("larger", Fixed(40_000, pilot=100))
-    rows = {row.name: row for row in compare([larger, iss_run, fixed_run]).rows}
+    rows = {row.name: row for row in table([larger, iss_run, fixed_run]).rows}
     assert rows["iss"].mad == iss_run.decline(fixed_run) < iss_run.decline(larger)
     assert rows["fixed"].mad == fixed_run.decline(larger)
-    assert compare([iss_run, simulate("bolder", Fixed(10_000, alpha=0.05))]).rows[0].mad is None
+    assert table([iss_run, simulate("bolder", Fixed(10_000, alpha=0.05))]).rows[0].mad is None
 
 
 @pytest.mark.parametrize("other", [{"pilot": 1_000}, {"pilot_use": "reuse"}, {"alpha": 0.05}])
 def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_run, fixed_run, simulate, other):
     elsewhere = simulate("elsewhere", Fixed(10_000, **other))
     for order in ([iss_run, fixed_run, elsewhere], [elsewhere, fixed_run, iss_run]):
-        mads = {row.name: row.mad for row in compare(order).rows}
+        mads = {row.name: row.mad for row in table(order).rows}
         assert mads == {"iss": iss_run.decline(fixed_run), "fixed": 0, "elsewhere": 0}
     with pytest.warns(UserWarning, match=r"^no MAD against elsewhere: the plans of iss and elsewhere differ in pilot"):
-        [row] = compare([iss_run], reference=elsewhere).rows
+        [row] = table([iss_run], reference=elsewhere).rows
     assert (row.mad, row.ceiling) == (None, None)
 
 
@@ -53,84 +53,84 @@ def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_ru
 )
 def test_a_reference_that_is_not_used_is_told(iss_run, fixed_run, altered, change, reason):
     with pytest.warns(UserWarning, match=f"^no MAD against fixed: {reason}"):
-        compare([iss_run], reference=altered(fixed_run, **change))
+        table([iss_run], reference=altered(fixed_run, **change))
 
 
 def test_a_reference_with_other_inputs_is_told(iss_run, fixed_run, altered):
     with pytest.warns(UserWarning, match="^no MAD against fixed: iss has inputs that fixed has not$"):
-        compare([iss_run], reference=altered(fixed_run, id=fixed_run.id + 1))
+        table([iss_run], reference=altered(fixed_run, id=fixed_run.id + 1))
 
 
 def test_a_fixed_run_is_its_own_reference_among_those_of_its_size(fixed_run, altered):
     shorter = altered(fixed_run, radius=fixed_run.radius / 2)
     for order in ([fixed_run, shorter], [shorter, fixed_run]):
-        assert [row.mad for row in compare(order).rows] == [0, 0]
+        assert [row.mad for row in table(order).rows] == [0, 0]
 
 
 def test_plans_together_are_held_against_the_ceiling_of_the_first(iss_run, fixed_run, simulate):
     both = simulate("both", Combined((iss_run.plan, Fixed(40_000, pilot=100))))
-    [row, _] = compare([both, fixed_run]).rows
+    [row, _] = table([both, fixed_run]).rows
     assert (row.mad, row.ceiling) == (iss_run.decline(fixed_run), 10_000)
 
 
 def test_a_fixed_run_below_the_ceiling_is_no_reference(iss_run, simulate):
-    rows = compare([iss_run, simulate("small", Fixed(1_000))]).rows
+    rows = table([iss_run, simulate("small", Fixed(1_000))]).rows
     assert rows[0].mad is None
 
 
 def test_a_reference_need_not_stand_in_the_table(iss_run, fixed_run):
-    [row] = compare([iss_run], reference=fixed_run).rows
+    [row] = table([iss_run], reference=fixed_run).rows
     assert row.mad == iss_run.decline(fixed_run)
 
 
 def test_runs_exports_and_logs_stand_in_one_table(iss_run, fixed_run, tmp_path):
     write_results(iss_run, tmp_path / "iss.parquet", "parquet")
     write_results(fixed_run, tmp_path / "fixed.tsv", "cohen")
-    table = compare([read_results(tmp_path / "iss.parquet"), read_results(tmp_path / "fixed.tsv"), fixed_run])
-    assert [row.average_samples is None for row in table.rows] == [False, True, False]
+    made = table([read_results(tmp_path / "iss.parquet"), read_results(tmp_path / "fixed.tsv"), fixed_run])
+    assert [row.average_samples is None for row in made.rows] == [False, True, False]
     for format in FORMATS:
-        assert "iss" in table.render(format)
+        assert "iss" in made.render(format)
 
 
 def test_every_format_shows_the_same_acr(iss_run, fixed_run):
-    table = compare([iss_run, fixed_run])
-    exact = json.loads(table.render("json"))["runs"][0]["acr"]
+    made = table([iss_run, fixed_run])
+    exact = json.loads(made.render("json"))["runs"][0]["acr"]
     assert exact == iss_run.acr
-    assert float(next(csv.DictReader(io.StringIO(table.render("csv"))))["acr"]) == exact
+    assert float(next(csv.DictReader(io.StringIO(made.render("csv"))))["acr"]) == exact
     for format in ("terminal", "markdown", "latex"):
-        assert f"{exact:.6f}"[:5] in table.render(format)
+        assert f"{exact:.6f}"[:5] in made.render(format)
 
 
 def test_the_best_is_marked_only_among_runs_with_the_same_noise(iss_run, fixed_run, altered):
-    marked = compare([iss_run, fixed_run], radii=[0.0]).render("markdown").splitlines()
+    marked = table([iss_run, fixed_run], radii=[0.0]).render("markdown").splitlines()
     assert f"**{iss_run.average_samples:,.0f}**" in marked[2]
     assert "**" in marked[3]
-    alone = compare([iss_run, altered(fixed_run, noise=Gaussian(1.0))], radii=[0.0]).render("markdown")
+    alone = table([iss_run, altered(fixed_run, noise=Gaussian(1.0))], radii=[0.0]).render("markdown")
     assert "**" not in alone
 
 
 def test_other_inputs_are_no_rivals(iss_run, fixed_run, altered):
     fewer = altered(fixed_run, **{name: column[:-1] for name, column in fixed_run.columns.items()})
-    assert not any(cell.best for row in compare([iss_run, fewer]).cells for cell in row)
+    assert not any(cell.best for row in table([iss_run, fewer]).cells for cell in row)
 
 
 def test_the_noise_is_told_where_it_differs(iss_run, fixed_run, altered):
-    assert "noise" not in compare([iss_run, fixed_run]).titles
-    table = compare([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
-    assert [row[table.titles.index("noise")].text for row in table.cells] == ["gaussian:0.5", "gaussian:2"]
-    assert [row["noise"] for row in table.plain()["runs"]] == ["Gaussian(sigma=0.5)", "Gaussian(sigma=2.0)"]
+    assert "noise" not in table([iss_run, fixed_run]).titles
+    made = table([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
+    assert [row[made.titles.index("noise")].text for row in made.cells] == ["gaussian:0.5", "gaussian:2"]
+    assert [row["noise"] for row in made.plain()["runs"]] == ["Gaussian(sigma=0.5)", "Gaussian(sigma=2.0)"]
 
 
 def test_another_alpha_is_told_and_is_no_rival(iss_run, fixed_run, simulate):
-    assert "alpha" not in compare([iss_run, fixed_run]).titles
-    table = compare([fixed_run, simulate("bolder", Fixed(10_000, alpha=0.1))])
-    assert [row[table.titles.index("alpha")].text for row in table.cells] == ["0.001", "0.1"]
-    assert not any(cell.best for row in table.cells for cell in row)
+    assert "alpha" not in table([iss_run, fixed_run]).titles
+    made = table([fixed_run, simulate("bolder", Fixed(10_000, alpha=0.1))])
+    assert [row[made.titles.index("alpha")].text for row in made.cells] == ["0.001", "0.1"]
+    assert not any(cell.best for row in made.cells for cell in row)
 
 
 def test_a_log_does_not_tell_its_alpha(iss_run, tmp_path):
     write_results(iss_run, tmp_path / "log.tsv", "cohen")
-    assert "alpha" not in compare([iss_run, read_results(tmp_path / "log.tsv")]).titles
+    assert "alpha" not in table([iss_run, read_results(tmp_path / "log.tsv")]).titles
 
 
 def test_every_plan_that_counts_its_pilot_again_says_so():
@@ -142,7 +142,7 @@ def test_every_plan_that_counts_its_pilot_again_says_so():
 
 
 def test_latex_compiles_for_hostile_names(iss_run, altered):
-    latex = compare([altered(iss_run, name=r"a_b & 50% \input{x}")], radii=[0.0]).render("latex")
+    latex = table([altered(iss_run, name=r"a_b & 50% \input{x}")], radii=[0.0]).render("latex")
     assert r"a\_b \& 50\% \textbackslash{}input\{x\}" in latex
     assert latex.count(r"\\") == 2
 
@@ -151,7 +151,7 @@ def test_latex_compiles_for_hostile_names(iss_run, altered):
     ("format", "hidden"), [("markdown", "<script>"), ("markdown", "a | b"), ("terminal", "[bold]")]
 )
 def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
-    text = compare([altered(iss_run, name=hidden)], radii=[0.0]).render(format)
+    text = table([altered(iss_run, name=hidden)], radii=[0.0]).render(format)
     if format == "terminal":
         assert hidden in text
     else:
@@ -162,69 +162,69 @@ def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
 def test_a_run_without_certificates_is_named(iss_run):
     empty = Results.from_certificates("begun", [])
     with pytest.raises(InvalidInput, match="begun holds no certificates"):
-        compare([empty])
+        table([empty])
     with pytest.warns(UserWarning, match="begun holds no certificates yet and is left out"):
-        table = compare([iss_run, empty])
-    assert [row.name for row in table.rows] == [iss_run.name]
+        made = table([iss_run, empty])
+    assert [row.name for row in made.rows] == [iss_run.name]
 
 
 def test_no_runs_make_no_table():
     with pytest.raises(InvalidInput, match="at least one run"):
-        compare([])
+        table([])
 
 
 def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered):
-    table = compare([altered(iss_run, label=np.full(len(iss_run), -1)), fixed_run], radii=[0])
-    without, labelled = json.loads(table.render("json"))["runs"]
+    made = table([altered(iss_run, label=np.full(len(iss_run), -1)), fixed_run], radii=[0])
+    without, labelled = json.loads(made.render("json"))["runs"]
     assert (without["acr"], without["certified_accuracy"]) == (None, {"0": None})
     assert labelled["acr"] == fixed_run.acr
-    assert [cell.text for cell in table.cells[0]][-3::2] == ["-", "-"]
+    assert [cell.text for cell in made.cells[0]][-3::2] == ["-", "-"]
     for format in FORMATS:
-        table.render(format)
+        made.render(format)
     assert "ACR -" in repr(altered(iss_run, label=np.full(len(iss_run), -1)))
 
 
 def test_inputs_without_a_label_among_others_are_told(iss_run, fixed_run, altered):
     halves = altered(iss_run, label=np.where(iss_run.id < 200, -1, iss_run.label))
-    table = compare([halves, fixed_run])
-    assert [row[table.titles.index("unlabelled, as wrong")].text for row in table.cells] == ["20", "0"]
-    assert [row["unlabelled"] for row in json.loads(table.render("json"))["runs"]] == [20, 0]
+    made = table([halves, fixed_run])
+    assert [row[made.titles.index("unlabelled, as wrong")].text for row in made.cells] == ["20", "0"]
+    assert [row["unlabelled"] for row in json.loads(made.render("json"))["runs"]] == [20, 0]
     without = altered(iss_run, label=np.full(len(iss_run), -1))
-    assert compare([without, fixed_run]).titles == compare([fixed_run]).titles
+    assert table([without, fixed_run]).titles == table([fixed_run]).titles
 
 
 @pytest.mark.parametrize("radius", [-1, float("nan"), float("inf")])
 def test_a_radius_that_is_none_is_refused(iss_run, radius):
     with pytest.raises(InvalidInput, match="each radius must be a number of at least 0"):
-        compare([iss_run], radii=[0, radius])
+        table([iss_run], radii=[0, radius])
 
 
 def test_a_run_that_is_not_complete_says_so(iss_run, altered):
     partial = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, 10 * (len(iss_run) + 10), 10)))
-    assert f"{len(iss_run)}/{len(iss_run) + 10}" in compare([partial]).render()
-    assert "/" not in compare([iss_run]).cells[0][2].text
+    assert f"{len(iss_run)}/{len(iss_run) + 10}" in table([partial]).render()
+    assert "/" not in table([iss_run]).cells[0][2].text
 
 
 def test_json_and_csv_tell_what_was_asked_for_and_at_which_noise_and_alpha(iss_run, altered):
     partial = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, 700, 10)))
-    table = compare([partial])
-    [row] = json.loads(table.render("json"))["runs"]
+    made = table([partial])
+    [row] = json.loads(made.render("json"))["runs"]
     assert (row["inputs"], row["asked"], row["noise"], row["alpha"]) == (60, 70, "Gaussian(sigma=0.5)", 0.001)
-    [flat] = csv.DictReader(io.StringIO(table.render("csv")))
+    [flat] = csv.DictReader(io.StringIO(made.render("csv")))
     assert (flat["inputs"], flat["asked"], flat["noise"], flat["alpha"]) == ("60", "70", "Gaussian(sigma=0.5)", "0.001")
 
 
 def test_a_narrow_terminal_gets_a_column_per_run(iss_run, fixed_run, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    lines = [line.rstrip() for line in Text.from_ansi(compare([iss_run, fixed_run]).render()).plain.splitlines()]
+    lines = [line.rstrip() for line in Text.from_ansi(table([iss_run, fixed_run]).render()).plain.splitlines()]
     assert max(map(len, lines)) <= 80
     assert next(line for line in lines if "ACR" in line).split()[0] == "ACR"
 
 
 def test_nothing_certified_at_a_radius_is_beaten_by_something(iss_run, fixed_run):
     largest = float(iss_run.radius.max())
-    beyond = compare([iss_run, fixed_run], radii=[largest])
+    beyond = table([iss_run, fixed_run], radii=[largest])
     assert [row[-1].best for row in beyond.cells] == [False, True]
 
 
@@ -232,26 +232,26 @@ def test_a_table_takes_paths_and_tells_equal_names_apart(iss_run, tmp_path):
     for folder in ("a", "b"):
         write_results(iss_run, tmp_path / folder / "iss.json")
     paths = [tmp_path / "a" / "iss.json", str(tmp_path / "b" / "iss.json")]
-    assert [row.name for row in compare(paths).rows] == ["a/iss.json", "b/iss.json"]
-    assert [row.name for row in compare([iss_run, iss_run]).rows] == ["iss", "iss (2)"]
-    assert [row.name for row in compare([paths[0], paths[0]]).rows] == [str(paths[0]), f"{paths[0]} (2)"]
-    assert [row.name for row in compare(paths[0]).rows] == ["iss"]
-    assert compare([paths[0]], reference=paths[1]).rows[0].mad == 0
+    assert [row.name for row in table(paths).rows] == ["a/iss.json", "b/iss.json"]
+    assert [row.name for row in table([iss_run, iss_run]).rows] == ["iss", "iss (2)"]
+    assert [row.name for row in table([paths[0], paths[0]]).rows] == [str(paths[0]), f"{paths[0]} (2)"]
+    assert [row.name for row in table(paths[0]).rows] == ["iss"]
+    assert table([paths[0]], reference=paths[1]).rows[0].mad == 0
 
 
 @pytest.mark.parametrize("wrong", [[3], [None], ["no/such/folder"]])
 def test_what_is_no_run_is_one_sentence(wrong):
     with pytest.raises(InvalidInput, match=r"expected runs|does not exist"):
-        compare(wrong)
+        table(wrong)
 
 
 def test_a_table_and_its_runs_show_in_a_notebook(iss_run, fixed_run, altered):
-    table = compare([altered(iss_run, name="<iss>"), fixed_run])
-    shown = table._repr_html_()
+    made = table([altered(iss_run, name="<iss>"), fixed_run])
+    shown = made._repr_html_()
     assert "<td>&lt;iss&gt;</td>" in shown
     assert shown.count("<tr>") == 3
     assert "<b>" in shown
-    assert repr(table) == table.render()
+    assert repr(made) == made.render()
     assert "<td>iss</td>" in iss_run._repr_html_()
     empty = altered(iss_run, **{name: column[:0] for name, column in iss_run.columns.items()})
     assert "no certificates yet" in empty._repr_html_()

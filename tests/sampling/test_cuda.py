@@ -6,7 +6,8 @@ import torch
 from smoothcert import Gaussian, InputSpecific
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
-from smoothcert.sampling.engine import build_engine
+from smoothcert.models.base import Classifier
+from smoothcert.smoothed import Subject
 from smoothcert.smoothed.prepare import prepare
 
 pytestmark = [
@@ -40,17 +41,14 @@ def inputs():
     return [(id, torch.rand(SHAPE, generator=generator), None) for id in range(24)]
 
 
+def prepared(runtime):
+    return Subject(Classifier(Undecided(), 2, "model"), Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0).prepare()
+
+
 def votes(inputs, *, batch=512):
-    engine, runtime = build_engine(
-        Undecided(),
-        classes=2,
-        shape=SHAPE,
-        noise=Gaussian(0.5),
-        plan=InputSpecific(2_000, pilot=200, decline=0.1),
-        runtime=Runtime.resolve("cuda", compile="default", batch=batch),
-        seed=0,
-    )
-    assert runtime.compile == "default"
+    ready = prepared(Runtime.resolve("cuda", compile="default", batch=batch))
+    assert ready.subject.runtime.compile == "default"
+    engine = ready.engine(InputSpecific(2_000, pilot=200, decline=0.1))
     return {certificate.id: certificate.looks for certificate in engine.certify(inputs)}
 
 
@@ -62,15 +60,7 @@ def test_votes_are_identical_whatever_shares_the_batch(inputs):
 
 
 def test_a_measured_batch_fits_and_is_kept(inputs):
-    _, runtime = build_engine(
-        Undecided(),
-        classes=2,
-        shape=SHAPE,
-        noise=Gaussian(0.5),
-        plan=InputSpecific(2_000),
-        runtime=Runtime.resolve("cuda", compile="none"),
-        seed=0,
-    )
+    runtime = prepared(Runtime.resolve("cuda", compile="none")).subject.runtime
     assert runtime.batch >= 256
     assert runtime.dtype == "bfloat16"
 

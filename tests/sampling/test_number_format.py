@@ -10,9 +10,9 @@ from torch import nn
 from smoothcert import Gaussian, InputSpecific, Smoothed, certify
 from smoothcert.device.runtime import Runtime, settle_dtype
 from smoothcert.runs.progress import PlainProgress, Progress
-from smoothcert.runs.table import compare
+from smoothcert.runs.table import table
 from smoothcert.sampling import number_format
-from smoothcert.sampling.number_format import without_doubt
+from smoothcert.sampling.number_format import settle_number_format
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not in .0, 1.")
 BFLOAT16 = Runtime("cpu", "bfloat16", "none", 256)
@@ -77,7 +77,7 @@ def test_a_format_that_gives_the_same_labels_is_kept():
     few = [torch.rand(2) for _ in range(3)]
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[4.0, 1.0], [-4.0, -1.0]]))
-    assert without_doubt(BFLOAT16, model, few, classes=2, noise=Gaussian(0.25)) == BFLOAT16
+    assert settle_number_format(BFLOAT16, model, few, classes=2, noise=Gaussian(0.25)) == BFLOAT16
     assert model.weight.dtype == torch.float32
 
 
@@ -90,7 +90,7 @@ def test_the_comparison_ends_in_time(monkeypatch):
             return super().forward(x)
 
     monkeypatch.setattr(number_format, "_MOST_SECONDS", 0.0)
-    without_doubt(BFLOAT16, Slow(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
+    settle_number_format(BFLOAT16, Slow(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
     assert len(calls) == 2
 
 
@@ -112,8 +112,8 @@ def test_the_summary_and_the_table_name_the_format(tmp_path, capsys):
         settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "dtype": dtype, "batch": 256}
         runs.append(certify(model, data, out=tmp_path / dtype, classes=2, progress=PlainProgress(), **settings))
         assert capsys.readouterr().err.rstrip().endswith(f" s in {dtype}")
-    assert "number format" in compare(runs).titles
-    assert "number format" not in compare(runs[:1]).titles
+    assert "number format" in table(runs).titles
+    assert "number format" not in table(runs[:1]).titles
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_on_cuda_float16_comes_before_float32(shares, expected, monkeypatch):
     runtime = Runtime("cuda", "bfloat16", "fast", 256)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = without_doubt(runtime, nn.Linear(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
+        found = settle_number_format(runtime, nn.Linear(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
     assert found.dtype == expected
     assert [f"runs in {expected}" in str(warning.message) for warning in caught] == [True] * (expected != "bfloat16")

@@ -26,22 +26,18 @@ from smoothcert import (
     Uniform,
 )
 from smoothcert.device.runtime import Runtime
-from smoothcert.sampling.engine import build_engine
+from smoothcert.models.base import Classifier
+from smoothcert.smoothed import Subject
 
 ALPHA, INPUTS = 0.05, 500
 
 
 def certify(noise, model, inputs, plan):
     """Certificates of the inputs, in their order."""
-    engine, _ = build_engine(
-        model,
-        classes=2,
-        shape=tuple(inputs[0].shape),
-        noise=noise,
-        plan=plan,
-        runtime=Runtime.resolve("cpu", dtype="float32", batch=4096),
-        seed=0,
-    )
+    noise = noise.for_shape(tuple(inputs[0].shape))
+    runtime = Runtime.resolve("cpu", dtype="float32", batch=4096)
+    subject = Subject(Classifier(model, 2, "model"), noise, runtime, inputs[0], seed=0)
+    engine = subject.prepare().engine(plan.for_noise(noise))
     found = {c.id: c for c in engine.certify((id, x, None) for id, x in enumerate(inputs))}
     return [found[id] for id in range(len(inputs))]
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import smoothcert as sc
+from smoothcert.plans import Case
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.run import open_run
 from smoothcert.tasks.audit import audit, fault
@@ -55,7 +56,7 @@ def test_a_good_run_holds(run):
 def test_certificates_as_votes_give_them_hold_by_the_other_route(plan, share):
     noise = sc.Gaussian(0.5)
     looks = []
-    while more := plan.more(looks, noise):
+    while more := Case(plan, noise, looks=looks).more:
         looks.append(sc.Look(more, {2: round(share * more)}))
     assert fault(sc.Certificate.from_votes(looks, plan=plan, noise=noise)) is None
 
@@ -236,6 +237,14 @@ def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
         check(run, model=model)
     with pytest.raises(sc.InvalidInput, match=f"cannot explain: .*: give {part}="):
         sc.explain(run.path, [0], model=model, data=DATA)
+
+
+def test_votes_are_not_drawn_again_by_another_form_of_the_classifier(run):
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES ('compile', '\"stages\"')")
+    db.close()
+    with pytest.raises(sc.InvalidInput, match="was compiled: stages, and here it would be compiled: none"):
+        check(run)
 
 
 def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 import smoothcert as sc
 from smoothcert.models.denoisers import Denoiser
-from smoothcert.tasks import probe as probing
+from smoothcert.sampling.streams import key_for
 from smoothcert.tasks.probe import Level
 
 
@@ -31,14 +31,17 @@ def test_accuracy_is_the_probability_that_noise_does_not_cross_the_boundary():
         assert level.majority == 1
 
 
-def test_the_copies_are_samples_of_another_seed_than_that_of_a_run():
-    x = torch.tensor([0.1, 0.0])
+def test_the_copies_are_samples_of_another_seed_than_that_of_a_run(tmp_path):
+    data = (np.array([[0.1, 0.0]], np.float32), [1])
     options = {"classes": 2, "device": "cpu", "batch": 64}
-    found = sc.probe(halves, (x.numpy()[None], [1]), sigmas=[0.5], copies=64, seed=5, **options)
-    votes = [
-        sc.Smoothed(halves, noise=sc.Gaussian(0.5), seed=seed, **options).predict(x, samples=64, id=0).look.votes[1]
-        for seed in (5, 2**63 - 1 - 5)
-    ]
+    found = sc.probe(halves, data, sigmas=[0.5], copies=64, seed=5, **options)
+    votes = []
+    for seed in (5, key_for(5, "probe")):
+        plan = sc.Fixed(100, pilot=64)
+        [certificate] = sc.certify(
+            halves, data, sigma=0.5, plan=plan, seed=seed, out=tmp_path / str(seed), progress=sc.Progress(), **options
+        )
+        votes.append(certificate.looks[0].votes[1])
     assert found.levels[1].accuracy == votes[1] / 64 != votes[0] / 64
 
 
@@ -158,7 +161,7 @@ def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(m
     def settled(runtime, module, inputs, *, classes, noise):
         return replace(runtime, dtype="float32" if noise.sigma > 0.3 else "bfloat16")
 
-    monkeypatch.setattr(probing, "without_doubt", settled)
+    monkeypatch.setattr("smoothcert.smoothed.smoothed.settle_number_format", settled)
     data = (np.array([[0.5, 0.0]], np.float32), [1])
     used = []  # the last format before the result for each sigma
     found = sc.probe(
@@ -190,6 +193,7 @@ def test_the_chart_shows_both_measures_at_every_sigma(tmp_path):
         ({"copies": 0}, "copies must be at least 1"),
         ({"limit": 0}, "limit must be at least 1"),
         ({"ids": [0], "skip": 2}, "exclude one another"),
+        ({"noise": sc.Gaussian(0.5)}, "a probe chooses noise= itself: give sigmas="),
     ],
 )
 def test_a_mistake_is_one_sentence(options, message):
@@ -197,11 +201,6 @@ def test_a_mistake_is_one_sentence(options, message):
         sc.probe(halves, ([[0.5, 0.0]], [1]), classes=2, device="cpu", **options)
     with pytest.raises(sc.InvalidInput, match="no chosen input of array has a label"):
         sc.probe(halves, np.zeros((2, 2), np.float32), classes=2, device="cpu")
-
-
-def test_weights_are_refused_beside_a_module_as_by_certify():
-    with pytest.raises(sc.InvalidInput, match=r"weights=nowhere\.safetensors is for a model given by its name"):
-        sc.probe(halves, ([[0.5, 0.0]], [1]), classes=2, device="cpu", weights="nowhere.safetensors")
 
 
 class Recorder(Denoiser):

@@ -5,6 +5,7 @@ import pytest
 
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, certify
 from smoothcert.errors import InvalidInput
+from smoothcert.plans import Case
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics import metrics
@@ -82,7 +83,7 @@ def test_the_simulation_agrees_with_certificates_made_one_by_one(small):
     for _ in range(20):
         for share in p:
             looks = []
-            while more := PLAN.more(looks, NOISE):
+            while more := Case(PLAN, NOISE, looks=looks).more:
                 looks.append(Look(more, {0: int(rng.binomial(more, share))}))
             certificate = Certificate.from_votes(looks, plan=PLAN, noise=NOISE)
             radii.append(certificate.radius)
@@ -165,7 +166,7 @@ def one_by_one(population, plan, *, repetitions, seed):
         for p, label in zip(population.p, population.label, strict=True):
             looks = []
             known = int(label) if plan.known_labels else None
-            while more := plan.more(looks, NOISE, known):
+            while more := Case(plan, NOISE, known, looks).more:
                 looks.append(Look(more, dict(enumerate(rng.multinomial(more, p).tolist()))))
             found.append(Certificate.from_votes(looks, plan=plan, noise=NOISE, label=int(label)))
     return found

@@ -9,7 +9,6 @@ from torch import nn
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier, load_classifier, state_hash
 from smoothcert.training import Consistency, Denoising, Gaussian, Macer, Recipe, SmoothAdv, train
-from smoothcert.training.folder import Folder
 
 
 def recipe(method=Gaussian(0.25), epochs=1, **other):  # noqa: B008
@@ -142,16 +141,3 @@ class Centred(nn.Module):
 
 def test_buffers_that_are_not_a_part_of_the_weights_are_resumed(small, tmp_path):
     assert load_file(resumed_as_if_whole(Centred, small, tmp_path)).keys() == {"layer.weight", "layer.bias"}
-
-
-def test_a_checkpoint_of_an_older_version_without_buffers_and_answers_resumes(small, tmp_path, monkeypatch):
-    given = {"device": "cpu", "out": tmp_path, "classifier": own(Centred())}
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "_recorded_answers", {})
-        patch.setattr(Centred, "named_buffers", lambda *_, **__: iter(()))
-        with pytest.raises(Interrupted):
-            train(recipe(epochs=2), *small, on_epoch=stop, **given)
-    assert load_file(tmp_path / "checkpoint.safetensors").keys() == {
-        *("layer.weight", "layer.bias", "momentum.layer.weight", "momentum.layer.bias")
-    }
-    assert train(recipe(epochs=2), *small, **given).epochs_now == 1

@@ -171,13 +171,6 @@ def test_labels_without_a_class_or_without_examples_are_refused(labels, others, 
         train(recipe(batch=16), labelled(images, labels), labelled(images, others), out=tmp_path, device="cpu")
 
 
-def test_labels_beyond_the_class_names_are_refused(tmp_path):
-    data = labelled(np.zeros((16, 1, 28, 28), np.uint8), [0, 9] * 8)
-    data.class_names = ("a", "b")
-    with pytest.raises(InvalidInput, match="own has the label 9, but the names of 2 classes only"):
-        train(recipe(batch=16), data, data, out=tmp_path, device="cpu")
-
-
 @pytest.mark.filterwarnings("ignore:.*values lie in")
 def test_smoothadv_refuses_data_that_its_attack_would_change(tmp_path):
     images = np.linspace(-1, 1, 16 * 784, dtype=np.float32).reshape(16, 1, 28, 28)

@@ -6,7 +6,6 @@ Commands import what they need when they run, so that `--help` and the commands 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import warnings
 from contextlib import suppress
@@ -28,7 +27,7 @@ from smoothcert.cli import (
     table,
     train,
 )
-from smoothcert.errors import SmoothcertError
+from smoothcert.errors import SmoothcertError, SmoothcertWarning, phrase
 
 app = typer.Typer(
     name="smoothcert",
@@ -51,15 +50,6 @@ _WORDS = {
 # down the threads that they wait for, if these share their cores.
 _SPINS = "1000"
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C
-# Library messages name parameters as in `out=DIR`. We do not change arguments of a call, as in Gaussian(sigma=0.5).
-_CALL = re.compile(r"(\w+\([^()]*\))")
-_PARAMETER = re.compile(r"(?<!\S)([a-z_]+)=(\"[^\"]*\"|[^\s,;:)]*)")
-# Other words of library messages, and what we print instead.
-_COMMANDS = {
-    "import it first": "import it with smoothcert --import FILE",
-    "use the plan Exact()": "use --method exact",
-    "a noise such as Splitting(0.5, levels=255)": "a noise such as --noise splitting:0.5,255",
-}
 
 
 @app.callback(invoke_without_command=True)
@@ -90,7 +80,7 @@ def main() -> None:
     try:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:
-        sys.exit(_fail(_in_flags(str(error))))
+        sys.exit(_fail(phrase(error.message, command=True)))
     except OSError as error:
         sys.exit(_fail(str(error)))
     except typer.Abort:
@@ -116,31 +106,6 @@ def _plain(message: str) -> str:
     return message
 
 
-def _in_flags(message: str) -> str:
-    """Write the parameters in a library message as options: `out=DIR` becomes `--out DIR`."""
-    parts = _CALL.split(message)
-    parts[::2] = [_PARAMETER.sub(_flag, part) for part in parts[::2]]
-    message = "".join(parts)
-    for words, command in _COMMANDS.items():
-        message = message.replace(words, command)
-    return message
-
-
-def _flag(found: re.Match[str]) -> str:
-    """The option for a parameter; unchanged if there is no such option."""
-    option, value = _options().get(found[1]), found[2].strip('"')
-    if option is None:
-        return found[0]
-    return option if value in ("", "True") else f"{option} {value}"
-
-
-def _options() -> dict[str, str]:
-    """Every option of every command, by the name of its parameter."""
-    commands = typer.main.get_group(app).commands.values()
-    options = {str(p.name): p.opts[0] for command in commands for p in command.params if p.opts[0].startswith("--")}
-    return options | {"dataset": "--data", "learning_rate": "--lr", "radius": "--log-radius"}
-
-
 def _fail(message: str) -> int:
     """Print an error; returns the exit code."""
     if message:  # empty if the help was shown instead
@@ -151,4 +116,5 @@ def _fail(message: str) -> int:
 def _warn(message: Warning | str, *where: object, **more: object) -> None:
     """Print a warning as one line."""
     with suppress(OSError, ValueError):  # stderr is full or closed
-        print(f"smoothcert: warning: {_in_flags(str(message))}", file=sys.stderr)
+        text = phrase(message.message, command=True) if isinstance(message, SmoothcertWarning) else message
+        print(f"smoothcert: warning: {text}", file=sys.stderr)

@@ -7,19 +7,15 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli.options import Denoiser, Json, Stochastic, Weights, print_json
+from smoothcert.cli.groups import PlaceOptions, expand
+from smoothcert.cli.options import Json, print_json
 
 
+@expand
 def command(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    places: PlaceOptions,
     redraw: Annotated[int, typer.Option(help="How many randomly chosen inputs to draw again.")] = 5,
-    model: Annotated[
-        str | None, typer.Option(help="The model, if it has moved or is your own code. Default: as in the manifest.")
-    ] = None,
-    weights: Weights = None,
-    denoiser: Denoiser = None,
-    stochastic: Stochastic = False,
-    data: Annotated[str | None, typer.Option(help="Where the data is now. Default: as in the manifest.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Chooses the inputs to draw again. Default: others each time.")
     ] = None,
@@ -30,8 +26,7 @@ def command(
 
     from smoothcert.tasks.audit import audit
 
-    places = {"model": model, "weights": weights, "denoiser": denoiser, "data": data}
-    found = audit(run, redraw=redraw, stochastic=stochastic, seed=seed, **places)
+    found = audit(run, redraw=redraw, seed=seed, **places.places())
     if json:
         print_json(asdict(found) | {"holds": not found.findings})
     else:

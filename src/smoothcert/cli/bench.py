@@ -7,34 +7,15 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli.groups import NoiseOptions, expand
-from smoothcert.cli.options import (
-    Batch,
-    Classes,
-    Compile,
-    Denoiser,
-    Device,
-    Dtype,
-    Json,
-    Model,
-    Weights,
-    print_json,
-    print_table,
-)
+from smoothcert.cli.groups import NoiseOptions, SubjectOptions, expand
+from smoothcert.cli.options import Json, print_json, print_table
 
 
 @expand
 def command(
     noise: NoiseOptions,
-    model: Model = None,
-    weights: Weights = None,
-    classes: Classes = None,
-    denoiser: Denoiser = None,
+    subject: SubjectOptions,
     data: Annotated[str | None, typer.Option("--data", help="Inputs to use. Default: random ones.")] = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    batch: Batch = "auto",
-    compile: Compile = "auto",
     seconds: Annotated[float, typer.Option(help="Seconds for each measurement.")] = 10.0,
     json: Json = False,
 ) -> None:
@@ -42,39 +23,24 @@ def command(
     from dataclasses import asdict
 
     from smoothcert.cli.start import seconds_since_start
-    from smoothcert.data import load_dataset
-    from smoothcert.device.runtime import Runtime, settle_dtype
     from smoothcert.errors import InvalidInput
-    from smoothcert.models import load_classifier
+    from smoothcert.smoothed import Smoothed
     from smoothcert.tasks.bench import bench
-    from smoothcert.tasks.certify import check_shape
 
     imported = seconds_since_start()
-    smoothing = noise.build()
-    sigma = smoothing.deviation
+    settings = subject.settings() | {"noise": noise.build()}
     try:
-        classifier = load_classifier(model, weights=weights, classes=classes, sigma=sigma)
+        smoothed = Smoothed(subject.model, **settings)
     except InvalidInput as error:
-        if model is None or weights is not None:
+        if subject.model is None or subject.weights is not None:
             raise
         try:
-            classifier = load_classifier(model, weights="none", classes=classes, sigma=sigma)
+            smoothed = Smoothed(subject.model, **settings | {"weights": "none"})
         except InvalidInput:
             raise error from None
-        _say(f"found no weights of {model}: timing it without training, which takes the same time")
-    dataset = None if data is None else load_dataset(data)
-    if dataset:
-        check_shape(classifier, dataset, smoothing)
+        _say(f"found no weights of {subject.model}: timing it without training, which takes the same time")
     loaded = seconds_since_start()
-    found = bench(
-        classifier,
-        noise=smoothing,
-        runtime=Runtime.resolve(device, settle_dtype(dtype, classifier.module), compile, batch),
-        dataset=dataset,
-        denoiser=denoiser,
-        seconds=seconds,
-        say=_say,
-    )
+    found = bench(smoothed, data, seconds=seconds, say=_say)
     if json:
         speedups = {str(size): found.speedup(size) for size in found.published}
         setup = {"import": imported, "load": loaded - imported} | found.setup

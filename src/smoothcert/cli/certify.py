@@ -7,22 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from smoothcert.cli.groups import CertifiedNoiseOptions, PlanOptions, expand
-from smoothcert.cli.options import (
-    Batch,
-    Classes,
-    Compile,
-    Data,
-    Denoiser,
-    Device,
-    Dtype,
-    Model,
-    Seed,
-    Stochastic,
-    Weights,
-    folder,
-    print_json,
-)
+from smoothcert.cli.groups import CertifiedNoiseOptions, PlanOptions, SubjectOptions, expand
+from smoothcert.cli.options import Data, folder, print_json
 
 _WHERE = "Many devices"
 
@@ -41,11 +27,7 @@ def command(
             help="The folder of the run. The same command resumes it, also with more inputs.",
         ),
     ],
-    model: Model = None,
-    weights: Weights = None,
-    classes: Classes = None,
-    denoiser: Denoiser = None,
-    stochastic: Stochastic = False,
+    subject: SubjectOptions,
     skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
@@ -56,11 +38,6 @@ def command(
             "merge."
         ),
     ] = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    batch: Batch = "auto",
-    compile: Compile = "auto",
     executor: Annotated[
         Literal["local", "ray"],
         typer.Option(help="Where to compute: on this machine, or on a Ray cluster.", rich_help_panel=_WHERE),
@@ -90,15 +67,15 @@ def command(
 ) -> None:
     """Certify inputs and save the certificates in a folder. Run it again to resume."""
     chosen, smoothing = plan.build(), noise.build()
+    from smoothcert.compat.trackers import tracker_named
     from smoothcert.executors import choose_executor
     from smoothcert.runs.progress import Progress
-    from smoothcert.runs.table import compare
-    from smoothcert.runs.trackers import tracker_named
+    from smoothcert.runs.table import table
     from smoothcert.tasks.certify import certify
 
     silent: list[Progress] = [Progress()] if quiet else []
     run = certify(
-        model,
+        subject.model,
         data,
         noise=smoothing if noise.sigma is None else None,
         sigma=noise.sigma,
@@ -108,23 +85,15 @@ def command(
         skip=skip,
         limit=limit,
         shard=shard,
-        weights=weights,
-        classes=classes,
-        denoiser=denoiser,
-        stochastic=stochastic,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        batch=batch,
-        compile=compile,
         executor=choose_executor(
             executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
         ),
         progress=[*silent, *map(tracker_named, track)],
+        **subject.settings(),
     )
     radii = plan.shown_radii()
     if json:
-        [row] = compare([run], radii=radii).plain()["runs"]
+        [row] = table([run], radii=radii).plain()["runs"]
         print_json({"out": str(out), "complete": run.complete} | row)
     elif radii and not quiet:
         shares = zip(radii, run.certified_accuracy(radii), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @expand
 def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
-    """Compute the exact probability that a certificate of this plan is wrong.
+    """Compute the probability that a certificate of this plan is wrong, exactly where its states can be enumerated.
 
     The exit code is 1 if the probability may exceed alpha.
     """
@@ -27,7 +27,7 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
     chosen = plan.build().for_noise(smoothing)
     found = exact_coverage(chosen, smoothing)
     if json:
-        print_json(asdict(found) | {"valid": found.valid})
+        print_json(_plain(found))
     else:
         _print(found, chosen)
     if not found.valid:
@@ -40,22 +40,42 @@ def _print(found: Coverage, plan: Plan) -> None:
         verdict = f"The search found no p at which the plan exceeds its alpha of {alpha:g}. This is not a proof."
     elif found.valid:
         verdict = f"The plan keeps its alpha of {alpha:g}."
-    elif max(found.worst_failure, found.tie_failure) > alpha:
+    elif found.exceeds:
         verdict = f"The plan does NOT keep its alpha of {alpha:g}."
+    elif found.simulated:
+        verdict = f"The simulation does not tell whether the plan keeps its alpha of {alpha:g}."
     else:
         verdict = (
             f"Nothing proves that the plan keeps its alpha of {alpha:g}: the pilot that chooses the class also counts."
         )
     bound = "" if found.exact else ", at most (union bound)"
     title = "Exact failure probability" if found.exact else "Failure probability"
+    if found.simulated:
+        bound, title = "", "Simulated failure probability"
     cases = [[f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)]]
-    if plan.pilot_chooses:
+    if plan.pilot and not plan.known_labels:
         cases.append([f"two tied classes, chosen on the pilot{bound}", *_shown(found.tie_failure, alpha)])
     print_table(
         f"{title}\n{plan}; pilot {plan.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
         cases,
-        caption=f"{verdict} {_drawing(found.drawing_error)}".strip(),
+        caption=" ".join(filter(None, [verdict, _simulation(found), _drawing(found.drawing_error)])),
+    )
+
+
+def _plain(found: Coverage) -> dict[str, Any]:
+    simulated = {} if found.simulated is None else {"simulated": found.simulated._asdict()}
+    figures = {name: value for name, value in asdict(found).items() if name != "simulated"}
+    return figures | simulated | {"valid": found.valid}
+
+
+def _simulation(found: Coverage) -> str:
+    """A sentence about how the figures were computed, if the plan has too many states."""
+    if (s := found.simulated) is None:
+        return ""
+    return (
+        f"The plan has too many states for an exact figure: in {s.repetitions:,} simulated inputs, its failure lies "
+        f"between {s.at_least:.6f} and {s.at_most:.6f} with confidence {s.confidence:g}."
     )
 
 

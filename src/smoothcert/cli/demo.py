@@ -22,19 +22,19 @@ def command(
     from smoothcert.noises import Gaussian
     from smoothcert.plans import AtRadii, Fixed, InputSpecific
     from smoothcert.report import write_report
-    from smoothcert.runs.table import compare
+    from smoothcert.runs.table import table
     from smoothcert.tasks.certify import certify
 
     plans = (Fixed(10_000), InputSpecific(10_000, decline=0.05), AtRadii(_RADII, 10_000, known_labels=True))
     runs = [
         certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.25), plan=plan, out=out / plan.name) for plan in plans
     ]
-    table = compare(runs, radii=_RADII)
+    rows = table(runs, radii=_RADII)
     page = write_report(runs, out / "report.html", radii=_RADII)
     if json:
-        print_json(table.plain())
+        print_json(rows.plain())
         return
-    print(table.render())
+    print(rows.render())
     fixed, *_, radii = (run.average_samples or 1 for run in runs)
     print(f"The table of certified accuracy at three radii took {fixed / radii:.0f} times fewer samples than usual.")
     print(f"The report is {page}: open it in a browser.")

@@ -1,4 +1,4 @@
-"""Groups of options that several commands share: the noise and the plan.
+"""Groups of options that several commands share: the classifier, the noise and the plan.
 
 A command has one parameter per group, annotated with the class of the group. `expand` makes every field of the class an
 option of the command.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from smoothcert._registry import home
-from smoothcert.cli.options import numbers
+from smoothcert.cli.options import Device, numbers
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -36,6 +36,91 @@ _OPTIONS = {
     "known_labels": "--known-labels",
     "radii": "--radii",
 }
+
+
+@dataclass(frozen=True)
+class SubjectOptions:
+    """The classifier and how it is run: the settings of `Smoothed` without the noise."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME, "
+            "timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the "
+            "--weights contain it.",
+        ),
+    ] = None
+    weights: Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")] = (
+        None
+    )
+    classes: Annotated[
+        int | None, typer.Option("--classes", help="The number of classes, if the model returns labels.")
+    ] = None
+    denoiser: Annotated[
+        str | None,
+        typer.Option(
+            "--denoiser",
+            help="Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for "
+            "a diffusers UNet2DModel, file.py:function or package.module:function.",
+        ),
+    ] = None
+    stochastic: Annotated[
+        bool,
+        typer.Option(
+            "--stochastic",
+            help="The model is random by design. Its random numbers then depend on the noisy input alone, and inputs "
+            "are classified one at a time. A module of your own function stays in the mode in which it is returned, "
+            "so dropout can be on.",
+        ),
+    ] = False
+    seed: Annotated[int, typer.Option("--seed", help="The key of the noise: the same seed draws the same noise.")] = 0
+    device: Device = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16", "float64"],
+        typer.Option(
+            "--dtype",
+            help="Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of "
+            "float32, else float32; float64 for a model that is in float64.",
+        ),
+    ] = "auto"
+    batch: Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: chosen by measuring.")] = "auto"
+    compile: Annotated[
+        Literal["auto", "none", "fast", "default", "max"],
+        typer.Option(
+            "--compile",
+            help="How to speed up the classifier. fast: kernels of our own, ready in seconds, the default on CUDA. "
+            "default: torch's compiler. max: the compiler tunes convolutions, for half a minute or more.",
+        ),
+    ] = "auto"
+
+    def settings(self) -> dict[str, Any]:
+        """The settings by name, without the model."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "model"}
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where the parts of a run are now."""
+
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="The model, if it has moved or is your own code. Default: as in the run."),
+    ] = None
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="Where its weights are now. Default: as in the run.")
+    ] = None
+    denoiser: Annotated[
+        str | None,
+        typer.Option("--denoiser", help="The denoiser, if it has moved or is your own code. Default: as in the run."),
+    ] = None
+    data: Annotated[
+        str | None, typer.Option("--data", help="Where the data is now, as for certify. Default: as in the run.")
+    ] = None
+
+    def places(self) -> dict[str, Any]:
+        """The places by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -247,7 +332,7 @@ class PlanOptions:
         return None if self.radii is None else sorted(set(numbers("--radii", self.radii)))
 
 
-_GROUPS = (NoiseOptions, CertifiedNoiseOptions, PlanOptions)
+_GROUPS = (SubjectOptions, PlaceOptions, NoiseOptions, CertifiedNoiseOptions, PlanOptions)
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:

@@ -23,7 +23,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Show how many samples an input needs, given the probability p of its class, and what they prove."""
-    from smoothcert.plans.coverage import outlook
+    from smoothcert.plans.outlook import outlook
     from smoothcert.statistics.metrics import round_down
 
     drawn, p = noise.build(), numbers("--at", at)
@@ -48,5 +48,5 @@ def command(
             [f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *(round_down(value, 4) for value in values)]
             for q, n, *values in zip(p, samples, *columns, strict=True)
         ],
-        caption=_ROUNDED_TWICE if chosen.enumerates else None,
+        caption=_ROUNDED_TWICE if drawn.outcomes else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -19,36 +19,6 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME, "
-        "timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the "
-        "--weights contain it.",
-    ),
-]
-Weights = Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")]
-Classes = Annotated[
-    int | None, typer.Option("--classes", help="The number of classes, if the model does not contain it.")
-]
-Denoiser = Annotated[
-    str | None,
-    typer.Option(
-        "--denoiser",
-        help="Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a "
-        "diffusers UNet2DModel, file.py:function or package.module:function.",
-    ),
-]
-Stochastic = Annotated[
-    bool,
-    typer.Option(
-        "--stochastic",
-        help="The model is random by design. Its random numbers then depend on the noisy input alone, and inputs are "
-        "classified one at a time. A module of your own function stays in the mode in which it is returned, so dropout "
-        "can be on.",
-    ),
-]
 Data = Annotated[
     str,
     typer.Option(
@@ -56,26 +26,7 @@ Data = Annotated[
         help="fashion-mnist, cifar10:DIR, imagenet:DIR, hf:NAME, an .npz file or a folder of images.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="The key of the noise: the same seed draws the same noise.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "float64"],
-    typer.Option(
-        "--dtype",
-        help="Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of "
-        "float32, else float32; float64 for a model that is in float64.",
-    ),
-]
-Batch = Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: chosen by measuring.")]
-Compile = Annotated[
-    Literal["auto", "none", "fast", "stages", "default", "max"],
-    typer.Option(
-        "--compile",
-        help="How to speed up the classifier. fast: fused operations, ready in seconds, the default on CUDA. stages: "
-        "one kernel per stage of a CIFAR ResNet, which fast uses by itself. default: torch's compiler. max: the "
-        "compiler tunes convolutions, for half a minute or more.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

@@ -8,32 +8,16 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli.options import (
-    Classes,
-    Data,
-    Denoiser,
-    Device,
-    Dtype,
-    Json,
-    Model,
-    Seed,
-    Stochastic,
-    Weights,
-    numbers,
-    print_json,
-    print_table,
-)
+from smoothcert.cli.groups import SubjectOptions, expand
+from smoothcert.cli.options import Data, Json, numbers, print_json, print_table
 
 _BAR = 24
 
 
+@expand
 def command(
     data: Data,
-    model: Model = None,
-    weights: Weights = None,
-    classes: Classes = None,
-    denoiser: Denoiser = None,
-    stochastic: Stochastic = False,
+    subject: SubjectOptions,
     sigmas: Annotated[
         str | None,
         typer.Option(
@@ -47,10 +31,6 @@ def command(
         int, typer.Option(help="Take at most this many inputs, by default from all parts of the data.")
     ] = 100,
     ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    batch: Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: 64.")] = "auto",
     out: Annotated[Path | None, typer.Option("--out", help="Also draw the chart to this .svg, .png or .pdf.")] = None,
     json: Json = False,
 ) -> None:
@@ -69,22 +49,15 @@ def command(
             status.update(f"probing: right on {level.accuracy:.0%} of inputs at sigma {level.sigma:g}")
 
         found = probe(
-            model,
+            subject.model,
             data,
             sigmas=chosen,
             copies=copies,
             ids=ids,
             skip=skip,
             limit=limit,
-            weights=weights,
-            classes=classes,
-            denoiser=denoiser,
-            stochastic=stochastic,
-            seed=seed,
-            device=device,
-            dtype=dtype,
-            batch=batch,
             on_level=show,
+            **subject.settings(),
         )
     if json:
         print_json(found.plain())

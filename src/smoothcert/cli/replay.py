@@ -9,6 +9,7 @@ import typer
 
 from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
 from smoothcert.cli.options import Json, print_json, print_table
+from smoothcert.errors import phrase
 
 if TYPE_CHECKING:
     from smoothcert.tasks.replay import Outcome
@@ -58,7 +59,7 @@ def command(
         f"{log.name}: {result.inputs} inputs, {repetitions} repetitions\n{chosen}",
         ["", "ceiling", chosen.name, "fixed, same cost"],
         [list(row) for row in zip(figures, *shown, strict=True)],
-        caption=None if remark is None else remark.replace("log_samples=", "--log-samples"),
+        caption=None if remark is None else phrase(remark, command=True),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from smoothcert.cli.groups import PlaceOptions, expand
 from smoothcert.cli.options import numbers, refuse_to_replace
 from smoothcert.cli.table import LogRadius, Radii, Reference, Runs
 from smoothcert.errors import InvalidInput
@@ -19,59 +20,40 @@ if TYPE_CHECKING:
 _MOST_IDS = 10**6
 
 
+@expand
 def command(
     runs: Runs,
+    places: PlaceOptions,
     out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
     reference: Reference = None,
     radii: Radii = None,
     log_radius: LogRadius = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="The data with the pictures, as for certify. Default: the data of the runs."),
-    ] = None,
     explain: Annotated[
         str | None,
         typer.Option("--explain", help="Explain the certificates of these inputs in pictures, as in 0,5,10-12."),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", help="--explain: the model, if it has moved or is your own code. Default: as in the run."
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option("--weights", help="--explain: where its weights are now. Default: as in the run.")
-    ] = None,
-    denoiser: Annotated[
-        str | None, typer.Option("--denoiser", help="--explain: where the denoiser is now. Default: as in the run.")
-    ] = None,
-    stochastic: Annotated[
-        bool, typer.Option("--stochastic", help="--explain: the run was certified with --stochastic.")
-    ] = False,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Also write every figure as PDF, SVG and PNG to this folder.")
     ] = None,
 ) -> None:
     """Write one self-contained page about runs, to read offline or to send to a colleague."""
     from smoothcert.report import write_report
-    from smoothcert.runs.formats import read_all, read_results
-    from smoothcert.runs.table import with_certificates
+    from smoothcert.runs.collect import collect
 
-    places: dict[str, Any] = {"model": model, "weights": weights, "denoiser": denoiser}
-    if explain is None and (given := [name for name, place in places.items() if place]):
+    data = places.data
+    if explain is None and (given := [name for name, place in places.places().items() if place and name != "data"]):
         raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
     if figures is not None and any(path.exists() and not path.is_dir() for path in (figures, *figures.parents)):
         raise InvalidInput(f"cannot write figures into {figures}: it is not a folder")
     refuse_to_replace(out, runs)
-    results = with_certificates(read_all(runs, radius=log_radius))
-    places |= {"data": data, "stochastic": stochastic}
+    results = collect(runs, radius=log_radius)
     page = write_report(
         results,
         out,
-        reference=None if reference is None else read_results(reference),
+        reference=reference,
         radii=None if radii is None else numbers("--radii", radii),
         dataset=None if data is None else _load(data),
-        explained=() if explain is None else _explained(results, explain, places),
+        explained=() if explain is None else _explained(results, explain, places.places()),
     )
     print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
     if figures is not None:

@@ -34,14 +34,14 @@ def command(
     json: Json = False,
 ) -> None:
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, with marks at the best values."""
-    from smoothcert.runs.formats import read_all, read_results
-    from smoothcert.runs.table import compare
+    from smoothcert.runs.collect import collect
+    from smoothcert.runs.table import table
 
     if json and format not in (None, "json"):
         raise InvalidInput(f"--json and --format {format} exclude one another: give one of them")
-    table = compare(
-        read_all(runs, radius=log_radius),
-        reference=None if reference is None else read_results(reference),
+    made = table(
+        collect(runs, radius=log_radius),
+        reference=reference,
         radii=None if radii is None else numbers("--radii", radii),
     )
-    print(table.render("json" if json else format or "terminal"))
+    print(made.render("json" if json else format or "terminal"))

@@ -17,6 +17,8 @@ from smoothcert import _check
 from smoothcert.compat._current import Current, plan_for
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
+from smoothcert.tasks.certify import certify
+from smoothcert.tasks.predict import predict
 
 
 class PyTorchRandomizedSmoothing:
@@ -103,11 +105,8 @@ class PyTorchRandomizedSmoothing:
         inputs = self._inputs(x)
         if not len(inputs):
             return np.empty(0, np.int64), np.empty(0)
-        found = smoothed.certify_all(inputs, plan=plan, ids=[self._current.id() for _ in inputs])
-        return (
-            np.array([_check.NO_CLASS if c.prediction is None else c.prediction for c in found], np.int64),
-            np.array([c.radius for c in found], np.float64),
-        )
+        found = certify(smoothed, inputs, plan=plan)
+        return found.prediction, found.radius
 
     def predict(
         self, x: ArrayLike, batch_size: int = 128, verbose: bool = False, *, is_abstain: bool = True
@@ -123,8 +122,11 @@ class PyTorchRandomizedSmoothing:
         smoothed = self._current.smoothed(batch_size)
         inputs = self._inputs(x)
         answers = np.zeros((len(inputs), self.nb_classes))
-        for row, one in zip(answers, inputs, strict=True):
-            found = smoothed.predict(one, samples=self.sample_size, alpha=self.alpha, id=self._current.id())
+        if not len(inputs):
+            return answers
+        for row, found in zip(
+            answers, predict(smoothed, inputs, samples=self.sample_size, alpha=self.alpha), strict=True
+        ):
             answer = found.prediction if is_abstain else found.look.top
             if answer is not None:
                 row[answer] = 1

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert.compat._current import Current, plan_for
 from smoothcert.noises import Gaussian
+from smoothcert.tasks.certify import certify
+from smoothcert.tasks.predict import predict
 
 
 class Smooth:
@@ -75,7 +77,7 @@ class Smooth:
         """
         plan = plan_for(n, pilot=_check.whole("n0", n0, least=1), alpha=alpha, decline=self.decline)
         smoothed = self._current.smoothed(batch_size, x)
-        certificate = smoothed.certify(x, plan=plan, id=self._current.id())
+        [certificate] = certify(smoothed, x[None], plan=plan)
         if certificate.prediction is None:
             return self.ABSTAIN, 0.0
         return certificate.prediction, certificate.radius
@@ -90,5 +92,5 @@ class Smooth:
             batch_size: Rows per forward pass.
         """
         smoothed = self._current.smoothed(batch_size, x)
-        found = smoothed.predict(x, samples=n, alpha=alpha, id=self._current.id()).prediction
-        return self.ABSTAIN if found is None else found
+        [found] = predict(smoothed, x[None], samples=n, alpha=alpha)
+        return self.ABSTAIN if found.prediction is None else found.prediction

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.data.base import Dataset
 from smoothcert.data.selection import select_ids
+from smoothcert.data.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
@@ -23,6 +25,11 @@ _SOURCES = {
     "hf": "huggingface",
     "imagenet": "imagenet",
 }
+
+
+def find_dataset(data: Any, labels: Any = None) -> Dataset:
+    """The data set that the caller names or has, as `certify` takes it."""
+    return load_dataset(data) if isinstance(data, (str, Path)) else as_dataset(data, labels)
 
 
 def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:

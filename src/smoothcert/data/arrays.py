@@ -12,7 +12,7 @@ from torch import Tensor
 
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import check_labels
-from smoothcert.data.inputs import warn_outside
+from smoothcert.data.inputs import float_type, outside
 from smoothcert.errors import InvalidInput
 
 
@@ -23,7 +23,8 @@ class ArrayDataset:
     channel axis, are converted to this shape.
 
     Args:
-        inputs: Inputs of shape (n, ...): bytes, which are divided by 255, or floats, which stay unchanged.
+        inputs: Inputs of shape (n, ...): bytes, which are divided by 255, or floats, which stay unchanged. Inputs of
+            float64 stay in it.
         labels: The class of each input, -1 where it is unknown. None if all classes are unknown.
         name: The name of the data set, for records and messages.
         class_names: The names of the classes, in the order of the labels.
@@ -53,8 +54,8 @@ class ArrayDataset:
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         values = self._inputs[index]
-        scale = 255 if values.dtype == np.uint8 else 1
-        return torch.from_numpy(values.astype(np.float32) / np.float32(scale)), int(self.labels[index])
+        x = torch.from_numpy(values.astype(float_type(values)))
+        return x / 255 if values.dtype == np.uint8 else x, int(self.labels[index])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -75,10 +76,7 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
     if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
         inputs = np.moveaxis(inputs, -1, 1)
     if inputs.dtype != np.uint8:
-        # An input that is not finite is refused when it is certified. The user may leave it out, so we accept it here.
-        finite = np.isfinite(inputs)
-        low, high = inputs.min(initial=np.inf, where=finite), inputs.max(initial=-np.inf, where=finite)
-        warn_outside(low, high, name=name, stacklevel=4)
+        outside(inputs, name=name, stacklevel=4)
     return inputs
 
 

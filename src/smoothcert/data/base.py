@@ -1,7 +1,8 @@
-"""The interface of a data set, and the checks that all data sets share."""
+"""The interface of a data set, and what all data sets share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,12 +14,15 @@ from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput
 
 _MOST_UNREADABLE = 100
+_FULLY_HASHED_BYTES = 2**26
+_HASHED_INPUTS = 16
 
 
 class Dataset(Protocol):
     """A sequence of inputs with labels. The index of an input is its id in a certificate.
 
     A data set whose values are all multiples of 1/255 may say so in an attribute `levels = 255`; see `ArrayDataset`.
+    One that knows shapes without reading inputs may refuse inputs of another shape in a method `check_shapes(ids)`.
     """
 
     @property
@@ -36,7 +40,7 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """An input as float32 in [0, 1], and its label.
+        """An input in [0, 1], as float32 or, if the data is more precise, as float64; and its label.
 
         Args:
             index: The number of the input.
@@ -70,6 +74,21 @@ def first_readable(dataset: Dataset) -> Tensor:
         except Exception as error:  # code of the user may raise any error
             failed = failed or error
     raise failed or InvalidInput("the data is empty")
+
+
+def check_shapes(dataset: Dataset, ids: Sequence[int]) -> None:
+    """Where shapes are known without reading inputs, refuse an input of another shape before a run starts."""
+    if (check := getattr(dataset, "check_shapes", None)) is not None:
+        check(ids)
+
+
+def hashed_inputs(count: int, *, size: int | None) -> list[int]:
+    """The inputs in the fingerprint of a data set: all, or a few evenly spaced ones if hashing all would take minutes.
+
+    The size is that of all inputs in bytes, None if reading an input runs code of the user.
+    """
+    number = count if size is not None and size <= _FULLY_HASHED_BYTES else min(count, _HASHED_INPUTS)
+    return sorted({round(i) for i in np.linspace(0, count - 1, number)})
 
 
 def require_files(folder: Path, names: list[str], *, download: str) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Size, Tensor
 
 from smoothcert._check import NO_CLASS
 from smoothcert._hub import hub_is_reachable, unreachable
@@ -18,12 +18,7 @@ _SPLITS = {True: ("train",), False: ("test", "validation", "val", "valid")}
 
 
 class HuggingFaceDataset:
-    """A table of images: its first column of images and, if there is one, its first column of class labels.
-
-    Args:
-        table: A `datasets.Dataset`.
-        name: The name of the data set, for records and messages.
-    """
+    """A table of images: its first column of images and, if there is one, its first column of class labels."""
 
     levels = 255  # see `ArrayDataset.levels`
 
@@ -44,25 +39,19 @@ class HuggingFaceDataset:
         self.labels = np.asarray(labels, np.int64)
         check_labels(self.labels, classes=len(self.class_names) if self.class_names else None, name=name)
         self.fingerprint = str(table._fingerprint)
+        self._shape: Size | None = None  # that of the first image, which is read now
         self._shape = first_readable(self).shape
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = self._read(index)
-        shape = getattr(self, "_shape", image.shape)  # it is not known while the first image is read
-        return fit(image, shape, where=self._where(index)), int(self.labels[index])
-
-    def _read(self, index: int) -> Tensor:
+        where = f"image {index} of {self.name}"
         try:
             image = self._images[index][self._column]
         except OSError as error:
-            raise InvalidInput(f"{self._where(index)} cannot be read: {error}") from None
-        return to_tensor(image, where=self._where(index))
-
-    def _where(self, index: int) -> str:
-        return f"image {index} of {self.name}"
+            raise InvalidInput(f"{where} cannot be read: {error}") from None
+        return fit(to_tensor(image, where=where), self._shape, where=where), int(self.labels[index])
 
 
 def load(place: str | None, *, train: bool) -> HuggingFaceDataset:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from smoothcert._check import NO_CLASS
 from smoothcert.data.images import ImageFolder, part, training_classes
 from smoothcert.errors import InvalidInput
 
@@ -28,9 +29,9 @@ def load(place: str | None, *, train: bool) -> ImageFolder:
         raise InvalidInput(f"no ImageNet at {folder}: {DOWNLOAD}")
     classes = training_classes(Path(place), train=train)
     dataset = ImageFolder(folder, name="imagenet", prepare=resize_and_crop, class_names=classes)
-    if dataset.class_names is None:
+    if dataset.labels[0] == NO_CLASS:
         raise InvalidInput(f"{folder} holds images but no class folders: {DOWNLOAD}")
-    if len(dataset.class_names) != CLASSES:
+    if dataset.class_names is not None and len(dataset.class_names) != CLASSES:
         warnings.warn(
             f"{folder} has {len(dataset.class_names)} class folders, not {CLASSES}: the labels are the numbers of "
             "these folders, not those of ImageNet",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,23 +14,23 @@ from PIL import Image
 from torch import Tensor
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.probes import probes
+from smoothcert.data.base import first_readable, hashed_inputs
 from smoothcert.errors import InvalidInput
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-_MOST_UNREADABLE = 100
+_GREY = ("1", "L")
+_UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+_SHOWN_CLASSES = 10
+
+log = logging.getLogger(__name__)
 
 
 class ImageFolder:
     """A folder of images, sorted by class folder and then by file name, which is the order of published ids.
 
-    If the first readable image is grey, images have one channel, otherwise three.
-
-    Args:
-        folder: The folder.
-        name: The name of the data set, for records and messages.
-        prepare: Applied to each image, for example to resize it. Without it, all images must have the same size.
-        class_names: All classes, if there may be some without images here. Default: those that have a folder.
+    Class folders whose names are whole numbers have these numbers as their labels; others are numbered in their order.
+    If the first readable image is grey, images have one channel, otherwise three. `prepare` is applied to each image;
+    without it, all must have the same size. `class_names` are all classes, if some may have no images here.
     """
 
     levels = 255  # see `ArrayDataset.levels`
@@ -43,17 +44,21 @@ class ImageFolder:
         class_names: tuple[str, ...] | None = None,
     ) -> None:
         self.name = name
-        found, self._files, labels = _list(folder)
-        self.labels = np.array(labels, np.int64)
-        self.class_names, self._fewer_classes = found, False
-        if found is not None and class_names is not None and found != class_names:
-            if unknown := set(found) - set(class_names):
-                raise InvalidInput(f"{folder} has the class {min(unknown)}, which the training part does not have")
-            self.labels = np.array([class_names.index(name) for name in found], np.int64)[self.labels]
-            self.class_names, self._fewer_classes = class_names, True
         self._folder = folder
         self._prepare = prepare
-        self._shape = self._first_shape()
+        found, self._files, names = _list(folder)
+        if found is None:
+            self.class_names = None
+            self.labels = np.full(len(names), NO_CLASS, np.int64)
+        else:
+            if unknown := set(found) - set(class_names or found):
+                raise InvalidInput(f"{folder} has the class {min(unknown)}, which the training part does not have")
+            numbers = _class_numbers(class_names or found)
+            self.class_names = tuple(numbers) if list(numbers.values()) == list(range(len(numbers))) else None
+            self.labels = np.array([numbers[name] for name in names], np.int64)
+        self._other_classes = class_names if found not in (None, class_names) else None
+        self._shape: torch.Size | None = None  # that of the first image, which is read now
+        self._shape = first_readable(self).shape
 
     def __len__(self) -> int:
         return len(self._files)
@@ -62,6 +67,18 @@ class ImageFolder:
         file = self._files[index]
         return fit(self._read(file), self._shape, where=file), int(self.labels[index])
 
+    def check_shapes(self, ids: Sequence[int]) -> None:
+        """Refuse an image of another size than the first one; see `Dataset`. Only the headers of files are read."""
+        if self._prepare is not None or self._shape is None:  # the preparation gives all images the same size
+            return
+        for id in ids:
+            try:
+                with Image.open(self._files[id]) as image:
+                    shape = (1 if image.mode in _GREY else 3, image.height, image.width)
+            except _UNREADABLE:  # a damaged image is reported when it is certified
+                continue
+            check_size(shape, self._shape, where=self._files[id])
+
     @cached_property
     def fingerprint(self) -> str:
         """The hash of the preparation, the names and sizes of all files, and the content of all or some files.
@@ -69,31 +86,20 @@ class ImageFolder:
         In a large folder, reading all files would take too long, so only some are read.
         """
         digest = hashlib.sha256(b"" if self._prepare is None else self._prepare.__qualname__.encode())
-        if self._fewer_classes:
-            digest.update("\n".join(self.class_names or ()).encode())
+        if self._other_classes is not None:
+            digest.update("\n".join(self._other_classes).encode())
         sizes = [file.stat().st_size for file in self._files]
         for file, size in zip(self._files, sizes, strict=True):
             digest.update(f"{file.relative_to(self._folder).as_posix()}\t{size}\n".encode())
-        for index in probes(len(self), size=sum(sizes)):
+        for index in hashed_inputs(len(self), size=sum(sizes)):
             digest.update(hashlib.sha256(self._files[index].read_bytes()).digest())
         return digest.hexdigest()
-
-    def _first_shape(self) -> torch.Size:
-        """The shape of the first image that can be read: a damaged file matters only where it is certified."""
-        failed: InvalidInput | None = None
-        for file in self._files[:_MOST_UNREADABLE]:
-            try:
-                return self._read(file).shape
-            except InvalidInput as error:
-                failed = failed or error
-        assert failed is not None
-        raise failed
 
     def _read(self, file: Path) -> Tensor:
         try:
             with Image.open(file) as image:
                 image.load()
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        except _UNREADABLE as error:
             raise InvalidInput(f"{file} cannot be read as an image: {error}") from None
         return to_tensor(image if self._prepare is None else self._prepare(image.convert("RGB")), where=file)
 
@@ -105,28 +111,38 @@ def to_tensor(image: Image.Image, *, where: object) -> Tensor:
     """
     if image.mode[0] in "IF":
         raise InvalidInput(f"{where} has more than 8 bits per channel (mode {image.mode}): save it with 8")
-    pixels = np.array(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+    pixels = np.array(image.convert("L" if image.mode in _GREY else "RGB"))
     values = torch.from_numpy(pixels).reshape(image.height, image.width, -1).permute(2, 0, 1)
     return values.float().div(255).contiguous()
 
 
-def fit(image: Tensor, shape: torch.Size, *, where: object) -> Tensor:
+def fit(image: Tensor, shape: torch.Size | None, *, where: object) -> Tensor:
     """Give an image the shape of the first image, or refuse it if its size differs."""
-    if image.shape[0] == 1:
-        image = image.expand(shape[0], -1, -1)
-    if image.shape != shape:
+    if shape is None:  # it is the first one
+        return image
+    check_size(image.shape, shape, where=where)
+    return image.expand(shape)
+
+
+def check_size(found: Sequence[int], expected: Sequence[int], *, where: object) -> None:
+    """Refuse an image of another size than the first image. A grey image may be among images in colour."""
+    if tuple(found[1:]) != tuple(expected[1:]) or found[0] > expected[0]:
         raise InvalidInput(
-            f"{where} is {_describe(image.shape)}, but the first image is {_describe(shape)}: bring all images to one "
+            f"{where} is {_describe(found)}, but the first image is {_describe(expected)}: bring all images to one "
             "size, or use imagenet:DIR, which resizes and crops to 224x224"
         )
-    return image
 
 
 def load(folder: Path, *, train: bool) -> ImageFolder:
     """The images of a folder, or of its subfolder for training or testing."""
-    return ImageFolder(
-        part(folder, train=train), name=folder.resolve().name, class_names=training_classes(folder, train=train)
-    )
+    name = folder.resolve().name
+    found = ImageFolder(part(folder, train=train), name=name, class_names=training_classes(folder, train=train))
+    classes = list(enumerate(found.class_names or ()))
+    if any(not _is_number(name) or int(name) != number for number, name in classes):
+        shown = ", ".join(f"{number} {name}" for number, name in classes[:_SHOWN_CLASSES])
+        more = f", ... ({len(classes)} in all)" if len(classes) > _SHOWN_CLASSES else ""
+        log.warning("the labels of %s are the positions of its class folders: %s%s", name, shown, more)
+    return found
 
 
 def training_classes(folder: Path, *, train: bool) -> tuple[str, ...] | None:
@@ -143,14 +159,25 @@ def part(folder: Path, *, train: bool) -> Path:
     return next((folder / name for name in names if (folder / name).is_dir()), folder)
 
 
-def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
-    """The class names, files and labels of a folder."""
+def _class_numbers(names: Sequence[str]) -> dict[str, int]:
+    """The label of each class folder: its name if all names are different numbers, else its position."""
+    if all(map(_is_number, names)) and len(set(map(int, names))) == len(names):
+        return {name: int(name) for name in sorted(names, key=int)}
+    return {name: position for position, name in enumerate(names)}
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
+def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[str]]:
+    """The class names of a folder, its files, and the class name of each file."""
     if not folder.is_dir():
         raise InvalidInput(f"no folder of images at {folder}")
     loose = _images(folder)
     subfolders = sorted(path for path in _visible(folder) if path.is_dir())
     if loose and not subfolders:
-        return None, loose, [NO_CLASS] * len(loose)
+        return None, loose, [""] * len(loose)
     if loose:
         raise InvalidInput(
             f"{folder} has both images ({loose[0].name}) and subfolders ({subfolders[0].name}): expected one subfolder "
@@ -162,8 +189,7 @@ def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[int]]:
     if not per_class:
         raise InvalidInput(f"{folder} holds no images: expected one subfolder per class, or only images")
     files = [file for images in per_class for file in images]
-    labels = [label for label, images in enumerate(per_class) for _ in images]
-    return tuple(subfolder.name for subfolder in subfolders), files, labels
+    return tuple(subfolder.name for subfolder in subfolders), files, [file.parent.name for file in files]
 
 
 def _images(folder: Path) -> list[Path]:
@@ -175,6 +201,6 @@ def _visible(folder: Path) -> Iterator[Path]:
     return (path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "__MACOSX")
 
 
-def _describe(shape: torch.Size) -> str:
+def _describe(shape: Sequence[int]) -> str:
     channels, height, width = shape
     return f"{width}x{height} with {channels} channel{'s' if channels > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Convert an input of the caller to a float32 tensor in [0, 1]."""
+"""Convert an input of the caller to a tensor in [0, 1]."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from smoothcert.data.images import to_tensor
 from smoothcert.errors import InvalidInput
 
+_LARGEST_IN_FLOAT32 = 2**24
+"""float32 holds all whole numbers up to this one."""
+
 
 def as_input(x: Any) -> Tensor:
-    """An input as a float32 tensor.
+    """An input as a tensor: float64 if it is an array or a tensor of float64 or of large integers, else float32.
 
     >>> import numpy as np
     >>> as_input(np.array([0, 51, 255], np.uint8))
@@ -23,33 +27,50 @@ def as_input(x: Any) -> Tensor:
     """
     if isinstance(x, Image.Image):
         return to_tensor(x, where="the input")
+    array = as_array(x)
+    floats = torch.from_numpy(array.astype(float_type(array) if hasattr(x, "dtype") else np.float32))
+    return floats / 255 if array.dtype == np.uint8 else floats
+
+
+def as_array(x: Any) -> NDArray[np.generic]:
+    """Numbers of the caller as an array."""
     if isinstance(x, Tensor):
-        return x.detach().cpu().float() / (255 if x.dtype == torch.uint8 else 1)
+        if x.layout != torch.strided:
+            raise InvalidInput("an input must be a dense array of numbers, got a sparse tensor: give x.to_dense()")
+        x = x.detach().cpu().resolve_conj().resolve_neg()
+        x = (x.float() if x.dtype.itemsize < 4 and x.is_floating_point() else x).numpy()
     try:
         array = np.asarray(x)
     except ValueError:
         raise InvalidInput("an input must be an array of numbers, got nested lists of different lengths") from None
     if array.dtype.kind not in "biuf":
-        raise InvalidInput(f"an input must be an array of numbers, got {type(x).__name__}")
-    # `astype` makes a copy, because torch accepts neither reversed views nor another byte order.
-    return torch.from_numpy(array.astype(np.float32)) / (255 if array.dtype == np.uint8 else 1)
+        kind = f"an array of {array.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise InvalidInput(f"an input must be an array of numbers, got {kind}")
+    return array
 
 
-def outside(x: Tensor, *, name: str, stacklevel: int) -> bool:
-    """Warn if an input is not in [0, 1]; returns whether that is so."""
-    if not x.numel():
+def float_type(array: NDArray[np.generic]) -> type[np.floating[Any]]:
+    """The format that holds the numbers of an array without rounding, as far as float64 can."""
+    if array.dtype.kind == "f":
+        return np.float64 if array.dtype.itemsize > 4 else np.float32
+    large = array.dtype.itemsize > 2 and array.size and max(int(array.max()), -int(array.min())) > _LARGEST_IN_FLOAT32
+    return np.float64 if large else np.float32
+
+
+def outside(x: Tensor | NDArray[np.generic], *, name: str, stacklevel: int) -> bool:
+    """Warn if finite values are not in [0, 1]; returns whether that is so.
+
+    They may be normalised already, or bytes in another type. A value that is not finite is refused when its input is
+    certified. The user may leave that input out, so it does not matter here.
+    """
+    values: NDArray[Any] = np.asarray(x)
+    finite = np.isfinite(values)
+    low, high = values.min(initial=np.inf, where=finite), values.max(initial=-np.inf, where=finite)
+    if not (low < 0 or high > 1):
         return False
-    low, high = (float(value) for value in torch.aminmax(x.nan_to_num(0.5, 0.5, 0.5)))
-    warn_outside(low, high, name=name, stacklevel=stacklevel + 1)
-    return low < 0 or high > 1
-
-
-def warn_outside(low: float, high: float, *, name: str, stacklevel: int) -> None:
-    """Warn if values are not in [0, 1]. They may be normalised already, or bytes in another type."""
-    if low < 0 or high > 1:
-        warnings.warn(
-            f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the units of these "
-            "values",
-            UserWarning,
-            stacklevel=stacklevel + 1,
-        )
+    warnings.warn(
+        f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the units of these values",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
+    return True

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 
 
 def select_ids(
@@ -35,12 +35,15 @@ def select_ids(
     """
     if ids is not None and not isinstance(ids, (str, Iterable)):
         raise InvalidInput(
-            f"ids={ids} is a single number: give ids=[{ids}] for this input, or limit={ids} for the first inputs"
+            f"{setting('ids', ids)} is a single number: give {setting('ids', [ids])} for this input, or "
+            f"{setting('limit', ids)} for the first inputs"
         )
     if ids is None:
         chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
     elif skip is not None:
-        raise InvalidInput(f"skip={skip} and ids={ids!r} exclude one another: give only one of them")
+        raise InvalidInput(
+            f"{setting('skip', skip)} and {setting('ids', ids)} exclude one another: give only one of them"
+        )
     else:
         numbers = _parse(ids, count) if isinstance(ids, str) else [_check.whole("each id", id) for id in ids]
         chosen = list(dict.fromkeys(numbers))
@@ -68,7 +71,7 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     try:
         part, parts = (int(match[1]), int(match[2])) if match else map(int, shard)
     except (TypeError, ValueError):
-        raise InvalidInput(f"shard={shard} must be a part and the number of parts, as in 3/16") from None
+        raise InvalidInput(f"{setting('shard', shard)} must be a part and the number of parts, as in 3/16") from None
     if not 1 <= part <= parts:
         raise InvalidInput(f"shard={part}/{parts} must be one of 1/{max(parts, 1)} to {max(parts, 1)}/{max(parts, 1)}")
     return part, parts

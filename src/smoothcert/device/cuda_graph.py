@@ -6,13 +6,22 @@ launches all of them at once.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
+
+from smoothcert._agreement import CUDA_GRAPH, differing_labels
+from smoothcert.device.memory import is_out_of_memory
+from smoothcert.errors import ModelFailed
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -59,6 +68,42 @@ def capture(work: Callable[[], T]) -> CapturedGraph[T]:
     ):
         result = work()
     return CapturedGraph(graph.replay, result, work)
+
+
+def captured(classify: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[Tensor], Tensor]:
+    """A classifier as a CUDA graph for batches like `x`; unchanged if it cannot be captured or gives other labels."""
+    try:
+        with torch.cuda.device(x.device):
+            graph = capture(lambda: classify(x))
+        expected = classify((test_batch := _strong_noise_like(x)).clone())  # some classifiers change their inputs
+    except (RuntimeError, ModelFailed) as error:
+        if is_out_of_memory(error):
+            raise
+        log.info("the classifier cannot be captured as a CUDA graph: %s", error)
+        return classify
+    lock, finished = Lock(), torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def replay(batch: Tensor) -> Tensor:
+        with lock:  # all threads and streams share the tensors `x` and `graph.result`
+            stream = torch.cuda.current_stream(x.device)
+            stream.wait_event(finished)
+            x.copy_(batch)
+            graph.replay()
+            labels = graph.result.clone()
+            finished.record(stream)
+            return labels
+
+    graph.result.fill_(-1)  # a replay that writes nothing fails the comparison below
+    if differing_labels(replay(test_batch), expected) > CUDA_GRAPH.labels:
+        log.info("the classifier gives other answers when it is captured as a CUDA graph, so it runs without one")
+        return classify
+    return replay
+
+
+@torch.inference_mode(False)  # for the same reason as `blank`
+def _strong_noise_like(x: Tensor) -> Tensor:
+    """Strong noise, which makes most classifiers answer with several classes."""
+    return torch.empty_like(x).normal_(std=4, generator=torch.Generator(x.device).manual_seed(0))
 
 
 @contextmanager

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from smoothcert.device.runtime import Runtime, blank
+from smoothcert.device.runtime import CHECKED_ROWS, Runtime, blank
 from smoothcert.models.copying import copied
 
-_TRIED_ROWS = 8  # as many as in the check before a run, because cuDNN prepares its kernels for every new size
+_FINER_ROWS = 64  # at a time, because a finer format needs more memory
 
 
 def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
@@ -24,12 +25,24 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
         return module
     memory_format = runtime.memory_format(shape)
     placed = _converted(module, runtime, memory_format)
-    if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, _TRIED_ROWS)):
+    if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, CHECKED_ROWS)):
         placed = _converted(module, runtime, torch.contiguous_format)
         if isinstance(placed, torch.jit.ScriptModule):  # it takes no hooks
             return nn.Sequential(_Contiguous(), placed)
         placed.register_forward_pre_hook(_make_contiguous)
     return placed
+
+
+def in_finer_format(module: nn.Module, runtime: Runtime) -> Callable[[Tensor], Tensor]:
+    """The outputs of a module in a finer number format than that of the run. The module is converted when needed."""
+    coarse = runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
+    finer = replace(runtime, dtype="float32" if coarse else "float64")
+
+    def outputs(x: Tensor) -> Tensor:
+        exact = place(module, finer, tuple(x.shape[1:]))
+        return torch.cat([exact(part.to(finer.torch_dtype, copy=True)) for part in torch.split(x, _FINER_ROWS)])
+
+    return outputs
 
 
 def _converted(module: nn.Module, runtime: Runtime, memory_format: torch.memory_format) -> nn.Module:

@@ -14,13 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 
-Compile = Literal["none", "fast", "stages", "default", "max"]
+Compile = Literal["none", "fast", "default", "max"]
+Compiled = Literal[Compile, "stages"]
 Device: TypeAlias = str | int | torch.device
 Dtype: TypeAlias = str | torch.dtype
 
+CHECKED_ROWS = 8
+"""The rows of all trials before the batch size is known: libraries prepare their kernels for every new size."""
 _FARTHEST = 100  # standard deviations; no noise is drawn farther out than that
+_COMPARED_DEVIATION = 0.5
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -36,19 +40,16 @@ class Runtime:
     Args:
         device: "cpu", "cuda", "cuda:N" or "mps".
         dtype: The number format of weights and inputs: "float32", "bfloat16", "float16" or "float64".
-        compile: "none"; "fast", which fuses operations without a compiler, and uses "stages" if possible; "stages",
-            which runs a CIFAR ResNet with one kernel per stage, and anything else as "fast"; "default", which compiles
-            the classifier; or "max", which also tunes its kernels.
+        compile: "none"; "fast", which fuses operations without a compiler; "default", which compiles the classifier;
+            or "max", which also tunes its kernels. Of a prepared classifier, this is what runs: "stages" if "fast"
+            found a CIFAR ResNet, which has one kernel per stage.
         batch: Rows per batch; 0 means that the batch size is measured when the classifier is prepared.
-        work: About how many samples the run will take. If they take long on the fast path, the classifier is also
-            compiled, and what is faster runs. 0 means that nothing but `compile` is tried.
     """
 
     device: str
     dtype: str
-    compile: Compile
+    compile: Compiled
     batch: int = 0
-    work: int = 0
 
     @classmethod
     def resolve(
@@ -57,7 +58,7 @@ class Runtime:
         """Check the settings and replace every "auto" by a value for this machine.
 
         >>> Runtime.resolve("cpu", dtype="float32", batch=64)
-        Runtime(device='cpu', dtype='float32', compile='none', batch=64, work=0)
+        Runtime(device='cpu', dtype='float32', compile='none', batch=64)
         """
         device = f"cuda:{device}" if type(device) is int else str(device)
         dtype = _dtype_name(dtype)
@@ -70,7 +71,9 @@ class Runtime:
             compile = "fast" if device.startswith("cuda") else "none"
         _check.one_of("dtype", dtype, tuple(_DTYPES))
         if dtype == "float64" and device.startswith("mps"):
-            raise InvalidInput('mps does not support float64: give device="cpu" or dtype="float32"')
+            raise InvalidInput(
+                f"mps does not support float64: give {setting('device', 'cpu')} or {setting('dtype', 'float32')}"
+            )
         return cls(
             device,
             dtype,
@@ -118,7 +121,7 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
     dtype = _dtype_name(dtype)
     if own := getattr(module, "own_dtype", None):
         if dtype not in ("auto", own):
-            raise InvalidInput(f'the model always computes in {own}: leave out dtype="{dtype}"')
+            raise InvalidInput(f"the model always computes in {own}: leave out {setting('dtype', dtype)}")
         return str(own)
     if dtype != "auto":
         return dtype
@@ -133,6 +136,15 @@ def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> 
     """A batch of zeros on the device and in the formats of a run."""
     x = torch.zeros((rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype)
     return x.to(memory_format=runtime.memory_format(shape))
+
+
+def noisy_images(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
+    """A batch of random images in [0, 1] with noise, the same every time, for comparisons before a run."""
+    x = blank(shape, runtime, rows)
+    generator = torch.Generator().manual_seed(1)
+    noise = _COMPARED_DEVIATION * torch.randn(x.shape, generator=generator)
+    x += (torch.rand(x.shape, generator=generator) + noise).to(x)
+    return x
 
 
 def synchronize(device: torch.device) -> None:

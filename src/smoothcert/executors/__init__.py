@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors.base import Executor, Job, Status
 from smoothcert.executors.local import LocalExecutor
 
@@ -30,14 +30,16 @@ def choose_executor(
     cluster = {"address": address, "workers": workers, "gpus_per_worker": gpus_per_worker}
     if name == "ray":
         if devices is not None:
-            raise InvalidInput(f"devices={devices} is for executor=local; Ray finds its devices itself")
+            raise InvalidInput(
+                f"{setting('devices', devices)} is for {setting('executor', 'local')}; Ray finds its devices itself"
+            )
         from smoothcert.executors.ray import RayExecutor
 
         return RayExecutor(address, workers or "auto", gpus_per_worker)
-    if given := [f"{setting}={value}" for setting, value in cluster.items() if value is not None]:
+    if given := [setting(name, value) for name, value in cluster.items() if value is not None]:
         raise InvalidInput(
-            f"{', '.join(given)}: only for executor=ray; to use several devices of this machine, give "
-            "devices=cuda:0,cuda:1"
+            f"{', '.join(given)}: only for {setting('executor', 'ray')}; to use several devices of this machine, give "
+            f"{setting('devices', 'cuda:0,cuda:1')}"
         )
     if devices is None:
         return LocalExecutor()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.models.base import Classifier
-from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
-
-Say = Callable[[str], None]
-"""A function that shows a message to the user."""
+from smoothcert.smoothed.subject import Say, Subject
 
 
 @dataclass(frozen=True)
@@ -22,20 +18,14 @@ class Job:
     """Everything that a worker needs to know.
 
     Args:
-        classifier: The base classifier.
+        subject: The classifier as it is run.
         dataset: The data set.
-        noise: The smoothing noise.
         plan: Decides how many samples an input gets.
-        runtime: How the classifier is run.
-        seed: The key of the noise.
     """
 
-    classifier: Classifier
+    subject: Subject
     dataset: Dataset
-    noise: Noise
     plan: Plan
-    runtime: Runtime
-    seed: int
 
 
 @dataclass(frozen=True)

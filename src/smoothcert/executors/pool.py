@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.errors import InvalidInput, SmoothcertError, setting
 from smoothcert.executors.assignment import TRIES, Assignment
-from smoothcert.executors.base import Executor, Job, Say, Status, WorkerStatus
+from smoothcert.executors.base import Executor, Job, Status, WorkerStatus
 from smoothcert.executors.worker import Failed, Message, Ready, Report
 from smoothcert.plans import Certificate
+from smoothcert.smoothed.subject import Say
 
 Handle = TypeVar("Handle")
 """What identifies a worker: a connection to a process, or a Ray actor."""
@@ -119,7 +120,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._next_launch = time.perf_counter() + min(_LAUNCH_INTERVAL * 2**self._failed_starts, _LONGEST_PAUSE)
         places = at_most or self.places()
         while len(self._records) < places:
-            self._records[self.launch(self._runtime or self._job.runtime)] = _Record()
+            self._records[self.launch(self._runtime or self._job.subject.runtime)] = _Record()
 
     def _handle_start_or_loss(self, worker: Handle, message: Message) -> None:
         """Record that a worker is ready, or remove it if it failed. Messages of removed workers are ignored."""
@@ -148,7 +149,8 @@ class PoolExecutor(Executor, Generic[Handle]):
         elif replace(ready.runtime, device=self._runtime.device) != self._runtime:
             raise SmoothcertError(
                 f"the worker on {ready.place} would run the classifier in another way than the first worker "
-                f"({ready.runtime}, not {self._runtime}), and a run cannot mix them: choose compile= and batch= that "
+                f"({ready.runtime}, not {self._runtime}), and a run cannot mix them: choose {setting('compile')} "
+                f"and {setting('batch')} that "
                 "work on all devices"
             )
 

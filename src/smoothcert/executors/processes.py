@@ -16,10 +16,11 @@ from threading import Thread
 import torch
 
 from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.errors import InvalidInput
-from smoothcert.executors.base import Job, Say
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
+from smoothcert.smoothed.subject import Say
 
 
 class ProcessExecutor(PoolExecutor[Connection]):
@@ -38,7 +39,9 @@ class ProcessExecutor(PoolExecutor[Connection]):
 
     def resolve(self, device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
         if device != "auto":
-            raise InvalidInput(f"give device={device} or devices={','.join(self.devices)}, not both")
+            raise InvalidInput(
+                f"give {setting('device', device)} or {setting('devices', ','.join(self.devices))}, not both"
+            )
         return [Runtime.resolve(own, dtype, compile, batch) for own in reversed(self.devices)][-1]
 
     def start(self, job: Job, say: Say) -> Runtime:
@@ -114,10 +117,10 @@ def _parse(devices: str) -> list[str]:
     if names == ["all"]:
         names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         if not names:
-            raise InvalidInput("there is no CUDA device here: name the devices, as in devices=cpu,cpu")
+            raise InvalidInput(f"there is no CUDA device here: name the devices, as in {setting('devices', 'cpu,cpu')}")
     if any(name.isdecimal() for name in names):
         meant = ",".join(f"cuda:{name}" if name.isdecimal() else name for name in names)
-        raise InvalidInput(f"devices must be names of devices, got {devices}: write devices={meant}")
+        raise InvalidInput(f"devices must be names of devices, got {devices}: write {setting('devices', meant)}")
     if len({name.partition(":")[0] for name in names}) > 1:
         raise InvalidInput(f"devices must be of one kind, because the noise depends on it, got {devices}")
     return names

@@ -10,10 +10,11 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.errors import InvalidInput, MissingExtra
-from smoothcert.executors.base import Job, Say
+from smoothcert.errors import InvalidInput, MissingExtra, setting
+from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
+from smoothcert.smoothed.subject import Say
 
 try:
     import ray
@@ -55,7 +56,9 @@ class RayExecutor(PoolExecutor[Any]):
         if not self.gpus:
             return Runtime.resolve("cpu" if device == "auto" else device, dtype, compile, batch)
         if not ray.cluster_resources().get("GPU"):
-            raise InvalidInput("the Ray cluster has no GPU: give gpus_per_worker=0 to compute on its CPUs")
+            raise InvalidInput(
+                f"the Ray cluster has no GPU: give {setting('gpus_per_worker', '0')} to compute on its CPUs"
+            )
         resolve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)(_resolve)
         try:
             runtime: Runtime = ray.get(resolve.remote(device, dtype, compile, batch))

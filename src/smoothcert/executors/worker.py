@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from smoothcert.data.base import first_readable
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError
-from smoothcert.executors.base import Job, Say, Status
-from smoothcert.models.denoisers.check import check_values
+from smoothcert.errors import ModelFailed, SmoothcertError
+from smoothcert.executors.base import Job, Status
 from smoothcert.plans import Certificate
-from smoothcert.sampling.engine import Engine, Input, build_engine
+from smoothcert.sampling.engine import Engine
 
 # Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
 # work for a driver with many workers.
@@ -94,7 +92,8 @@ class Worker:
                 torch.cuda.set_device(runtime.torch_device)  # otherwise every process would use memory of device 0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                self._engine, runtime = engine_for(replace(self._job, runtime=runtime), lambda message: None)
+                prepared = replace(self._job.subject, runtime=runtime).prepare()
+                self._engine, runtime = prepared.engine(self._job.plan), prepared.subject.runtime
         except Exception as error:
             return _failed(error)
         place = f"{platform.node()}, {runtime.device}, process {os.getpid()}"
@@ -134,37 +133,9 @@ class Worker:
 
     def _open(self, id: int, failed: list[tuple[int, str]]) -> None:
         try:
-            self._engine.open(*read_input(self._job, id))
+            self._engine.open(*self._job.subject.read(self._job.dataset, id))
         except Exception as error:
             failed.append((id, _describe(error)))
-
-
-def engine_for(job: Job, say: Say) -> tuple[Engine, Runtime]:
-    """The engine for a job, and its runtime. The shape of the inputs is that of the first one that can be read."""
-    return build_engine(
-        job.classifier.module,
-        classes=job.classifier.classes,
-        shape=tuple(first_readable(job.dataset).shape),
-        noise=job.noise,
-        plan=job.plan,
-        runtime=job.runtime,
-        seed=job.seed,
-        say=say,
-    )
-
-
-def read_input(job: Job, id: int) -> Input:
-    """Read one input, and check that it can be certified."""
-    x, label = job.dataset[id]
-    if not bool(x.isfinite().all()):
-        raise InvalidInput(f"input {id} of {job.dataset.name} has NaN or infinite values: leave it out with ids=")
-    check_values(job.classifier.values, x, f"input {id} of {job.dataset.name}")
-    if label >= job.classifier.classes:
-        raise InvalidInput(
-            f"input {id} of {job.dataset.name} has label {label}, but the model knows only the classes 0 to "
-            f"{job.classifier.classes - 1}"
-        )
-    return id, x, None if label < 0 else label
 
 
 def cores() -> int:
@@ -186,7 +157,7 @@ def _failed(error: Exception) -> Failed:
 
 
 def _describe(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
     if isinstance(error, SmoothcertError):
-        return str(error)
+        return error.message
+    lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

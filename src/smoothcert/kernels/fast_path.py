@@ -1,4 +1,4 @@
-"""The fast path: a classifier as fused operations, without torch's compiler.
+"""The door to our kernels: a faster form of a classifier that agrees with it, without torch's compiler.
 
 Tracing a network and folding its batch normalisation takes a second, where the compiler takes half a minute. A CIFAR
 ResNet then runs with one kernel per stage (`resnet`), and everything else with fused operations (`layers`).
@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, fx, nn
 
-from smoothcert.device.comparison import Comparison
-from smoothcert.device.runtime import Compile, Runtime, blank
+from smoothcert._agreement import Reference
+from smoothcert.device.placement import in_finer_format
+from smoothcert.device.runtime import CHECKED_ROWS, Compiled, Runtime, blank, noisy_images
 from smoothcert.device.setup_clock import SetupClock
-from smoothcert.errors import first_line
+from smoothcert.errors import InvalidInput, first_line
+from smoothcert.kernels.base import KernelClassifier
 from smoothcert.kernels.in_place import Untraceable
 from smoothcert.kernels.layers.convolution import FUSED_DTYPES
 from smoothcert.kernels.layers.graph import Fusion, input_affine
@@ -28,30 +30,39 @@ from smoothcert.noises import Draw
 
 log = logging.getLogger(__name__)
 
+_COMPARED_ROWS = {"cuda": 512, "cpu": 96, "mps": 96}
+
 
 @dataclass(frozen=True)
-class FastClassifier:
-    """A classifier on the fast path.
+class Accelerated:
+    """A faster form of a module.
 
     Args:
         compile: The name of what runs.
         outputs: From a batch to what the module returns for it.
-        stages: The stage kernels, where they run.
+        kernels: The whole classifier as kernels, where that is possible. It needs no CUDA graph.
     """
 
-    compile: Compile
+    compile: Compiled
     outputs: Callable[[Tensor], Tensor]
-    stages: StageClassifier | None = None
+    kernels: KernelClassifier | None = None
 
 
-class NotFast(Exception):
-    """A classifier cannot take the fast path; the message says why."""
+@dataclass(frozen=True)
+class Declined:
+    """There is no faster form of a module that agrees with it.
+
+    Args:
+        reason: Why.
+    """
+
+    reason: str
 
 
 @torch.inference_mode(False)  # inference tensors could only be used in inference mode
 @torch.no_grad()
-def build_fast(
-    module: nn.Module,
+def accelerate(
+    module: Callable[[Tensor], Tensor],
     plain: Callable[[Tensor], Tensor],
     shape: tuple[int, ...],
     runtime: Runtime,
@@ -59,22 +70,47 @@ def build_fast(
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
-) -> FastClassifier:
-    """The fast form of a module, after a comparison with the plain one on noisy inputs.
+) -> Accelerated | Declined:
+    """The fastest form of a module that gives the same answers to noisy inputs as the plain one.
 
-    Raises:
-        NotFast: The module cannot be traced.
-        OtherAnswers: The fast form gives other answers.
+    Args:
+        module: The module with its original weights.
+        plain: The same module on the device and in the number format of the run.
+        shape: The shape of one input.
+        runtime: Device and number format.
+        say: Takes messages about what happens.
+        clock: Takes the seconds of each step.
+        draw: The noise of the run, if it is known, so that its kernel is compiled with the others.
     """
-    clock = clock or SetupClock()
-    say("tracing the classifier")
+    if not isinstance(module, nn.Module):
+        return Declined("it is a function")
     try:
-        with clock.step("trace"):
-            traced = trace(copied(module).cpu(), shape).requires_grad_(False)
+        if not isinstance(plain(blank(shape, runtime, CHECKED_ROWS)), Tensor):
+            return Declined("it returns something else than a tensor")
+        return _accelerated(module, plain, shape, runtime, say, clock or SetupClock(), draw)
+    except InvalidInput:
+        raise
     except Untraceable as error:
-        raise NotFast(f"it cannot be traced: {first_line(error)}") from None
+        return Declined(f"it cannot be traced: {first_line(error)}")
+    except Exception as error:  # networks of any kind come here
+        return Declined(first_line(error))
+
+
+def _accelerated(
+    module: nn.Module,
+    plain: Callable[[Tensor], Tensor],
+    shape: tuple[int, ...],
+    runtime: Runtime,
+    say: Callable[[str], None],
+    clock: SetupClock,
+    draw: Draw | None,
+) -> Accelerated:
+    say("tracing the classifier")
+    with clock.step("trace"):
+        traced = trace(copied(module).cpu(), shape).requires_grad_(False)
     with clock.step("check"):
-        compare = Comparison(module, plain, shape, runtime)
+        noisy = noisy_images(shape, runtime, _COMPARED_ROWS[runtime.torch_device.type])
+        reference = Reference(plain, in_finer_format(module, runtime), noisy)
     try:
         with clock.step("trace"):
             network = match(traced, shape)
@@ -82,19 +118,18 @@ def build_fast(
         with clock.step("compile"):
             stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
         with clock.step("check"):
-            compare.check(stages.logits)
-        return FastClassifier("stages", stages.logits, stages)
+            reference.check(stages.logits)
+        return Accelerated("stages", stages.logits, stages)
     except Exception as error:  # networks of any kind
         log.info("no stage kernels for this classifier: %s", first_line(error))
     with clock.step("compile"):
-        fused = fuse(traced, shape, runtime)
+        fused = _fuse(traced, shape, runtime)
     with clock.step("check"):
-        compare.check(fused)
-    return FastClassifier("fast", fused)
+        reference.check(fused)
+    return Accelerated("fast", fused)
 
 
-@torch.no_grad()
-def fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn.Module:
+def _fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn.Module:
     """A traced module on its device, with fused operations where the device has them."""
     device = runtime.torch_device
     if runtime.torch_dtype in FUSED_DTYPES and _has_kernels(device):

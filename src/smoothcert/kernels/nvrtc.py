@@ -1,7 +1,8 @@
 """CUDA C++ that is compiled when it is needed: NVRTC, which torch brings along, and the driver load and launch it.
 
-A user needs neither a CUDA toolkit nor another package. Compiled kernels are cached on disk, so that only the first run
-on a machine compiles.
+A user needs neither a CUDA toolkit nor another package: torch brings `cuda.bindings` only from version 2.10 on, so this
+module calls both libraries by ctypes. Compiled kernels are cached on disk, so that only the first run on a machine
+compiles.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import ctypes.util
 import hashlib
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -152,11 +152,7 @@ def cache_folder() -> Path:
     """The folder of compiled kernels. The environment variable SMOOTHCERT_KERNELS names another one."""
     if chosen := os.environ.get("SMOOTHCERT_KERNELS"):
         return Path(chosen)
-    if sys.platform == "win32":
-        root = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    else:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "smoothcert" / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smoothcert" / "kernels"
 
 
 def _read(path: Path) -> bytes | None:
@@ -235,7 +231,7 @@ def _check_nvrtc(nvrtc: ctypes.CDLL, status: int) -> None:
 @lru_cache(maxsize=1)
 def _driver() -> ctypes.CDLL:
     try:
-        return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise CudaError(f"the CUDA driver cannot be loaded: {error}") from None
 
@@ -255,10 +251,6 @@ def _nvrtc() -> ctypes.CDLL:
 
 def _nvrtc_candidates(major: int) -> Iterator[str]:
     """Names and paths under which NVRTC may be found, the most likely ones first."""
-    if sys.platform == "win32":
-        yield f"nvrtc64_{major}0_0.dll"
-        yield str(Path(torch.__file__).parent / "lib" / f"nvrtc64_{major}0_0.dll")
-        return
     name = f"libnvrtc.so.{major}"
     yield name  # torch has usually loaded it
     packages = Path(torch.__file__).parent.parent

@@ -19,12 +19,7 @@ from smoothcert.errors import InvalidInput
 
 
 class Normalize(nn.Module):
-    """Computes `(x - mean) / deviation` per channel. Both are constants, so they are not in the state dict.
-
-    Args:
-        mean: The mean of each channel, or a single one for all channels.
-        deviation: The standard deviation of each channel, or a single one for all channels.
-    """
+    """Computes `(x - mean) / deviation` per channel. Both are constants, so they are not in the state dict."""
 
     mean: Tensor
     deviation: Tensor
@@ -40,12 +35,7 @@ class Normalize(nn.Module):
 
 
 class Normalized(nn.Module):
-    """A network that normalises its inputs first.
-
-    Args:
-        normalize: The normalisation.
-        network: The network, which takes normalised inputs.
-    """
+    """A network that normalises its inputs first."""
 
     def __init__(self, normalize: Normalize, network: nn.Module) -> None:
         super().__init__()
@@ -62,11 +52,6 @@ class BasicBlock(nn.Module):
     """A residual block: two 3x3 convolutions and a shortcut around them.
 
     Where the shape changes, the shortcut is a strided 1x1 convolution.
-
-    Args:
-        channels_in: Channels of the input.
-        channels: Channels of the output.
-        stride: The stride of the first convolution.
     """
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
@@ -89,14 +74,7 @@ class BasicBlock(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """The residual network of He et al. (2016) for 32x32 images. Each stage after the first halves height and width.
-
-    Args:
-        widths: The channels of each stage: 16, 32 and 64 in the paper.
-        blocks: Residual blocks per stage.
-        classes: The number of classes.
-        channels: The channels of an input.
-    """
+    """The residual network of He et al. (2016) for 32x32 images. Each stage after the first halves height and width."""
 
     def __init__(self, widths: tuple[int, ...], blocks: int, classes: int, channels: int = 3) -> None:
         super().__init__()
@@ -144,14 +122,7 @@ def _fashion_cnn(classes: int, channels: int = 1) -> nn.Module:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build a bundled network, and the inputs that it takes.
-
-    Args:
-        network: Makes the network for a number of classes and of channels.
-        input_shape: The shape of one input: channels, height and width.
-        mean: The mean of each channel, for the normalisation.
-        deviation: The standard deviation of each channel, for the normalisation.
-    """
+    """How to build a bundled network, and the inputs that it takes."""
 
     network: Callable[[int, int], nn.Module]
     input_shape: tuple[int, int, int]

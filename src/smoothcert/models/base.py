@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.checkpoint import Checkpoint
 from smoothcert.noises import Noise
 
@@ -62,8 +62,8 @@ Weights: TypeAlias = Checkpoint | Literal["default", "none"]
 class Source(Protocol):
     """A module of this package that loads one kind of classifier."""
 
-    def load(self, name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
-        """Load a classifier."""
+    def load(self, name: str, *, weights: Weights, classes: int | None) -> Classifier:
+        """Make a classifier. `load_classifier` copies the weights of a file into it, if there is one."""
 
 
 @contextmanager
@@ -90,17 +90,9 @@ def not_loaded(spec: str, error: Exception) -> InvalidInput:
     )
 
 
-def checked_classes(classifier: Classifier, wanted: int | None) -> Classifier:
-    """The classifier itself, after a check that it has as many classes as the user says."""
-    if wanted not in (None, classifier.classes):
-        raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, not {wanted}: leave out classes=")
-    return classifier
-
-
-def published_classes(spec: str, wanted: int | None, published: int) -> int:
-    """The number of classes of published weights, after a check that the user does not ask for another number."""
-    if wanted not in (None, published):
+def check_classes(name: str, own: int, wanted: int | None) -> None:
+    """Refuse another number of classes than a classifier or its published weights have."""
+    if wanted not in (None, own):
         raise InvalidInput(
-            f"the weights of {spec} have {published} classes, not {wanted}: leave out classes=, or give weights=FILE"
+            f"{name} has {own} classes, not {wanted}: leave out {setting('classes')}, or give other weights"
         )
-    return published

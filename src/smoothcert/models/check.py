@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line
+from smoothcert._agreement import other_companies, repeats
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.models.copying import copied
 from smoothcert.models.outputs import find_logits
 from smoothcert.models.seeded import SeededRows
@@ -78,7 +79,7 @@ def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
         (copied(module).float() if isinstance(module, nn.Module) else module)(x.float())
     except Exception:  # as above
         return ""
-    return '; try dtype="float32"'
+    return f"; try {setting('dtype', 'float32')}"
 
 
 @torch.inference_mode()
@@ -90,7 +91,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     """
     rows = len(x)
     # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
-    # `_repeated_answers`, they are not. So a model that scales by the maximum of the batch changes its answer.
+    # `other_companies`, they are not. So a model that scales by the maximum of the batch changes its answer.
     x = torch.cat([x[:-1], x[-1:] / 4])
     output = answer(module, x, classes=classes).clone()  # a copy, because a model may return the same buffer every time
     labels = output.ndim == 1 and not output.is_floating_point()
@@ -105,45 +106,9 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
         raise InvalidInput(
             "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
         )
-    scale = float(output.nan_to_num(0, 0, 0).abs().max()) if output.is_floating_point() else 0.0
-    repeated = _repeated_answers(module, x, output)
-    if not all(_close(output[kept], again, tolerance, scale) for kept, again, tolerance in repeated):
+    again = other_companies(x, logits=output.is_floating_point())
+    if not repeats(partial(answer, module, classes=classes), output, again):
         raise InvalidInput(
             "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
-            "or give stochastic=True if it is random by design"
+            f"or give {setting('stochastic', 'True')} if it is random by design"
         )
-
-
-def _repeated_answers(
-    module: Callable[[Tensor], Any], x: Tensor, output: Tensor
-) -> Iterator[tuple[slice, Tensor, float]]:
-    """Rows of `x`, new answers for them, and how far these may be from the first ones.
-
-    The first repetition detects dropout, the second one random numbers that are the same in every call but not in every
-    row, and the others batch statistics.
-    """
-    half = slice(len(x) // 2)
-    classes = output.shape[1] if output.ndim == 2 else None
-    # The very same batch uses the same kernels, so nothing but the last bits may differ; in another order, a few bits.
-    yield slice(None), answer(module, x, classes=classes), max(1e-3, 4 * torch.finfo(x.dtype).eps)
-    if output.is_floating_point():  # a label may change in a tie
-        flipped = answer(module, x.flip(0), classes=classes).flip(0)
-        yield slice(None), flipped, 0.01 if x.dtype.itemsize >= 4 else 0.05
-    # Half of the rows may be enough to keep the median or a quantile of the batch, so we also keep a single row only.
-    for kept in (half, slice(-1, None)):
-        for others in (x / 4, -4 * x, 4 * x + 1):
-            others[kept] = x[kept]
-            yield kept, answer(module, others, classes=classes)[kept], 0.05
-    # Another batch size may use other kernels. Their rounding can change a label in a tie, so we only compare logits.
-    if output.is_floating_point():
-        with suppress(InvalidInput):  # some models take one batch size only
-            smaller = answer(module, x[half], classes=classes)
-            if smaller.shape == output[half].shape:
-                yield half, smaller, 0.05
-
-
-def _close(a: Tensor, b: Tensor, tolerance: float, scale: float) -> bool:
-    """Whether two answers are equal up to rounding, which depends on the kernels that the library chooses."""
-    if not a.is_floating_point():
-        return bool(torch.equal(a, b))
-    return bool(torch.allclose(a.float(), b.float(), rtol=tolerance, atol=tolerance * scale, equal_nan=True))

@@ -7,19 +7,19 @@ import pickle
 import pickletools
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from smoothcert._registry import restore
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 
 _WRAPPERS = ("module", "_orig_mod", "network", "model", "1")
@@ -28,6 +28,8 @@ _STATE_KEYS = ("state_dict", "model_state_dict", "model_state", "net", "model", 
 """Entries under which a file may hold the weights."""
 _SIGMA_IN_NAME = re.compile(r"(?<![a-z])(?:noise|sigma)[_=-]?(\d*\.\d+|\d)(?!\d)", re.IGNORECASE)
 _SHOWN_KEYS = 3
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -105,21 +107,20 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise InvalidInput(
             f"{path} is a training checkpoint: give the weights.safetensors that the finished training writes"
         )
-    sigma = _find_number(metadata, "sigma", "noise_sd")
-    classes = _find_number(metadata, "classes")
-    architecture = metadata.get("architecture", metadata.get("arch"))
-    method, denoiser = metadata.get("method"), metadata.get("denoiser")
+    sigma = _find(metadata, _finite, "sigma", "noise_sd")
+    low, high = _find(metadata, _finite, "sigma_low"), _find(metadata, _finite, "sigma_high")
+    method = _find(metadata, _text, "method")
     return Checkpoint(
         path=path,
         state=content,
-        architecture=architecture if isinstance(architecture, str) else None,
-        classes=None if classes is None else int(classes),
+        architecture=_find(metadata, _text, "architecture", "arch"),
+        classes=_find(metadata, lambda value: int(_finite(value)), "classes"),
         sigma=sigma_in_name(path) if sigma is None else sigma,
-        noise=_find_noise(metadata),
-        method=method if isinstance(method, str) else None,
-        sigmas=_find_range(metadata),
-        shape=_find_shape(metadata),
-        denoiser=denoiser if isinstance(denoiser, str) and method != "denoiser" else None,
+        noise=_find(metadata, _noise, "noise"),
+        method=method,
+        sigmas=None if low is None or high is None else (low, high),
+        shape=_find(metadata, lambda text: tuple(map(int, json.loads(text))), "shape"),
+        denoiser=None if method == "denoiser" else _find(metadata, _text, "denoiser"),
     )
 
 
@@ -137,9 +138,10 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
             warnings.simplefilter("ignore", UserWarning)  # about the version of the pickle; an error says more
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if found := re.search(r"GLOBAL (\S+)", str(error)) or _first_global(path):
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        if found := named[1] if named else _first_global(path):
             raise InvalidInput(
-                f"{path} holds Python objects ({found[1]}), and loading them would run code; if you trust the file, "
+                f"{path} holds Python objects ({found}), and loading them would run code; if you trust the file, "
                 "save only its tensors with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
                 "or with .state_dict() instead of ['state_dict'] if it holds a whole module"
             ) from None
@@ -148,7 +150,8 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
         if "TorchScript" in str(error):
             raise InvalidInput(
                 f"{path} is a TorchScript model, not a file of weights: write a function that returns "
-                "torch.jit.load(FILE), and give it as model=file.py:function without weights="
+                f"torch.jit.load(FILE), and give it as {setting('model', 'file.py:function')} without "
+                f"{setting('weights')}"
             ) from None
         raise _damaged(path) from error
     if not isinstance(content, Mapping):
@@ -162,20 +165,17 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     return dict(state), content
 
 
-def _first_global(path: Path) -> re.Match[str] | None:
+def _first_global(path: Path) -> str | None:
     """The first Python object that a plain pickle asks for. Nothing is loaded: only its instructions are read."""
     strings: list[str] = []
-    try:
-        with path.open("rb") as file:
-            for opcode, argument, _ in pickletools.genops(file):
-                if opcode.name == "GLOBAL":
-                    return re.match("(.*)", str(argument).replace(" ", "."))
-                if opcode.name == "STACK_GLOBAL" and len(strings) > 1:
-                    return re.match("(.*)", ".".join(strings[-2:]))
-                if isinstance(argument, str):
-                    strings.append(argument)
-    except Exception:  # a damaged pickle can raise any error
-        return None
+    with path.open("rb") as file, suppress(Exception):  # a damaged pickle can raise any error
+        for opcode, argument, _ in pickletools.genops(file):
+            if opcode.name == "GLOBAL":
+                return str(argument).replace(" ", ".")
+            if opcode.name == "STACK_GLOBAL" and len(strings) > 1:
+                return ".".join(strings[-2:])
+            if isinstance(argument, str):
+                strings.append(argument)
     return None
 
 
@@ -199,34 +199,30 @@ def _unwrapped(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
     return prefix, state
 
 
-def _find_number(metadata: Mapping[str, Any], *keys: str) -> float | None:
-    """The first finite number under one of the keys."""
+def _find(metadata: Mapping[str, Any], convert: Callable[[Any], Found], *keys: str) -> Found | None:
+    """The first entry under one of the keys that has the right form. A file may hold anything there."""
     for key in keys:
-        with suppress(KeyError, TypeError, ValueError):
-            if isfinite(value := float(metadata[key])):
-                return value
+        with suppress(KeyError, TypeError, ValueError, OverflowError):
+            return convert(metadata[key])
     return None
 
 
-def _find_range(metadata: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The range of noise that a denoiser was trained with."""
-    low, high = _find_number(metadata, "sigma_low"), _find_number(metadata, "sigma_high")
-    return None if low is None or high is None else (low, high)
+def _finite(value: Any) -> float:
+    if not isfinite(number := float(value)):
+        raise ValueError
+    return number
 
 
-def _find_shape(metadata: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The shape of an input that a denoiser was trained with."""
-    with suppress(KeyError, TypeError, ValueError):
-        return tuple(int(length) for length in json.loads(metadata["shape"]))
-    return None
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
-def _find_noise(metadata: Mapping[str, Any]) -> Noise | None:
-    """The noise that training recorded."""
-    with suppress(KeyError, TypeError, ValueError, InvalidInput):
-        found = restore(json.loads(metadata["noise"]))
-        return found if isinstance(found, Noise) else None
-    return None
+def _noise(text: str) -> Noise:
+    if not isinstance(found := restore(json.loads(text)), Noise):
+        raise TypeError
+    return found
 
 
 def sigma_in_name(path: Path) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,12 +15,11 @@ from typing import Any
 from torch import nn
 
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, place_of
-from smoothcert.models.base import Classifier, Weights, checked_classes, fresh_weights
+from smoothcert.models.base import Classifier, Weights, check_classes, fresh_weights
 from smoothcert.models.checkpoint import Checkpoint
-from smoothcert.models.identity import state_hash
 
 
-def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     """A classifier from the user's own code; see `Source.load`.
 
     The name refers to a module, or to a function without arguments that returns one. Instead of a module, it may also
@@ -32,18 +33,11 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")
     if isinstance(made, Classifier):
-        return checked_classes(replace(made, name=name), classes)
+        check_classes(name, made.classes, classes)
+        return replace(made, name=name)
     if not callable(made):
         raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
-    if isinstance(weights, Checkpoint):
-        weights.load_into(made, name=name)
-    return Classifier(
-        module=made,
-        classes=classes or _find_classes(made),
-        name=name,
-        weights_hash=state_hash(made) if isinstance(made, nn.Module) else None,
-        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
-    )
+    return Classifier(module=made, classes=classes or _find_classes(made), name=name)
 
 
 def make(name: str) -> Any:
@@ -52,16 +46,9 @@ def make(name: str) -> Any:
     factory = _factory(name)
     if required := _required_arguments(factory):
         raise InvalidInput(f"{name} cannot be called without {', '.join(required)}: name a function without arguments")
-    try:
-        with fresh_weights():
-            return factory if isinstance(factory, nn.Module) else factory()
-    except SmoothcertError:
-        raise
-    except SystemExit as error:
-        raise InvalidInput(f"{name} ended the program when called (sys.exit, exit code {error.code})") from error
-    except Exception as error:  # a factory may raise any error
-        where = place_of(error, near=getattr(sys.modules.get(factory.__module__), "__file__", None))
-        raise InvalidInput(f"{name} fails when called ({type(error).__name__}): {first_line(error)}{where}") from error
+    file = getattr(sys.modules.get(factory.__module__), "__file__", None)
+    with fresh_weights(), _reported(f"calling {name}", near=file):
+        return factory if isinstance(factory, nn.Module) else factory()
 
 
 def as_module(name: str) -> str:
@@ -91,21 +78,16 @@ def _factory(name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:  # an installed command does not search the current folder by default
         sys.path.insert(0, here)
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise _failed_import(module_name, name, error) from error
-        raise InvalidInput(f"cannot import {module_name!r} of {name!r}: no such module, not even in {here}") from None
-    except SmoothcertError:
-        raise
-    except SystemExit as error:  # as from argparse, which does not know our options
-        raise InvalidInput(
-            f"importing {module_name!r} of {name!r} ended the program (exit code {error.code}): put what a script does "
-            'below if __name__ == "__main__":'
-        ) from error
-    except Exception as error:  # the user's module may raise any error
-        raise _failed_import(module_name, name, error) from error
+    spec = None if "." in module_name else find_spec(module_name)
+    with _reported(f"importing {module_name!r} of {name!r}", near=None if spec is None else spec.origin):
+        try:
+            module = import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise
+            raise InvalidInput(
+                f"cannot import {module_name!r} of {name!r}: no such module, not even in {here}"
+            ) from None
     factory = getattr(module, attribute, None)
     if not callable(factory):
         file = getattr(module, "__file__", "built in")
@@ -113,12 +95,21 @@ def _factory(name: str) -> Any:
     return factory
 
 
-def _failed_import(module_name: str, name: str, error: Exception) -> InvalidInput:
-    """The error for a module of the user that exists but fails when it is imported."""
-    spec = find_spec(module_name) if "." not in module_name else None
-    where = place_of(error, near=None if spec is None else spec.origin)
-    reason = error.msg if isinstance(error, SyntaxError) else first_line(error)
-    return InvalidInput(f"cannot import {module_name!r} of {name!r}: {type(error).__name__}: {reason}{where}")
+@contextmanager
+def _reported(doing: str, *, near: str | None) -> Iterator[None]:
+    """In this context, an error in code of the user is one sentence with its place, preferably in the file `near`."""
+    try:
+        yield
+    except SmoothcertError:
+        raise
+    except SystemExit as error:  # as from argparse, which does not know our options
+        raise InvalidInput(
+            f"{doing} ended the program (exit code {error.code}): put what a script does below "
+            'if __name__ == "__main__":'
+        ) from error
+    except Exception as error:  # code of the user may raise any error
+        reason = error.msg if isinstance(error, SyntaxError) else first_line(error)
+        raise InvalidInput(f"{doing} fails: {type(error).__name__}: {reason}{place_of(error, near=near)}") from error
 
 
 def _required_arguments(factory: Any) -> list[str]:

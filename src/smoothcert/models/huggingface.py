@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from smoothcert._hub import hub_is_reachable, unreachable
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.base import Classifier, Weights, fresh_weights, not_loaded, published_classes
-from smoothcert.models.checkpoint import Checkpoint
-from smoothcert.models.identity import state_hash
+from smoothcert.models.base import Classifier, Weights, check_classes, fresh_weights, not_loaded
 
 
 class _Logits(nn.Module):
@@ -27,7 +25,7 @@ class _Logits(nn.Module):
         return logits
 
 
-def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     """A model with the normalisation and the input size of its image processor; see `Source.load`."""
     spec = f"hf:{name}"
     try:
@@ -43,7 +41,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
             raise InvalidInput(f"cannot get the model {spec}: {unreachable(name)}") from None
         raise not_loaded(spec, error) from None
     if weights == "default":
-        published_classes(spec, classes, config.num_labels)
+        check_classes(spec, config.num_labels, classes)
     try:
         if weights == "default":
             model = AutoModelForImageClassification.from_pretrained(name, local_files_only=local)
@@ -55,18 +53,13 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
         raise not_loaded(spec, error) from None
     except ValueError as error:
         raise InvalidInput(f"{spec} is not an image classifier: {' '.join(str(error).split())[:200]}") from None
-    if isinstance(weights, Checkpoint):
-        weights.load_into(model, name=spec)
     processor = _processor(name, local=local)
     edges = _edges(processor)
-    module = Normalized(_normalize(processor), _Logits(model.float())).eval()
     return Classifier(
-        module=module,
+        module=Normalized(_normalize(processor), _Logits(model.float())).eval(),
         classes=model.config.num_labels,
         name=spec,
         input_shape=edges and (getattr(model.config, "num_channels", 3), *edges),
-        weights_hash=state_hash(module),
-        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
     )
 
 

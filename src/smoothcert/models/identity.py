@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from smoothcert._agreement import Answer
 from smoothcert.errors import InvalidInput
 from smoothcert.models.check import answer, check_weights
 from smoothcert.models.copying import copied
@@ -51,7 +52,7 @@ def answers(
     dtype: torch.dtype,
     *,
     classes: int | None = None,
-) -> list[tuple[int, float]] | None:
+) -> list[Answer] | None:
     """The answers of a classifier for one input with increasing noise, which is the same every time.
 
     A module answers on the device of its weights and in float32, so that rounding does not matter. A function answers

@@ -1,7 +1,7 @@
 """Import torchvision without torch's compiler.
 
 torchvision asks the compiler for one function, which only its detection models need. That makes `import torchvision`
-import the whole compiler, which takes longer than everything else that happens before the first sample.
+import the whole compiler. Without this module, loading `torchvision:resnet18` takes 2.7 s instead of 1.7 s.
 """
 
 from __future__ import annotations

@@ -10,10 +10,12 @@ from typing import cast
 from torch import nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.models import bundled
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS
 from smoothcert.models.base import Classifier, Source, Weights
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
+from smoothcert.models.identity import state_hash
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
 _CHOICES = (
@@ -60,24 +62,32 @@ def load_classifier(
     else:
         chosen = read_checkpoint(weights)
         if chosen.method == "denoiser":
-            raise InvalidInput(f"{weights} holds a denoiser, not a classifier: give it as denoiser=")
+            raise InvalidInput(f"{weights} holds a denoiser, not a classifier: give it as {setting('denoiser')}")
         classes = chosen.classes if classes is None else classes
         spec = _spec_of(chosen.architecture) if spec is None else spec
     if spec is None:
         missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
     source, name = _find(spec)
-    found = source.load(name, weights=chosen, classes=classes, sigma=sigma)
-    if isinstance(found.module, nn.Module) and not stochastic:
+    if source is bundled and chosen == "default":
+        chosen = bundled.default_weights(name, sigma)
+    found = source.load(name, weights=chosen, classes=classes)
+    if isinstance(chosen, Checkpoint):
+        found = replace(found, trained_sigma=chosen.sigma, trained_noise=chosen.noise, trained_denoiser=chosen.denoiser)
+    if not isinstance(found.module, nn.Module):
+        return found
+    if isinstance(chosen, Checkpoint):
+        chosen.load_into(found.module, name=spec)
+    if not stochastic:
         found.module.eval()
-    return replace(found, trained_denoiser=chosen.denoiser) if isinstance(chosen, Checkpoint) else found
+    return replace(found, weights_hash=found.weights_hash or state_hash(found.module))
 
 
 def _spec_of(architecture: str | None) -> str | None:
     """The model name for the architecture of a file. A name that is not bundled is one of torchvision."""
     if architecture is not None and names_code(architecture):
         raise InvalidInput(
-            f"the weights are for {architecture}, and code that a file names is not executed: give model="
+            f"the weights are for {architecture}, and code that a file names is not executed: give {setting('model')}"
         )
     if architecture is None or ":" in architecture or architecture.replace("_", "-") in ARCHITECTURES:
         return architecture
@@ -85,22 +95,24 @@ def _spec_of(architecture: str | None) -> str | None:
 
 
 def names_code(spec: str) -> bool:
-    """Whether a model name is that of code, as `package.module:function`, and not of a source that we know.
+    """Whether a model or denoiser is named as code, such as `package.module:function`.
 
     Runs and weights may come from a stranger. So if they name code, it is not executed: the user has to give the model.
     """
-    prefix, colon, _ = spec.partition(":")
-    return bool(colon) and prefix not in _SOURCES
+    prefix, _, _ = spec.partition(":")
+    return prefix not in ("", spec, *_SOURCES) and spec.rpartition(":")[2].isidentifier()
 
 
 def _find(spec: str) -> tuple[Source, str]:
     """The source of a model, and the model's name there."""
     if spec.replace("_", "-").lower() in (*ARCHITECTURES, *NAMED_WEIGHTS):
-        return _module("bundled"), spec
-    prefix, colon, name = spec.partition(":")
-    if not colon or not prefix or not name:
+        return bundled, spec
+    if names_code(spec):
+        return _module("factory"), spec
+    prefix, _, name = spec.partition(":")
+    if prefix not in _SOURCES or not name:
         raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
-    return (_module("factory"), spec) if names_code(spec) else (_module(_SOURCES[prefix]), name)
+    return _module(_SOURCES[prefix]), name
 
 
 def _module(name: str) -> Source:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, MissingExtra, first_line
-from smoothcert.models.base import Classifier, Weights
+from smoothcert.errors import InvalidInput, MissingExtra, first_line, setting
+from smoothcert.models.base import Classifier, Weights, check_classes
 from smoothcert.models.checkpoint import sigma_in_name
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorProto
 
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
 
@@ -26,9 +23,6 @@ class OnnxModule(nn.Module):
 
     If the graph has a fixed batch size, the module splits each batch into parts of this size. It pads the last part and
     removes the padding from the result.
-
-    Args:
-        path: The ONNX file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,23 +80,22 @@ class OnnxModule(nn.Module):
         return {**self.__dict__, "_sessions": {}}  # sessions cannot be copied; each copy opens its own
 
 
-def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     """An ONNX graph whose first output is logits or labels; see `Source.load`."""
     path = Path(name)
     if weights != "default":
-        raise InvalidInput(f"onnx:{name} contains its weights: leave out weights=")
+        raise InvalidInput(f"onnx:{name} contains its weights: leave out {setting('weights')}")
     if not path.is_file():
         raise InvalidInput(f"no ONNX file at {path}")
     module = OnnxModule(path)
     own = module.output_shape[1] if len(module.output_shape) == 2 else None
-    if own and classes and own != classes:
-        raise InvalidInput(f"onnx:{name} has {own} classes, not {classes}")
-    known = all(module.input_shape)
+    if own:
+        check_classes(f"onnx:{name}", own, classes)
     return Classifier(
         module=module.eval(),
         classes=own or classes or 0,
         name=f"onnx:{name}",
-        input_shape=tuple(size or 0 for size in module.input_shape) if known else None,
+        input_shape=tuple(size or 0 for size in module.input_shape) if all(module.input_shape) else None,
         weights_hash=_hash(path),
         trained_sigma=sigma_in_name(path),
     )
@@ -122,7 +115,9 @@ def _open(path: Path, device: torch.device) -> Any:
     except Exception as error:  # the errors of onnxruntime have no other common base class
         raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {str(error).strip()[:200]}") from None
     if device.type == "cuda" and cuda[0] not in session.get_providers():  # it silently falls back to the CPU
-        raise InvalidInput('this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give device="cpu"')
+        raise InvalidInput(
+            f"this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give {setting('device', 'cpu')}"
+        )
     return session
 
 
@@ -151,27 +146,20 @@ def _locations(path: Path) -> list[str]:
         model = onnx.load(path, format="protobuf", load_external_data=False)
     except Exception as error:  # the protobuf library has several error types
         raise InvalidInput(f"{path} cannot be read as an ONNX file: {first_line(error)}") from None
-    tensors = [*_tensors(model.graph), *(t for function in model.functions for t in _node_tensors(function.node))]
-    locations = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    entries = [entry for tensor in _tensors(model) for entry in tensor.external_data]
+    locations = {entry.value for entry in entries if entry.key == "location"}
     for location in locations:
         if Path(location).is_absolute() or ".." in Path(location).parts:
             raise InvalidInput(f"{path} has weights outside its folder, in {location}: move them into the folder")
     return sorted(location for location in locations if (path.parent / location).is_file())
 
 
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """All tensors that a graph and its subgraphs store."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _node_tensors(graph.node)
-
-
-def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    """All tensors in the attributes of nodes. The branches of an `If` and the body of a `Loop` are attributes, too."""
-    for attribute in (attribute for node in nodes for attribute in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield from (sparse.values, sparse.indices)
-        for graph in (attribute.g, *attribute.graphs):
-            yield from _tensors(graph)
+def _tensors(message: Any) -> Iterator[Any]:
+    """All tensors in a part of an ONNX file, also those in subgraphs, in functions and in attributes of nodes."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                yield from _tensors(part)

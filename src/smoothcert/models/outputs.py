@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, ModelFailed
 
 
 def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
@@ -46,6 +46,34 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
         f"the model returns a {type(output).__name__} ({found}), and it is unclear which part is the logits: return "
         'the logits alone, or name them, as in {"logits": ...}'
     )
+
+
+class LabelClassifier(nn.Module):
+    """Turns the output of a classifier into one class per row.
+
+    A row with an output that is not finite gets the number `classes`, which is not a class: it is no vote.
+
+    Args:
+        module: The classifier: a batch of inputs to logits of shape (batch, classes) or to labels of shape (batch,),
+            alone or in a form that `find_logits` takes.
+        classes: The number of classes.
+    """
+
+    def __init__(self, module: Callable[[Tensor], Tensor], classes: int) -> None:
+        super().__init__()
+        self.module = module
+        self.classes = classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The class of each row, as integers of shape (batch,)."""
+        output = find_logits(self.module(x), classes=self.classes, device=x.device)
+        if tuple(output.shape) not in ((len(x),), (len(x), self.classes)):
+            raise ModelFailed(
+                f"the model returns shape {tuple(output.shape)} for {len(x)} inputs and {self.classes} classes"
+            )
+        if output.ndim == 1:
+            return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
+        return torch.where(output.isfinite().all(1), output.argmax(1), self.classes)
 
 
 def _from_numpy(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:

@@ -6,20 +6,11 @@ from typing import Any
 
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.base import (
-    Classifier,
-    Weights,
-    fresh_weights,
-    not_loaded,
-    published_classes,
-    unknown_name,
-)
-from smoothcert.models.checkpoint import Checkpoint
-from smoothcert.models.identity import state_hash
+from smoothcert.models.base import Classifier, Weights, check_classes, fresh_weights, not_loaded, unknown_name
 from smoothcert.models.imports import without_compiler
 
 
-def load(name: str, *, weights: Weights, classes: int | None, sigma: float | None) -> Classifier:
+def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     """A model with the normalisation and the input size of its data configuration; see `Source.load`."""
     spec = f"timm:{name}"
     try:
@@ -41,16 +32,7 @@ def load(name: str, *, weights: Weights, classes: int | None, sigma: float | Non
     except RuntimeError as error:
         raise InvalidInput(f"timm cannot make {name!r}: {error}") from None
     if weights == "default":
-        published_classes(spec, classes, network.num_classes)
-    if isinstance(weights, Checkpoint):
-        weights.load_into(network, name=spec)
+        check_classes(spec, network.num_classes, classes)
     data = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
     module = Normalized(Normalize(data["mean"], data["std"]), network).eval()
-    return Classifier(
-        module=module,
-        classes=network.num_classes,
-        name=spec,
-        input_shape=data["input_size"],
-        weights_hash=state_hash(module),
-        trained_sigma=weights.sigma if isinstance(weights, Checkpoint) else None,
-    )
+    return Classifier(module=module, classes=network.num_classes, name=spec, input_shape=data["input_size"])

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
-from smoothcert.models.base import Classifier, checked_classes
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.models.base import Classifier, check_classes
 from smoothcert.models.check import answer, check_weights
 from smoothcert.models.identity import state_hash
 from smoothcert.models.seeded import SeededRows
@@ -22,34 +22,37 @@ def as_classifier(
     model: Classifier | Callable[[Tensor], Any], *, classes: int | None, example: Tensor, stochastic: bool = False
 ) -> Classifier:
     """Make a classifier from a module or a function."""
-    if isinstance(model, Classifier):
-        known = checked_classes(counted(model, example, stochastic=stochastic), classes)
-        if not stochastic:
-            return known
-        return replace(known, module=SeededRows(known.module, classes=known.classes), weights_hash=seeded_hash(known))
+    found = model if isinstance(model, Classifier) else _described(model, example)
+    if classes is not None:
+        check_classes(found.name, found.classes or classes, classes)
+        found = replace(found, classes=_check.whole("classes", classes, least=2))
+    if stochastic:
+        seeded = SeededRows(found.module, classes=found.classes or None)
+        found = replace(found, module=seeded, weights_hash=seeded_hash(found))
+    return counted(found, example)
+
+
+def _described(model: Any, example: Tensor) -> Classifier:
+    """A module or function of the caller as a classifier with an unknown number of classes."""
     if not callable(model):
         raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
     if not isinstance(model, nn.Module) and type(model).__module__.startswith("transformers."):
-        raise InvalidInput(f"a {type(model).__name__} does not take batches of floats: give model=hf:NAME or hf:FOLDER")
+        raise InvalidInput(
+            f"a {type(model).__name__} does not take batches of floats: give {setting('model', 'hf:NAME')} or hf:FOLDER"
+        )
     check_weights(model)
-    classes = None if classes is None else _check.whole("classes", classes, least=2)
-    called = SeededRows(model, classes=classes) if stochastic else model
-    found = Classifier(
-        module=called,
-        classes=_count_classes(called, example) if classes is None else classes,
+    return Classifier(
+        module=model,
+        classes=0,
         name=_name(model),
         input_shape=tuple(example.shape),
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
     )
-    return replace(found, weights_hash=seeded_hash(found)) if stochastic else found
 
 
-def counted(classifier: Classifier, example: Tensor, *, stochastic: bool = False) -> Classifier:
+def counted(classifier: Classifier, example: Tensor) -> Classifier:
     """The classifier with its number of classes: the number of its logits, if its source does not know it."""
-    if classifier.classes:
-        return classifier
-    called = SeededRows(classifier.module) if stochastic else classifier.module
-    return replace(classifier, classes=_count_classes(called, example))
+    return classifier if classifier.classes else replace(classifier, classes=_count_classes(classifier.module, example))
 
 
 def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
@@ -57,9 +60,11 @@ def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     parameter = next((p for p in parameters if p.is_floating_point()), None)
     with torch.inference_mode():
-        output = answer(model, example[None] if parameter is None else example[None].to(parameter))
+        output = answer(model, example[None].float() if parameter is None else example[None].to(parameter))
     if output.ndim == 1:
-        raise InvalidInput("the model returns labels, so the number of classes is unknown: give classes=N")
+        raise InvalidInput(
+            f"the model returns labels, so the number of classes is unknown: give {setting('classes', 'N')}"
+        )
     if output.ndim != 2:
         raise InvalidInput(
             f"the model must return logits of shape (1, classes) or an integer label of shape (1,) for one input, got "

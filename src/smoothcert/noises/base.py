@@ -93,6 +93,21 @@ class Noise(Recorded, ABC):
         """
         return self.radius(lower)
 
+    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """A concave bound h(b) on how likely a class A may be that does not beat B everywhere within a radius.
+
+        Let A and B have the probabilities a and b at the input. If A does not beat B after some change of at most
+        this radius, then a <= h(b). Bets on the runner-up need this curve. A noise without one keeps this default.
+
+        Args:
+            radius: A radius of at least 0.
+            b: Probabilities of B, above 0 and below 1.
+
+        Returns:
+            h(b), which never decreases, and its slope h'(b), both to a relative accuracy of 1e-13.
+        """
+        raise InvalidInput(f"there are no bets on the runner-up under {self}, because this noise supplies no tie curve")
+
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
         """Radii in other norms that follow from a radius, by norm.
 

@@ -46,6 +46,11 @@ class GaussianRadius(Noise):
             difference = a - b
             return (self.sigma / 2 * np.where(np.isinf(difference), difference, difference - rounding))[()]
 
+    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B may gain the other half."""
+        z, c = ndtri(_check.probabilities("b", b)), 2 * radius / self.sigma
+        return ndtr(z + c), np.exp(-c * (z + c / 2))
+
 
 def l_infinity(radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
     """The l-infinity radius R / sqrt(d) that follows from an l2 radius R, rounded down."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import Noise
 from smoothcert.noises.draws import Draw, Split
 from smoothcert.noises.uniform import LipschitzNoise
 
@@ -43,6 +47,11 @@ class Splitting(LipschitzNoise):
     @property
     def _offsets(self) -> int:
         return max(round(2 * self.scale * self.levels), 1)
+
+    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        if self.levels:  # all offsets are counted, and none is drawn: there is nothing to bet on
+            return Noise.tie_curve(self, radius, b)
+        return super().tie_curve(radius, b)
 
     @property
     def draw(self) -> Draw:

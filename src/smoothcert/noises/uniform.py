@@ -38,6 +38,11 @@ class LipschitzNoise(Noise):
         a, b = (_check.probabilities("p", p) for p in (lower, upper))
         return down(self.scale * (a - b))
 
+    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """h(b) = min(b + r / scale, 1): A may lose half of r / scale, and B may gain the other half."""
+        h = _check.probabilities("b", b) + radius / self.scale
+        return np.minimum(h, 1.0), np.where(h < 1, 1.0, 0.0)[()]
+
 
 @dataclass(frozen=True)
 class Uniform(LipschitzNoise):

@@ -8,31 +8,27 @@ smallest false one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan, listed
-from smoothcert.plans.forward import Forward
-from smoothcert.plans.records import Boundaries, Look, Outlook, State
+from smoothcert.plans.base import Plan
+from smoothcert.plans.records import State
 from smoothcert.statistics.boundaries import (
     boundary,
     crossing_probability,
-    crossing_probability_backward,
     default_looks,
     give_up_counts,
 )
 from smoothcert.statistics.sample_map import check_ceiling
 
 _PILOT = 50
-_USUAL_SHARE = 0.06  # of the ceiling, on CIFAR-10 and ImageNet
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,9 @@ class AtRadii(Plan):
         pilot: Samples that choose the class and do not count. 0 stands for the default: 50, or none with known labels.
         known_labels: Whether the class is the input's label instead of the pilot's choice.
 
-    >>> from smoothcert import Gaussian
-    >>> plan = AtRadii([0, 0.5], samples=10_000)
+    >>> from smoothcert import Certificate, Gaussian, Look
     >>> looks = [Look(50, {3: 49}), Look(60, {3: 60})]
-    >>> float(plan.certified_radius(plan.prove(looks, Gaussian(0.5)).lower, None, Gaussian(0.5)))
+    >>> Certificate.from_votes(looks, plan=AtRadii([0, 0.5], samples=10_000), noise=Gaussian(0.5)).radius
     0.5
     """
 
@@ -63,7 +58,6 @@ class AtRadii(Plan):
     pilot: int = 0
     known_labels: bool = False
     name: ClassVar[str] = "radii"
-    remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         try:
@@ -75,7 +69,7 @@ class AtRadii(Plan):
         radii = sorted({_check.at_least("each radius", radius, 0) for radius in given})
         pilot = _check.whole("pilot", self.pilot)
         if self.known_labels and pilot:
-            raise InvalidInput(f"with known labels, deciding radii needs no pilot, got pilot={pilot}")
+            raise InvalidInput(f"with known labels, deciding radii needs no pilot, got {setting('pilot', pilot)}")
         object.__setattr__(self, "radii", tuple(radii))
         object.__setattr__(self, "samples", check_ceiling(self.samples, self.alpha))
         object.__setattr__(self, "alpha", float(self.alpha))
@@ -87,32 +81,8 @@ class AtRadii(Plan):
         return f"radii {radii}, ceiling {self.samples:,}{labels}"
 
     @property
-    def explanation(self) -> str:
-        first, *_ = looks = default_looks(self.samples)
-        return " ".join(
-            [
-                f"Deciding radii: the plan looks at the votes up to {len(looks)} times, first after {first:,} samples "
-                f"and last after {self.samples:,}. It stops as soon as it is decided whether the radius is above "
-                f"{listed(self.radii)}: each radius is proved, or given up because a proof became unlikely.",
-                "It suits tables of certified accuracy at these radii, because most inputs need only a small part of "
-                "the samples. It does not measure how large a radius is in between, so ACR counts only these radii.",
-                self._choice_in_words(),
-                "The boundaries are exact for all looks and all radii together: each certificate is wrong with a "
-                f"probability of at most {self.alpha:g}, and giving up does not change that.",
-            ]
-        )
-
-    @property
-    def most_looks(self) -> int:
-        return len(default_looks(self.samples)) + (1 if self.pilot else 0)
-
-    @property
     def smallest_request(self) -> int:
         return int(np.diff(default_looks(self.samples), prepend=0).min())
-
-    @property
-    def usual_samples(self) -> float:
-        return _USUAL_SHARE * self.samples
 
     def tables(self, noise: Noise) -> Tables:
         """Thresholds, looks and boundaries under this noise; computed once per process.
@@ -122,7 +92,8 @@ class AtRadii(Plan):
         """
         return _tables(self, noise)
 
-    def check(self, noise: Noise) -> None:
+    def for_noise(self, noise: Noise) -> Self:
+        super().for_noise(noise)
         tables = self.tables(noise)
         hopeless = tables.needed[:, -1] > tables.looks[-1]
         if np.any(hopeless):
@@ -138,6 +109,7 @@ class AtRadii(Plan):
                 f"a radius above {radius:g} can never be proved with {self.samples:,} samples at alpha {self.alpha:g} "
                 f"under {noise}: use more samples or smaller radii"
             )
+        return self
 
     def request(self, state: State, noise: Noise) -> Any:
         tables = self.tables(noise)
@@ -161,42 +133,6 @@ class AtRadii(Plan):
     def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
         level = np.searchsorted(self.tables(noise).thresholds, lower, side="right")
         return np.concatenate([[np.nan], self.radii])[level][()]
-
-    def boundaries(self, noise: Noise) -> Boundaries:
-        tables = self.tables(noise)
-        needed = {f"radius {radius:g}": votes for radius, votes in zip(self.radii, tables.needed, strict=True)}
-        return Boundaries(np.asarray(tables.looks, np.int64), needed)
-
-    def worst_failure(self, noise: Noise) -> tuple[float, float]:
-        tables = self.tables(noise)
-        worst = int(np.argmax(tables.spent))
-        return float(tables.spent[worst]), float(tables.thresholds[worst])
-
-    def tie_failure(self, noise: Noise) -> float:
-        tables = self.tables(noise)
-        return crossing_probability(tables.needed[0], tables.looks, 0.5)
-
-    def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
-        tables = self.tables(noise)
-        forward = Forward(self, noise)
-        found = [forward.ending(float(q), limit=np.inf) for q in np.atleast_1d(p)]
-        proved = {
-            f"proves {radius:g}": np.array(
-                [sum(share for lower, share in end.proved.items() if lower >= threshold) for end in found]
-            )
-            for radius, threshold in zip(self.radii, tables.thresholds.tolist(), strict=True)
-        }
-        return Outlook(np.array([end.samples for end in found]), proved, expected=True)
-
-    def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
-        tables = self.tables(noise)
-        level = int(np.searchsorted(tables.thresholds, p * (1 - 1e-12)))
-        counted = looks[1:] if self.pilot else looks
-        chosen = label if self.known_labels else looks[0].top
-        votes = np.cumsum([look.votes.get(chosen, 0) for look in counted])  # type: ignore[arg-type]
-        if level == len(self.radii) or not np.any(votes >= tables.needed[level, : len(votes)]):
-            return 1.0
-        return _crossing(self, noise, level)
 
 
 class Tables(NamedTuple):
@@ -233,9 +169,3 @@ def _tables(plan: AtRadii, noise: Noise) -> Tables:
             spent[j] = crossing_probability(needed[j], looks, threshold)
     given_up = np.stack([give_up_counts(int(row[-1]), looks) for row in needed])
     return Tables(looks, np.diff(looks, prepend=0), thresholds, needed, given_up, spent)
-
-
-@lru_cache(maxsize=256)
-def _crossing(plan: AtRadii, noise: Noise, level: int) -> float:
-    tables = plan.tables(noise)
-    return crossing_probability_backward(tables.needed[level], tables.looks, float(tables.thresholds[level]))

@@ -11,6 +11,7 @@ from typing import Self
 from smoothcert._registry import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
+from smoothcert.plans.machine import Case
 from smoothcert.plans.records import Look, Proof
 from smoothcert.statistics.metrics import confidence, round_down
 
@@ -70,9 +71,8 @@ class Certificate:
         >>> certificate.prediction, round(certificate.radius, 3)
         (3, 0.989)
         """
-        return cls.from_proof(
-            plan.prove(looks, noise, label), looks, plan=plan, noise=noise, id=id, label=label, seconds=seconds
-        )
+        proof = Case(plan, noise, label, looks).proof()
+        return cls.from_proof(proof, looks, plan=plan, noise=noise, id=id, label=label, seconds=seconds)
 
     @classmethod
     def from_proof(
@@ -89,7 +89,7 @@ class Certificate:
         """As `from_votes`, where the proof is known already.
 
         Args:
-            proof: What `plan.prove` says about these votes.
+            proof: What a `Case` of the plan says about these votes.
             looks: All votes of the input.
             plan: The plan that asked for them.
             noise: The smoothing noise.
@@ -98,7 +98,7 @@ class Certificate:
             seconds: How long it took.
         """
         with naming_users_code():
-            radius = float(plan.primary.certified_radius(proof.lower, proof.upper, noise))
+            radius = float(plan.certified_radius(proof.lower, proof.upper, noise))
         certified = proof.prediction is not None and not math.isnan(radius)
         return cls(
             id=id,

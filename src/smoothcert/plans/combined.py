@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
+
+from numpy.typing import ArrayLike
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Case, Plan
-from smoothcert.plans.records import Boundaries, Look, Path, Proof, State
+from smoothcert.plans.base import Plan
+from smoothcert.plans.machine import Case, accumulate, begin, conclude, proof
+from smoothcert.plans.records import Look, Proof, State
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,13 @@ class Combined(Plan):
 
     >>> from smoothcert import Fixed, Gaussian, InputSpecific
     >>> both = Combined((Fixed(10_000), InputSpecific(10_000, decline=0.05)))
-    >>> pilot = Look(100, {3: 90, 5: 10})
-    >>> both.more([pilot], Gaussian(0.5))  # what input-specific sampling wants, on the way to 10,000
+    >>> case = Case(both, Gaussian(0.5))
+    >>> case.add(Look(100, {3: 90, 5: 10}))  # what input-specific sampling wants, on the way to 10,000
     1924
     """
 
     plans: tuple[Plan, ...]
     name: ClassVar[str] = "combined"
-    former_names: ClassVar[tuple[str, ...]] = ("Together",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "plans", tuple(self.plans))
@@ -45,27 +48,27 @@ class Combined(Plan):
     def __str__(self) -> str:
         return f"{self.name} {self.samples:,}, certificates of {self.plans[0]}"
 
-    @property
+    @cached_property
     def samples(self) -> int:  # type: ignore[override]
         return max(plan.samples for plan in self.plans)
 
     @property
     def alpha(self) -> float:  # type: ignore[override]
-        return self.primary.alpha
+        return self.plans[0].alpha
 
-    @property
+    @cached_property
     def pilot(self) -> int:  # type: ignore[override]
         return min(plan.pilot for plan in self.plans)
 
-    @property
+    @cached_property
     def known_labels(self) -> bool:  # type: ignore[override]
         return any(plan.known_labels for plan in self.plans)
 
     @property
-    def primary(self) -> Plan:
-        return self.plans[0].primary
+    def radii(self) -> tuple[float, ...] | None:  # type: ignore[override]
+        return self.plans[0].radii
 
-    @property
+    @cached_property
     def most_samples(self) -> int:
         return max(plan.most_samples for plan in self.plans)
 
@@ -73,115 +76,91 @@ class Combined(Plan):
     def smallest_request(self) -> int:
         return min(plan.smallest_request for plan in self.plans)
 
-    @property
-    def usual_samples(self) -> float:
-        return max(plan.usual_samples for plan in self.plans)
-
-    @property
-    def caveat(self) -> str | None:
-        return self.primary.caveat
-
-    @property
-    def explanation(self) -> str:
-        names = "; ".join(map(str, self.plans))
-        return (
-            "Combined sampling: several plans share the same samples, at the cost of the most expensive one "
-            f"({names}). Each sees exactly the votes that it would see alone. It suits comparisons of plans. The "
-            f"certificates of the run are those of the first plan. {self.plans[0].explanation}"
-        )
-
-    @property
-    def radii(self) -> tuple[float, ...] | None:  # type: ignore[override]
-        return self.primary.radii
-
-    def check(self, noise: Noise) -> None:
+    def for_noise(self, noise: Noise) -> Self:
         for plan in self.plans:
-            plan.check(noise)
+            plan.for_noise(noise)
+        return self
+
+    def remember(self, state: State, votes: Any, noise: Noise) -> _Memory:
+        """All votes so far, and where each plan stands.
+
+        Args:
+            state: The state of the one input.
+            votes: The votes of this look.
+            noise: The smoothing noise.
+        """
+        memory = state.memory or _start(self, noise, state.chosen)
+        all_votes = memory.all_votes + Counter(votes.votes)
+        drawn = memory.drawn + votes.samples
+        parts = tuple(_advanced(part, drawn, all_votes, noise) for part in memory.parts)
+        return _Memory(drawn, all_votes, parts)
 
     def request(self, state: State, noise: Noise) -> Any:
-        return self.primary.request(state, noise)
+        memory = state.memory or _start(self, noise, state.chosen)
+        ends = [part.start + part.state.more for part in memory.parts if part.state.more]
+        return min(ends) - memory.drawn if ends else 0
 
     def lower_bound(self, state: State, noise: Noise) -> Any:
-        return self.primary.lower_bound(state, noise)
+        return state.memory.parts[0].state.lower
 
-    def follow(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Case:
-        return _CombinedCase(self, looks, noise, label)
+    def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
+        return self.plans[0].certified_radius(lower, upper, noise)
 
-    def boundaries(self, noise: Noise) -> Boundaries | None:
-        return self.plans[0].boundaries(noise)
 
-    def path(self, looks: Sequence[Look], noise: Noise, label: int | None = None) -> Path:
-        first = self.plans[0]
-        return first.path(looks_seen_by(first, looks, noise, label), noise, label)
+class _Part(NamedTuple):
+    """Where one of the plans stands, and what was drawn before its next look."""
 
-    def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
-        first = self.plans[0]
-        return first.p_value(looks_seen_by(first, looks, noise, label), p, noise, label)
+    plan: Plan
+    state: State
+    start: int
+    votes_at_start: Counter[int]
+
+
+class _Memory(NamedTuple):
+    """What was drawn so far, and where each plan stands."""
+
+    drawn: int
+    all_votes: Counter[int]
+    parts: tuple[_Part, ...]
+
+
+def _start(plan: Combined, noise: Noise, label: int | None) -> _Memory:
+    parts = [(part, begin(part, noise, chosen=label if part.known_labels else None)) for part in plan.plans]
+    return _Memory(0, Counter(), tuple(_Part(*part, 0, Counter()) for part in parts))
+
+
+def _advanced(part: _Part, drawn: int, all_votes: Counter[int], noise: Noise) -> _Part:
+    """The part after its next look, if that is due."""
+    if not part.state.more or part.start + part.state.more != drawn:
+        return part
+    look = Look(part.state.more, dict(all_votes - part.votes_at_start))
+    state = conclude(part.plan, noise, accumulate(part.plan, noise, part.state, look))
+    return _Part(part.plan, state, drawn, all_votes)
+
+
+@proof.register
+def _(plan: Combined, noise: Noise, state: State) -> Proof:
+    first = (state.memory or _start(plan, noise, state.chosen)).parts[0]
+    return proof(first.plan, noise, first.state)
+
+
+def primary(plan: Plan) -> Plan:
+    """The plan whose certificates these are: the plan itself, or the first one of a combined plan.
+
+    Args:
+        plan: The plan.
+    """
+    return primary(plan.plans[0]) if isinstance(plan, Combined) else plan
 
 
 def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | None) -> list[Look]:
     """The looks that a plan would have had alone, out of the finer looks of a combined plan."""
-    draws = _Draws(looks)
-    part = _Part(plan, noise, label)
-    part.advance(draws)
-    return part.looks
-
-
-class _CombinedCase(Case):
-    """One input's way through all of the plans at once."""
-
-    def __init__(self, plan: Combined, looks: Sequence[Look], noise: Noise, label: int | None) -> None:
-        self.plan: Combined = plan
-        self.noise = noise
-        self._label = label
-        self._draws = _Draws(looks)
-        self._parts = [_Part(part, noise, label) for part in plan.plans]
-        self.more = self._wanted()
-
-    def add(self, look: Look) -> int:
-        self._draws.add(look)
-        self.more = self._wanted()
-        return self.more
-
-    def proof(self) -> Proof:
-        first = self.plan.plans[0]
-        return first.prove(self._parts[0].looks, self.noise, self._label)
-
-    def _wanted(self) -> int:
-        for part in self._parts:
-            part.advance(self._draws)
-        ends = [part.start + part.case.more for part in self._parts if part.case.more]
-        return min(ends) - self._draws.end if ends else 0
-
-
-class _Draws:
-    """Votes of an input from its first sample on, up to wherever there was a look."""
-
-    def __init__(self, looks: Sequence[Look]) -> None:
-        self.end = 0
-        self._votes = {0: Counter[int]()}
-        for look in looks:
-            self.add(look)
-
-    def add(self, look: Look) -> None:
-        votes = self._votes[self.end] + Counter(look.votes)
-        self.end += look.samples
-        self._votes[self.end] = votes
-
-    def between(self, start: int, stop: int) -> Look:
-        return Look(stop - start, dict(self._votes[stop] - self._votes[start]))
-
-
-class _Part:
-    """One of the plans: the looks that it has had, and the sample up to which it has looked."""
-
-    def __init__(self, plan: Plan, noise: Noise, label: int | None) -> None:
-        self.case = plan.follow((), noise, label)
-        self.looks: list[Look] = []
-        self.start = 0
-
-    def advance(self, draws: _Draws) -> None:
-        while (wanted := self.case.more) and self.start + wanted <= draws.end:
-            self.looks.append(draws.between(self.start, self.start + wanted))
-            self.start += wanted
-            self.case.add(self.looks[-1])
+    case, seen = Case(plan, noise, label), []
+    drawn, votes = 0, Counter[int]()
+    for look in looks:
+        drawn, votes = drawn + look.samples, votes + Counter(look.votes)
+        if drawn == case.more:
+            seen.append(Look(drawn, dict(votes)))
+            case.add(seen[-1])
+            drawn, votes = 0, Counter[int]()
+    return seen

@@ -1,23 +1,32 @@
-"""The exact failure probability of a plan: how often its certificates are really wrong. Nothing is simulated.
+"""The failure probability of a plan: how often its certificates are really wrong.
 
-A plan may bring a closed form (`worst_failure`, `tie_failure`). For every other plan, a forward pass over its states
-computes the same.
+Some plans have a closed form. For every other plan, a forward pass over its states computes the same. Where these are
+too many, the plan is simulated, and the figures come with a confidence interval.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan, check_choice
-from smoothcert.plans.forward import Forward
-from smoothcert.plans.records import Outlook
+from smoothcert.plans import pilot_coverage
+from smoothcert.plans.at_radii import AtRadii
+from smoothcert.plans.base import Plan
+from smoothcert.plans.combined import primary
+from smoothcert.plans.dispatch import ByRule
+from smoothcert.plans.exact import Exact
+from smoothcert.plans.forward import Forward, TooManyStates
+from smoothcert.plans.machine import check_choice
+from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.simulation import simulated_endings
+from smoothcert.statistics.boundaries import crossing_probability
+from smoothcert.statistics.bounds import interval
 
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
 _ROUNDING = 1e-9
@@ -27,6 +36,20 @@ _GRID = np.concatenate([np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-5,
 _ALL, _FEW, _MANY, _BEST_CELLS = 3_000, 8, 300, 5
 # The failure of a sound plan grows with p up to 1/2. A plan of another shape may fail more often further down.
 _BELOW_HALF = np.linspace(0, 0.5, 26)
+# A simulation looks for the worst p among so many with a few repetitions each, and measures it with fresh ones.
+_CANDIDATES, _FEW_REPETITIONS, _REPETITIONS = 100, 3_000, 100_000
+_CONFIDENCE = 0.99
+
+
+class Simulated(NamedTuple):
+    """How well a simulation knows the failure at the worst p that it found."""
+
+    repetitions: int
+    """Simulated inputs."""
+    confidence: float
+    """The probability that the failure lies between the two limits."""
+    at_least: float
+    at_most: float
 
 
 @dataclass(frozen=True)
@@ -51,15 +74,68 @@ class Coverage:
     is lowered by it before it gives a radius, so it does not add to the failure."""
     searched: bool = False
     """Whether the worst p is only the worst one that a search found, as for a plan without a closed form."""
+    simulated: Simulated | None = None
+    """Where the states of the plan were too many to be enumerated: the figures are shares of simulated inputs, all of
+    whose other votes are for one other class."""
 
     @property
     def valid(self) -> bool:
-        """Whether the plan keeps its alpha. If `searched`, this holds for every p that was tried and is no proof."""
-        return not self.pilot_counts and max(self.worst_failure, self.tie_failure) <= self.alpha * (1 + _ROUNDING)
+        """Whether the plan keeps its alpha. If `searched`, this holds for every p that was tried and is no proof.
+
+        A simulation has to show that the failure is at most alpha.
+        """
+        failure = self.simulated.at_most if self.simulated else max(self.worst_failure, self.tie_failure)
+        return not self.pilot_counts and failure <= self.alpha * (1 + _ROUNDING)
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the plan is known to fail more often than alpha says."""
+        failure = self.simulated.at_least if self.simulated else max(self.worst_failure, self.tie_failure)
+        return failure > self.alpha * (1 + _ROUNDING)
+
+
+class Failure(NamedTuple):
+    """How often a plan fails."""
+
+    worst: tuple[float, float]
+    """The largest probability of a wrong certificate for a class fixed in advance, and the p where it occurs."""
+    tied: float
+    """The probability of a wrong certificate for two tied classes."""
+    exact: bool = True
+    """False for upper bounds that a theorem gives."""
+
+
+@ByRule
+def closed_form(plan: Plan, noise: Noise) -> Failure | None:
+    """How often a plan fails, where a formula or a theorem says it; None lets `coverage` compute it.
+
+    `closed_form.register` adds a kind of plan. A subclass that overrides a method of it has no closed form.
+    """
+    return None
+
+
+@closed_form.register(PilotPlan)
+def _(plan: PilotPlan, noise: Noise) -> Failure:
+    if plan.uses_rivals:  # the union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals
+        return Failure((plan.alpha, 0.5), plan.alpha, exact=False)
+    return Failure(pilot_coverage.worst_case(plan, noise), pilot_coverage.tie_failure(plan, noise))
+
+
+@closed_form.register(AtRadii)
+def _(plan: AtRadii, noise: Noise) -> Failure:
+    tables = plan.tables(noise)
+    worst = int(np.argmax(tables.spent))
+    tied = crossing_probability(tables.needed[0], tables.looks, 0.5)
+    return Failure((float(tables.spent[worst]), float(tables.thresholds[worst])), tied)
+
+
+@closed_form.register(Exact)
+def _(plan: Exact, noise: Noise) -> Failure:
+    return Failure((0.0, 0.5), 0.0)
 
 
 def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
-    """The exact worst-case failure of a plan.
+    """The worst-case failure of a plan, exact unless `Coverage` says otherwise.
 
     Args:
         plan: The plan. Of a combined plan, the one that certifies.
@@ -71,31 +147,57 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
     (1.045, 0.6, False)
     """
-    plan = plan.primary
-    plan.check(noise)
-    check_choice(plan)
-    worst = plan.worst_failure(noise)
-    searched = worst is None
-    if worst is None and plan.uses_rivals:
+    plan = primary(plan).for_noise(noise)
+    check_choice(plan, noise)
+    found, simulated = closed_form(plan, noise), None
+    searched = found is None
+    if found is None and plan.uses_rivals:
         raise InvalidInput(
-            f"{plan} also bounds other classes, and its states tell only the votes for one class: define its "
-            "worst_failure and tie_failure"
+            f"{plan} also bounds other classes, and its states tell only the votes for one class, so nothing is known "
+            "about its failure: register what a theorem says with smoothcert.plans.coverage.closed_form"
         )
-    forward = Forward(plan, noise)
-    if worst is None:
-        worst = _search(forward)
-    tied = plan.tie_failure(noise)
-    if tied is None:  # given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes
-        tied = _failure(forward, 0.5)
+    if found is None:
+        try:
+            forward = Forward(plan, noise)
+            # Given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes.
+            found = Failure(_search(forward), _failure(forward, 0.5))
+        except TooManyStates:
+            found, simulated = _simulate(plan, noise)
     return Coverage(
         plan.alpha,
-        *worst,
-        tied,
+        *found.worst,
+        found.tied,
         plan.pilot_counts,
-        exact=not plan.failure_is_bound,
+        exact=found.exact and simulated is None,
         drawing_error=noise.drawing_error,
         searched=searched,
+        simulated=simulated,
     )
+
+
+def _simulate(plan: Plan, noise: Noise) -> tuple[Failure, Simulated]:
+    """The failure of a plan at the worst p that a simulation finds."""
+    rng = np.random.default_rng(0)
+    seen = simulated_endings(plan, noise, _GRID, repetitions=_FEW_REPETITIONS // 10, rng=rng).needed
+    claims = np.unique(seen[seen > 0.5])
+    p = np.concatenate([_spread(claims * (1 - 1e-12), _CANDIDATES), _BELOW_HALF[::5]])
+    wrong = simulated_endings(plan, noise, p, repetitions=_FEW_REPETITIONS, rng=rng).needed > _limit(p)
+    worst = float(p[np.argmax(wrong.mean(axis=1))])
+    # Fresh votes, because the worst of many simulated shares is too large.
+    both = np.array([worst, 0.5])
+    wrong = simulated_endings(plan, noise, both, repetitions=_REPETITIONS, rng=rng).needed > _limit(both)
+    failures = wrong.sum(axis=1)
+    low, high = interval(failures, _REPETITIONS, alpha=(1 - _CONFIDENCE) / 2)  # for both together
+    failed, tied = (failures / _REPETITIONS).tolist()
+    return (
+        Failure((failed, worst), tied),
+        Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max())),
+    )
+
+
+def _limit(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a claim may need at most to be true; below 1/2 any certificate is wrong."""
+    return np.maximum(p, 0.5)[:, None]
 
 
 def _search(forward: Forward) -> tuple[float, float]:
@@ -124,7 +226,7 @@ def _spread(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
 
 
 def _attainable(forward: Forward, low: float, high: float) -> NDArray[np.float64]:
-    """Just below the values between `low` and `high` that the bound can take, in increasing order."""
+    """Just below the probabilities between `low` and `high` that a claim can need, in increasing order."""
     seen: list[NDArray[np.float64]] = []
     forward.ending(low, limit=np.inf, seen=seen)
     values = np.unique(np.concatenate([np.ravel(part) for part in seen])) if seen else np.empty(0)
@@ -134,22 +236,10 @@ def _attainable(forward: Forward, low: float, high: float) -> NDArray[np.float64
 def failure_probability(plan: Plan, noise: Noise, p: float) -> float:
     """The probability of a wrong certificate for a class that is fixed in advance and has probability p.
 
-    Below 1/2 any certificate is wrong, so the bound has to exceed max(p, 1/2).
+    Below 1/2 any certificate is wrong, so it is wrong if its claim needs more than max(p, 1/2).
     """
     return _failure(Forward(plan, noise), float(p))
 
 
 def _failure(forward: Forward, p: float) -> float:
     return forward.ending(p, limit=max(p, 0.5)).failed
-
-
-def outlook(plan: Plan, noise: Noise, p: ArrayLike) -> Outlook:
-    """What a plan does with inputs whose class has probability p."""
-    plan, values = plan.primary, np.atleast_1d(_check.probabilities("p", p))
-    plan.check(noise)
-    if (own := plan.outlook(values, noise)) is not None:
-        return own
-    forward = Forward(plan, noise)
-    samples = [forward.ending(float(q), limit=np.inf).samples for q in values]
-    certified = [forward.ending(float(q), limit=0.5).failed for q in values]
-    return Outlook(np.array(samples), {"certified": np.array(certified)}, expected=True)

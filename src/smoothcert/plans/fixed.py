@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.noises import Noise
 from smoothcert.plans.pilot import PilotPlan
-from smoothcert.plans.records import Outlook
-from smoothcert.statistics.bounds import lower_bound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,20 +21,7 @@ class Fixed(PilotPlan):
     """
 
     name: ClassVar[str] = "fixed"
-    adaptive: ClassVar[bool] = False
     plans_ahead: ClassVar[bool] = False
-
-    def _purpose_in_words(self) -> list[str]:
-        return [
-            f"Fixed sampling: every input gets the same {self.samples:,} samples.",
-            "It is the standard of the literature. It gives ACR and the whole curve of certified accuracy, and it "
-            "suits runs where neither the radii of interest nor an acceptable decline is known in advance.",
-        ]
 
     def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         return np.full(np.shape(count), self.samples - self.counted_before(), np.int64)
-
-    def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
-        p = np.asarray(p, float)
-        radius = noise.radius(lower_bound(p * self.samples, self.samples, alpha=self.level))
-        return Outlook(np.full(p.shape, self.samples), {"radius": np.maximum(radius, 0)}, expected=False)

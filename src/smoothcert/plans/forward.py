@@ -1,20 +1,23 @@
 """A forward pass over all states of a plan: exactly where it ends for a class of known probability p.
 
 States after a look are groups of neighbouring counts with the same number of samples, so that one more draw is a
-convolution with a binomial distribution. It works for every plan through `request` and `lower_bound`.
+convolution with a binomial distribution. The rule of the plan is asked through `machine`. What earlier looks proved
+is told apart only where the rule reads it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.plans import machine
 from smoothcert.plans.base import Plan
+from smoothcert.plans.claim import claims_its_bound, needed_for_claim
 from smoothcert.plans.records import State
 from smoothcert.statistics.binomial import pmf
 
@@ -24,19 +27,23 @@ _Group = tuple[int, Array]  # the first count, and the probability of each count
 # Counts with a smaller probability are cut off and count as failed. The tails of a draw beyond 10 standard deviations,
 # which are rarer still, are left out.
 _RARE = 1e-20
-_MOST_LOOKS = 10_000
 _MOST_KEPT = 2**24  # answers of a plan that are remembered
+_MOST_GROUPS = 400  # at one look; each takes about as long as a plan that does not read what it proved before
+
+
+class TooManyStates(Exception):
+    """The states of a plan are too many to be enumerated."""
 
 
 class Ending(NamedTuple):
     """Where a plan ends for a class of known probability."""
 
     failed: float
-    """The probability to prove a bound above the limit at some look."""
+    """The probability to claim at some look what is true only for probabilities above the limit."""
     samples: float
     """Expected samples, every forward pass counted."""
     proved: dict[float, float]
-    """The probability of each bound at the end, for plans that remember what they proved."""
+    """The probability of each bound at the end, for plans whose rule reads what was proved before."""
 
 
 class Forward:
@@ -48,72 +55,96 @@ class Forward:
     Args:
         plan: The plan; its class is fixed in advance.
         noise: The smoothing noise.
+        most_groups: How many groups of states may be told apart at one look, by samples and by what was proved before.
     """
 
-    def __init__(self, plan: Plan, noise: Noise) -> None:
+    def __init__(self, plan: Plan, noise: Noise, most_groups: float = _MOST_GROUPS) -> None:
+        if type(plan).remember is not Plan.remember:
+            raise TooManyStates(f"{plan} remembers more than counts")
         self.plan = plan
         self.noise = noise
+        self._most_groups = most_groups
+        self._reads_lower = False
         self._answers: dict[tuple[str, int, int, float], _Group] = {}
         self._kept = 0
 
     def ending(self, p: float, *, limit: float, seen: list[Array] | None = None) -> Ending:
-        """Where the plan ends."""
+        """Where the plan ends; `seen` collects the probabilities that its claims need.
+
+        Raises:
+            TooManyStates: The enumeration would take too long.
+        """
+        read_before = self._reads_lower
+        found = self._ending(p, limit, seen)
+        return found if self._reads_lower == read_before else self._ending(p, limit, seen)
+
+    def _ending(self, p: float, limit: float, seen: list[Array] | None) -> Ending:
         plan = self.plan
-        start = plan.pilot or int(plan.request(State(0, 0, 0), self.noise))
-        first, probability = _draw(start, p)
-        groups: dict[tuple[int, float], _Group] = {(start, 0.0): (first, probability)}
+        start = machine.begin(plan, self.noise, chosen=0).more
+        groups: dict[tuple[int, float], _Group] = {(start, 0.0): _draw(start, p)}
         failed, samples = 0.0, float(start)
         proved: dict[float, float] = defaultdict(float)
-        for look in range(1, _MOST_LOOKS):
-            if look > 1 or not plan.pilot or plan.pilot_counts:
+        look = 0
+        while groups:
+            look += 1
+            if machine.counts(plan, look):
                 groups, newly = self._prove(look, groups, limit, seen)
                 failed += newly
-            drop = look == 1 and plan.pilot > 0 and not plan.pilot_counts
             parts: dict[tuple[int, float], list[_Group]] = defaultdict(list)
             for (drawn, lower), (first, probability) in groups.items():
-                wanted = self._ask("request", look, drawn, lower, first, len(probability))
+                wanted = self._ask("wanted", look, drawn, lower, first, len(probability))
                 proved[lower] += float(probability[wanted == 0].sum())
                 for n in np.unique(wanted[wanted > 0]).tolist():
                     chosen = np.where(wanted == n, probability, 0.0)
                     samples += n * float(chosen.sum())
-                    origin, mass = (0, chosen.sum(keepdims=True)) if drop else (first, chosen)
+                    keeps = machine.keeps(plan, look)
+                    origin, mass = (first, chosen) if keeps else (0, chosen.sum(keepdims=True))
                     low, step = _draw(n, p)
-                    parts[n if drop else drawn + n, lower].append((origin + low, np.convolve(mass, step)))
-            if not parts:
-                return Ending(failed, samples, dict(proved))
+                    parts[drawn + n if keeps else n, lower].append((origin + low, np.convolve(mass, step)))
             groups = {}
             for key, pieces in parts.items():
                 groups[key], lost = _merged(pieces)
                 failed += lost
-        raise InvalidInput(f"{plan} takes more than {_MOST_LOOKS:,} looks")
+        return Ending(failed, samples, dict(proved))
 
     def _prove(
         self, look: int, groups: dict[tuple[int, float], _Group], limit: float, seen: list[Array] | None
     ) -> tuple[dict[tuple[int, float], _Group], float]:
-        """Take out the states that prove too much, and note in the others what they proved if the plan remembers it."""
+        """Take out the states that claim too much. In the others, note what they proved if the rule reads it."""
         kept: dict[tuple[int, float], list[_Group]] = defaultdict(list)
         failed = 0.0
         for (drawn, lower), (first, probability) in groups.items():
-            proved = self._ask("lower_bound", look, drawn, lower, first, len(probability))
+            proved = self._ask("bound", look, drawn, lower, first, len(probability))
+            needed = proved
+            if not claims_its_bound(self.plan):
+                needed = self._ask("needed", look, drawn, lower, first, len(probability))
             if seen is not None:
-                seen.append(proved)
-            wrong = proved > limit
+                seen.append(needed)
+            wrong = needed > limit
             failed += float(probability[wrong].sum())
-            level = np.maximum(proved, lower) if self.plan.remembers else np.zeros(len(probability))
+            level = machine.raised(lower, proved) if self._reads_lower else np.zeros(len(probability))
             for value in np.unique(level[~wrong]).tolist():
                 kept[drawn, value].append((first, np.where(~wrong & (level == value), probability, 0.0)))
         merged = {key: _merged(pieces) for key, pieces in kept.items()}
+        if self._reads_lower and len(merged) > self._most_groups:
+            raise TooManyStates(f"{self.plan} reads what it proved, and that can be very different")
         return {key: group for key, (group, _) in merged.items()}, failed + sum(lost for _, lost in merged.values())
 
-    def _ask(self, method: str, look: int, drawn: int, lower: float, first: int, length: int) -> Array:
-        """What a method of the plan answers for neighbouring counts."""
+    def _ask(self, question: str, look: int, drawn: int, lower: float, first: int, length: int) -> Array:
+        """What the rule of the plan answers for neighbouring counts."""
 
         def compute(first: int, end: int) -> Array:
             counts = np.arange(first, end)
-            state = State(look, counts, np.full(len(counts), drawn), np.full(len(counts), lower))
-            return np.broadcast_to(getattr(self.plan, method)(state, self.noise), len(counts))
+            lowers = np.full(len(counts), lower)
+            state = _WatchedState(look, counts, np.full(len(counts), drawn), lowers, chosen=0, more=1)
+            if question == "wanted":
+                answer = machine.wanted(self.plan, self.noise, state)
+            else:
+                answer = machine.bound(self.plan, self.noise, state)
+            self._reads_lower |= state.was_read
+            return answer if question != "needed" else needed_for_claim(self.plan, self.noise, answer)
 
-        key, end = (method, look, drawn, lower), first + length
+        key, end = (question, look, drawn, lower), first + length
         known = self._answers.get(key)
         start, stop = (first, first) if known is None else (known[0], known[0] + len(known[1]))
         added = max(start - first, 0) + max(end - stop, 0)
@@ -126,6 +157,25 @@ class Forward:
             known = self._answers[key] = min(first, start), np.concatenate(pieces)
             self._kept += added
         return known[1][first - known[0] : end - known[0]]
+
+
+class _WatchedState(State):
+    """A state that notes whether somebody reads what was proved before, or copies it."""
+
+    was_read = False
+
+    @property
+    def lower(self) -> Any:
+        self.was_read = True
+        return super().lower
+
+    def __iter__(self) -> Iterator[Any]:  # `_replace` copies a state through here
+        self.was_read = True
+        return super().__iter__()
+
+    def __getitem__(self, index: Any) -> Any:
+        self.was_read = True
+        return super().__getitem__(index)
 
 
 def _draw(n: int, p: float) -> _Group:

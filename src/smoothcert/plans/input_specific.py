@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,13 +14,12 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
 from smoothcert.plans.pilot import PilotPlan
-from smoothcert.plans.records import RIVALS, Outlook
+from smoothcert.plans.records import RIVALS
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, upper_bound
 from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, check_decline, paper_grid
 
 Grid = Literal["exact", "paper"]
 _POINTS_BETWEEN = 17
-_USUAL_SHARE = 0.25  # of the ceiling, on CIFAR-10 and ImageNet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,28 +61,9 @@ class InputSpecific(PilotPlan):
         if self.uses_rivals and self.grid == "paper":
             raise InvalidInput('the paper\'s grid has no runner-up: grid must be "exact" with bound "runner-up"')
 
-    def _words(self) -> list[str]:
+    def __str__(self) -> str:
         decline = f"{self.decline:g}" if self.kind == "absolute" else f"{100 * self.decline:g}%"
-        return [f"decline {decline}" + (" of the ideal radius" if self.reference == "ideal" else "")]
-
-    def _purpose_in_words(self) -> list[str]:
-        decline = f"{self.decline:g}" if self.kind == "absolute" else f"{100 * self.decline:g}%"
-        reference = f"the radius that {self.samples:,} samples would prove."
-        if self.reference == "ideal":
-            reference = (
-                f"the ideal radius, which only endless sampling would prove. No input gets more than {self.samples:,} "
-                "samples, so where nearly all votes agree, the radius can stay further below."
-            )
-        return [
-            f"Input-specific sampling: a pilot of {self.pilot:,} samples shows how sure the votes are. Then each input "
-            f"gets as many samples as it needs to come within {decline} of {reference}",
-            "It suits ACR and the whole curve of certified accuracy at a lower cost than fixed sampling. The decline "
-            "is planned for the expected votes, so single inputs can lose a little more.",
-        ]
-
-    @property
-    def usual_samples(self) -> float:
-        return _USUAL_SHARE * self.samples
+        return self._in_words(f"decline {decline}" + (" of the ideal radius" if self.reference == "ideal" else ""))
 
     def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         if self.uses_rivals and rivals is not None:
@@ -106,18 +86,12 @@ class InputSpecific(PilotPlan):
         """
         return SampleMap(noise, self.samples, self.decline, self.kind, self.level, self.reference)
 
-    def outlook(self, p: ArrayLike, noise: Noise) -> Outlook:
-        p, psi = np.asarray(p, float), self.sample_map(noise)
-        needed = psi(p)
-        kept = np.where(needed > 0, psi.radius(np.maximum(needed, 1), p), 0)
-        full = noise.radius(p) if self.reference == "ideal" else psi.radius(self.samples, p)
-        title = "ideal radius" if self.reference == "ideal" else "radius at ceiling"
-        return Outlook(needed, {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)}, expected=False)
-
-    def check(self, noise: Noise) -> None:
+    def for_noise(self, noise: Noise) -> Self:
+        super().for_noise(noise)
         self.sample_map(noise)
         if self.grid == "paper" and not noise.map_peaks_at_ends:
             raise InvalidInput(f'the paper\'s grid can miss peaks of the sample map of {noise}: grid must be "exact"')
+        return self
 
 
 @lru_cache(maxsize=32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -11,13 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans import pilot_coverage
 from smoothcert.plans.base import Plan
-from smoothcert.plans.records import RIVALS, Look, State
+from smoothcert.plans.dispatch import keeps_rule
+from smoothcert.plans.records import RIVALS, State
 from smoothcert.statistics import bounds
-from smoothcert.statistics.binomial import summed_tail
 from smoothcert.statistics.sample_map import check_ceiling
 
 PilotUse = Literal["fresh", "reuse"]
@@ -60,7 +58,9 @@ class PilotPlan(Plan):
         pilot = _check.whole("pilot", self.pilot)
         if self.known_labels and not self.plans_ahead and self.bound == "binary":
             if pilot:
-                raise InvalidInput(f"with known labels, {self.name} sampling has no pilot, got pilot={pilot}")
+                raise InvalidInput(
+                    f"with known labels, {self.name} sampling has no pilot, got {setting('pilot', pilot)}"
+                )
         else:
             pilot = pilot or min(max(samples // 100, 100), samples)
         if pilot > samples:
@@ -70,7 +70,10 @@ class PilotPlan(Plan):
         object.__setattr__(self, "alpha", float(self.alpha))
 
     def __str__(self) -> str:
-        words = [f"{self.name} {self.samples:,}", *self._words()]
+        return self._in_words()
+
+    def _in_words(self, *own: str) -> str:
+        words = [f"{self.name} {self.samples:,}", *own]
         if self.bound == "runner-up":
             words.append("runner-up bound")
         if self.known_labels:
@@ -78,34 +81,6 @@ class PilotPlan(Plan):
         if self.pilot_use == "reuse":
             words.append("pilot reused")
         return ", ".join(words)
-
-    @property
-    def explanation(self) -> str:
-        return " ".join([*self._purpose_in_words(), self._choice_in_words(), self._guarantee_in_words()])
-
-    def _purpose_in_words(self) -> list[str]:
-        """What a subclass does and what it is good for, for `explanation`."""
-        return [f'The plan "{self}" spends up to {self.most_samples:,} samples on each input.']
-
-    def _choice_in_words(self) -> str:
-        words = super()._choice_in_words()
-        if not self.uses_rivals:
-            return words
-        return (
-            f"{words} They also show which other classes are strong. The runner-up bound limits the probability of the "
-            "class from below and that of every other class from above. So it can certify a class that leads without a "
-            "majority."
-        )
-
-    def _guarantee_in_words(self) -> str:
-        if self.caveat:
-            return super()._guarantee_in_words()
-        what = "The bounds share alpha" if self.uses_rivals else "The Clopper-Pearson bound is exact for every input"
-        return f"{what}: each certificate is wrong with a probability of at most {self.alpha:g}."
-
-    def _words(self) -> list[str]:
-        """What a subclass adds to the description."""
-        return []
 
     @abstractmethod
     def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -119,6 +94,7 @@ class PilotPlan(Plan):
 
     @property
     def most_looks(self) -> int:
+        """How many looks there are, pilot included."""
         return 2 if self.pilot else 1
 
     @property
@@ -130,35 +106,16 @@ class PilotPlan(Plan):
         return self.bound == "runner-up"
 
     @property
-    def basis(self) -> tuple[Any, ...]:
-        return (self.pilot, self.pilot_use, self.alpha, self.bound, self.known_labels)
-
-    @property
     def level(self) -> float:
         """The alpha that the lower bound is computed at."""
         return self.alpha / 2 if self.uses_rivals else self.alpha
-
-    @property
-    def caveat(self) -> str | None:
-        if not self.pilot_counts:
-            return None
-        return (
-            f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
-            f"({self.alpha:g}) says; `coverage` computes how often"
-        )
 
     def counted_before(self) -> int:
         """How many samples of the pilot count for the bound."""
         return self.pilot if self.pilot_counts else 0
 
     def request(self, state: State, noise: Noise) -> Any:
-        if np.ndim(state.look) == 0:
-            return self._next(int(state.look), state, noise)
-        look = np.asarray(state.look)
-        return np.where(look < self.most_looks, self._next(self.most_looks - 1, state, noise), 0)
-
-    def _next(self, look: int, state: State, noise: Noise) -> Any:
-        if look >= self.most_looks:
+        if state.look >= self.most_looks:
             return np.zeros(np.shape(state.count), np.int64)[()]
         if not self.pilot:
             return np.full(np.shape(state.count), self.samples)[()]
@@ -176,28 +133,15 @@ class PilotPlan(Plan):
         rest = bounds.one_minus_up(bounds.lower_bound(state.count, drawn[..., 0], alpha=self.level))
         return np.minimum(highest, rest)[()]
 
-    def p_value(self, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
-        if self.uses_rivals:
-            return None
-        proof = self.prove(looks, noise, label)
-        return summed_tail(proof.count, proof.counted, p) if proof.counted else 1.0
 
-    @property
-    def failure_is_bound(self) -> bool:
-        return self.uses_rivals
+def basis(plan: Plan) -> tuple[Any, ...] | None:
+    """Radii of two plans with equal bases count from the same sample on, so they can be compared one by one.
 
-    def worst_failure(self, noise: Noise) -> tuple[float, float] | None:
-        if self._has_own_bounds():
-            return None
-        # The union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals.
-        return (self.alpha, 0.5) if self.uses_rivals else pilot_coverage.worst_case(self, noise)
+    None for a plan whose radii cannot be compared like that.
 
-    def tie_failure(self, noise: Noise) -> float | None:
-        if self._has_own_bounds():
-            return None
-        return self.alpha if self.uses_rivals else pilot_coverage.tie_failure(self, noise)
-
-    def _has_own_bounds(self) -> bool:
-        """Whether a subclass changes looks or bounds, so that the formulas for plans of two looks do not apply."""
-        names = ("request", "_next", "lower_bound", "upper_bound", "level", "most_looks")
-        return any(getattr(type(self), name) is not getattr(PilotPlan, name) for name in names)
+    Args:
+        plan: The plan.
+    """
+    if not isinstance(plan, PilotPlan) or not keeps_rule(type(plan), PilotPlan):
+        return None
+    return (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)

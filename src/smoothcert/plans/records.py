@@ -43,18 +43,98 @@ class Look:
         """Samples whose output was not finite: they count for no class."""
         return self.samples - sum(self.votes.values())
 
+    def of(self, chosen: int | None) -> int:
+        """Votes for a class.
+
+        Args:
+            chosen: The class; None for no class.
+        """
+        return 0 if chosen is None else self.votes.get(chosen, 0)
+
+    def strongest_beside(self, chosen: int | None) -> tuple[int, ...]:
+        """The other classes with most votes, `RIVALS` of them at most.
+
+        Args:
+            chosen: The class that they are rivals of.
+        """
+        others = [c for c, count in self.votes.items() if count and c != chosen]
+        return tuple(sorted(others, key=lambda c: (-self.votes[c], c))[:RIVALS])
+
+    def in_groups(self, chosen: int | None, rivals: tuple[int, ...]) -> NDArray[np.int64]:
+        """Votes for each rival, and for all other classes together.
+
+        Args:
+            chosen: The class that they are rivals of.
+            rivals: Rivals that are counted one by one.
+        """
+        alone = [self.votes.get(c, 0) for c in rivals] + [0] * (RIVALS - len(rivals))
+        return np.array([*alone, sum(self.votes.values()) - self.of(chosen) - sum(alone)])
+
 
 @dataclass(frozen=True)
-class State:
+class ManyVotes:
+    """The votes of one look at many inputs, as a simulation draws them; the same questions as to a `Look`.
+
+    Args:
+        samples: Samples of each input; 0 for an input that has enough.
+        votes: Votes by class, shape (..., classes).
+    """
+
+    samples: NDArray[np.int64]
+    votes: NDArray[np.int64]
+
+    @property
+    def top(self) -> NDArray[np.int64]:
+        return np.asarray(self.votes.argmax(axis=-1))
+
+    def of(self, chosen: Any) -> Any:
+        return np.take_along_axis(self.votes, chosen[..., None], axis=-1)[..., 0]
+
+    def strongest_beside(self, chosen: Any) -> Any:
+        masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
+        return np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, masked.shape[-1] - 1)]
+
+    def in_groups(self, chosen: Any, rivals: Any) -> Any:
+        alone = np.take_along_axis(self.votes, rivals, axis=-1)
+        pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
+        missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)
+        return np.concatenate([alone, missing, pooled], axis=-1)
+
+
+@dataclass(frozen=True)
+class ClassVotes:
+    """The votes of one look for the class alone, where nothing is known about other classes.
+
+    Args:
+        samples: Samples of each input; 0 for an input that has enough.
+        count: Votes for the class among them.
+    """
+
+    samples: Any
+    count: Any
+
+    def of(self, chosen: Any) -> Any:
+        return self.count
+
+
+Votes = Look | ManyVotes | ClassVotes
+"""The votes of one look: by class in a dictionary for one input, in arrays for many, or for the class alone."""
+
+
+class State(NamedTuple):
     """Where inputs stand: arrays of one shape, or plain numbers for one input.
 
     Args:
-        look: How many looks were taken so far.
+        look: How many looks were taken so far; one number for all inputs.
         count: Votes for the class among the `drawn` samples.
         drawn: Samples that count. Right after a pilot that does not count, these are the pilot's samples: a plan may
             use them to decide what to draw, and they are dropped with the next look.
         lower: The largest lower bound that an earlier look proved, 0 for none.
         rivals: Votes for groups of other classes, shape (..., RIVALS + 1); None unless the plan asks for them.
+        memory: What `Plan.remember` returned at the last look; None before the first.
+        chosen: The class; None until it is chosen.
+        strongest: The classes behind all but the last of the `rivals`.
+        more: Samples that are wanted next; 0 for an input that has enough.
     """
 
     look: Any
@@ -62,6 +142,10 @@ class State:
     drawn: Any
     lower: Any = 0.0
     rivals: Any = None
+    memory: Any = None
+    chosen: Any = None
+    strongest: Any = None
+    more: Any = 0
 
 
 @dataclass(frozen=True)
@@ -81,31 +165,3 @@ class Proof:
     upper: float | None = None
     count: int = 0
     counted: int = 0
-
-
-class Outlook(NamedTuple):
-    """What a plan does with inputs whose class has a known probability; one entry per probability."""
-
-    samples: Any
-    """Samples, every forward pass counted: as planned, or expected where `expected` is true."""
-    proved: dict[str, Any]
-    """What is proved, by column title: radii, or probabilities to prove a radius."""
-    expected: bool
-
-
-class Boundaries(NamedTuple):
-    """How many votes prove something at each look of a sequential plan."""
-
-    looks: NDArray[np.int64]
-    """Samples that count at each look."""
-    needed: dict[str, NDArray[np.int64]]
-    """Votes needed at each look, by what they prove, as in "radius 0.5". More than the samples: no votes are enough."""
-
-
-class Path(NamedTuple):
-    """The votes of one input, summed up at each look that counts."""
-
-    samples: NDArray[np.int64]
-    """Samples that count."""
-    votes: NDArray[np.int64]
-    """Votes for the class among them."""

@@ -1,7 +1,4 @@
-"""What a chart is, without a word on how it is drawn.
-
-`charts` computes the numbers. `vega.spec` draws a chart in the page, `figures.plot` as a figure.
-"""
+"""What a chart is, without a word on how it is drawn. `charts` computes the numbers, `vega.spec` draws them."""
 
 from __future__ import annotations
 
@@ -41,7 +38,11 @@ class Axis:
     power: float = 1.0
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """Where a scale with a power has its ticks: at round shares that are far enough from each other."""
+        """Where a scale with a logarithm or a power has its ticks: at round values that are not too close together."""
+        if self.log:
+            digits = (1, 3) if high > 50 * low else (1, 2, 5)
+            powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+            return [tick for power in powers.tolist() for digit in digits if low <= (tick := digit * power) <= high]
         chosen: list[float] = []
         for tick in (share for share in _ROUND_SHARES if low <= share <= high):
             room = chosen[-1] ** self.power - tick**self.power if chosen else np.inf
@@ -104,6 +105,7 @@ class Points:
         outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
         inputs: How many inputs each stands for, which decides its size; None for one each.
         columns: What a reader sees when pointing at one.
+        hollow: Whether only their outlines are drawn, to tell them from other marks of the same run.
     """
 
     series: str
@@ -114,6 +116,7 @@ class Points:
     outcome: Values | None = None
     inputs: Values | None = None
     columns: tuple[Column, ...] = ()
+    hollow: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +169,7 @@ class Chart:
     def label_places(self) -> list[tuple[Line, float]]:
         """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""
         power = self.y.power
-        span = float(np.ptp(np.array(self.heights()) ** power))
+        span = float(np.ptp(np.array(self.extent("y")) ** power))
         named = [layer for layer in self.layers if isinstance(layer, Line) and layer.label]
         highest, places = np.inf, []
         for line in sorted(named, key=lambda line: -float(line.y[-1])):
@@ -175,7 +178,10 @@ class Chart:
             highest = place - _LABEL_GAP * span
         return places
 
-    def heights(self) -> tuple[float, float]:
-        """The smallest and the largest y of all layers."""
-        drawn = np.concatenate([layer.y for layer in self.layers] or [np.zeros(1)])
-        return float(np.min(drawn)), float(np.max(drawn))
+    def extent(self, axis: Literal["x", "y"]) -> tuple[float, float]:
+        """The smallest and the largest value of all layers on an axis."""
+        drawn = [
+            layer.edges if axis == "x" and isinstance(layer, Bars) else getattr(layer, axis) for layer in self.layers
+        ]
+        values = np.concatenate(drawn or [np.zeros(1)])
+        return float(np.min(values)), float(np.max(values))

@@ -1,7 +1,7 @@
 """The charts of a report: each function computes the numbers of one chart from `Results`.
 
-`vega.spec` draws a chart in the page, `figures.plot` as a figure. Where runs have no numbers for a chart, it has no
-layers. A new chart is one more function here and one more line in `charts`.
+`vega.spec` draws a chart. Where runs have no numbers for a chart, it has no layers. A new chart is one more function
+here and one more line in `charts`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
-from smoothcert.plans.coverage import outlook
-from smoothcert.plans.records import Boundaries, Outlook
+from smoothcert.plans.combined import primary
+from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
+from smoothcert.plans.vote_paths import Boundaries, path
+from smoothcert.plans.vote_paths import boundaries as boundaries_of
 from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
-from smoothcert.report.wording import acr_note, asked, different_norms, distinct, in_norm, outcomes, promise
+from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise
+from smoothcert.runs.collect import distinct_names
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import distribution, round_down
@@ -49,7 +52,7 @@ def charts(results: Sequence[Results], *, most_points: int | None = None) -> lis
 
 def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Chart:
     """Certified accuracy CA(r) against the radius r, one curve per run that has labels."""
-    results = distinct(results)
+    results = distinct_names(results)
     shown = [r for r in results if r.labelled]
     largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
@@ -84,7 +87,7 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
 
 def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
     """ACR against average samples, one mark per run that has labels and knows its samples."""
-    results = distinct(results)
+    results = distinct_names(results)
     layers, words, shown = [], [], []
     for r in results:
         if not r.labelled or (average := r.average_samples) is None:
@@ -118,7 +121,7 @@ def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
 
 def radius_against_samples(results: Sequence[Results], *, most_points: int | None = None) -> Chart:
     """The radius of each input against the samples that it got."""
-    results = distinct(results)
+    results = distinct_names(results)
     most = max((len(r) for r in results), default=0) if most_points is None else most_points // max(len(results), 1)
     layers = []
     for r in results:
@@ -128,7 +131,7 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
         if not len(kept):
             continue
         layers.append(_marks(r, kept, together=together))
-    adaptive = any(r.certified_by is not None and r.certified_by.adaptive for r in results)
+    adaptive = any(r.certified_by is not None and is_adaptive(r.certified_by) for r in results)
     fewest, largest = (pick((int(pick(layer.x)) for layer in layers), default=0) for pick in (min, max))
     return Chart(
         "radius-against-samples",
@@ -153,7 +156,7 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
 
 def samples(results: Sequence[Results]) -> Chart:
     """The distribution of samples over inputs."""
-    results = distinct(results)
+    results = distinct_names(results)
     shown = {r.name: r.samples for r in results if r.average_samples is not None}
     low, high = (pick((int(pick(spent)) for spent in shown.values()), default=1) for pick in (min, max))
     room = 1.001 if high > 1.5 * low else 2.5  # where all inputs cost about the same, the axis still has some width
@@ -174,7 +177,7 @@ def samples(results: Sequence[Results]) -> Chart:
 
 def probabilities(results: Sequence[Results]) -> Chart:
     """The distribution of p, the share of votes for the class, over inputs."""
-    results = distinct(results)
+    results = distinct_names(results)
     shown = {r.name: r.p for r in results if np.any(r.counted)}
     edges = np.linspace(0, 1, _BINS_OF_P + 1)
     lowest = min((float(np.nanmin(p)) for p in shown.values()), default=0.0)
@@ -203,10 +206,10 @@ def probabilities(results: Sequence[Results]) -> Chart:
 
 def sample_maps(results: Sequence[Results]) -> Chart:
     """Samples against p, one curve per run whose plan gives inputs different numbers of samples."""
-    results = distinct(results)
+    results = distinct_names(results)
     layers, words, expected = [], [], []
     for r in results:
-        if (plan := r.certified_by) is None or r.noise is None or not plan.adaptive:
+        if (plan := r.certified_by) is None or r.noise is None or not is_adaptive(plan):
             continue
         p, found = _outlook(plan, r.noise)
         needed = np.asarray(found.samples)
@@ -233,7 +236,7 @@ def sample_maps(results: Sequence[Results]) -> Chart:
 
 def boundaries(results: Sequence[Results]) -> list[Chart]:
     """The boundaries of each run with a sequential plan, and the votes of a few inputs on their way to them."""
-    shown = [(r, found) for r in distinct(results) if (found := _boundaries(r)) is not None]
+    shown = [(r, found) for r in distinct_names(results) if (found := _boundaries(r)) is not None]
     made = [_boundary_chart(r, found) for r, found in shown]
     if len(made) < 2:
         return made
@@ -276,12 +279,13 @@ def evenly(length: int, most: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=32)
 def _outlook(plan: Plan, noise: Noise) -> tuple[Values, Outlook]:
-    own = plan.outlook(_P, noise)
+    own = in_closed_form(plan, _P, noise)
     return (_P, own) if own is not None else (_FEW_P, outlook(plan, noise, _FEW_P))
 
 
 def _boundaries(results: Results) -> Boundaries | None:
-    return None if results.plan is None or results.noise is None else results.plan.boundaries(results.noise)
+    plan = results.certified_by
+    return None if plan is None or results.noise is None else boundaries_of(plan, results.noise)
 
 
 def _power(limits: Sequence[Line]) -> float:
@@ -298,9 +302,9 @@ def _paths(run: Run) -> dict[str, Line]:
     paths = {}
     for text, id in _telling(run).items():
         certificate = run[id]
-        path = run.plan.path(certificate.looks, run.noise, certificate.label)
-        if len(path.samples):
-            paths[text] = _path(f"{text} ({id})", *path)
+        votes = path(run.plan, certificate.looks, run.noise, certificate.label)
+        if len(votes.samples):
+            paths[text] = _path(f"{text} ({id})", *votes)
     return paths
 
 
@@ -308,7 +312,7 @@ def _telling(run: Run) -> dict[str, int]:
     """Inputs by what they are an example of: the fastest and the slowest proof, a radius given up, and the ceiling."""
     largest = max(run.decided_radii or (0.0,))
     proved = ~run.abstained & (run.radius >= largest)
-    ceiling = run.counted >= run.plan.primary.samples
+    ceiling = run.counted >= primary(run.plan).samples
     examples = {
         "fast proof": (proved, run.counted),
         "close call": (proved & ~ceiling, -run.counted),

@@ -24,14 +24,17 @@ from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
+from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import Coverage, exact_coverage
+from smoothcert.plans.prose import caveat, explanation
 from smoothcert.report import vega
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, distinct, known_labels, norms, promise, uncertified
+from smoothcert.report.wording import acr_note, known_labels, norms, promise, uncertified
+from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import compare, duration, opened, with_certificates
+from smoothcert.runs.table import duration, table
 from smoothcert.statistics.metrics import round_down
 
 if TYPE_CHECKING:
@@ -71,16 +74,16 @@ class Guarantee:
             return "yes"
         if self.found.valid:
             return "not disproved"
-        if max(self.found.worst_failure, self.found.tie_failure) > self.found.alpha:
+        if self.found.exceeds:
             return "no"
         return "not proved"
 
 
 def write_report(
-    results: Sequence[Results | str | Path],
+    results: Source | Sequence[Source],
     out: str | Path,
     *,
-    reference: Results | None = None,
+    reference: Source | None = None,
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
     explained: Sequence[Explained] = (),
@@ -104,9 +107,9 @@ def write_report(
 
 
 def render(
-    results: Sequence[Results | str | Path],
+    results: Source | Sequence[Source],
     *,
-    reference: Results | None = None,
+    reference: Source | None = None,
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
     explained: Sequence[Explained] = (),
@@ -114,41 +117,38 @@ def render(
     """The page as text."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    results = [results] if isinstance(results, (str, Path, Results)) else list(results)
-    if not results:
-        raise InvalidInput("a report needs at least one run")
-    results = distinct(with_certificates([opened(r) for r in results]))
-    table = compare(results, reference=reference, radii=radii)
-    dataset = _dataset_of(results) if dataset is None else _checked(dataset, results)
-    shown = charts(results, most_points=POINTS)
+    runs = collect(results)
+    dataset = _dataset_of(runs) if dataset is None else _checked(dataset, runs)
+    shown = charts(runs, most_points=POINTS)
     environment = Environment(
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"down": round_down, "duration": duration}
+    environment.filters |= {"caveat": caveat, "explanation": explanation, "primary": primary}
     environment.filters |= {"share": "{:.1%}".format, "number": "{:g}".format}
     scripts = [_vega_script(), _text("page.js")]
-    guarantees = _guarantees(results)
+    guarantees = _guarantees(runs)
     return environment.get_template("page.html").render(
-        results=results,
+        results=runs,
         explained=explained,
-        table=table,
+        table=table(runs, reference=reference, radii=radii),
         charts=shown,
-        norms=norms(results),
-        promise=promise(results),
-        acr_note=acr_note(results),
+        norms=norms(runs),
+        promise=promise(runs),
+        acr_note=acr_note(runs),
         uncertified=uncertified,
         known_labels=known_labels,
-        plans=_plans(results),
+        plans=_plans(runs),
         guarantees=guarantees,
         unproved=[guarantee.plan for guarantee in guarantees if not guarantee.proved],
-        settings={r.name: dict(_settings(r)) for r in results},
+        settings={r.name: dict(_settings(r)) for r in runs},
         data=_embedded(
             {
-                "config": vega.CONFIG,
+                "config": vega.PAGE.config,
                 "charts": {chart.id: vega.spec(chart) for chart in shown},
-                "runs": [_certificates(r, ROWS // len(results)) for r in results],
+                "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
                 "classes": list(dataset.class_names or ()) if dataset else [],
-                "pictures": thumbnails(dataset, results) if dataset else {},
+                "pictures": thumbnails(dataset, runs) if dataset else {},
             }
         ),
         style=_text("page.css"),

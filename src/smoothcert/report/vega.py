@@ -1,19 +1,19 @@
-"""Charts of the page, as Vega-Lite specifications.
+"""Charts as Vega-Lite specifications, for the page and for figures.
 
-Colours are variables of the page's style sheet, so that dark mode and print need no second drawing.
+Colours of the page are variables of its style sheet, so that dark mode and print need no second drawing.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from smoothcert.report.chart import (
     OUTCOMES,
-    Axis,
     Bars,
     Chart,
     Column,
@@ -29,70 +29,116 @@ SERIES = 6
 """Colours of the style sheet; they repeat for more runs than that."""
 
 _SHAPES = dict(zip(OUTCOMES, ("circle", "cross", "diamond", "triangle-up", "square"), strict=True))
-_GREY = "var(--soft)"
-_TICKS = {"percent": "%", "count": "~s"}
-
-CONFIG: Spec = {
-    "background": "transparent",
-    "font": "system-ui, 'Segoe UI', Roboto, sans-serif",
-    "axis": {
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "titleFontWeight": "normal",
-        "gridColor": "var(--line)",
-        "domainColor": "var(--line)",
-        "tickColor": "var(--line)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-    },
-    "legend": {
-        "orient": "top",
-        "columns": 2,
-        "title": None,
-        "labelColor": "var(--ink)",
-        "labelFontSize": 12,
-        "labelLimit": 130,
-        "symbolStrokeWidth": 2,
-        "symbolOpacity": 1,
-    },
-    "view": {"stroke": "transparent"},
-    "range": {"category": [f"var(--series-{i + 1})" for i in range(SERIES)]},
-    "text": {"color": "var(--ink)"},
+_DASHES = ([1, 0], [5, 2], [5, 2, 1, 2], [1, 2])
+_LETTER_WIDTH = 0.45  # of its height, on average
+_SYMBOL_WIDTH, _LEGEND_WIDTH = 25, 225  # points, in print
+_TICKS: dict[str, Spec] = {
+    "number": {},
+    "percent": {"format": "%"},
+    "count": {"labelExpr": "format(datum.value, '~s')"},  # as a format for all ticks, it would write 0k and 0.5k
 }
 
 
-def spec(chart: Chart) -> Spec:
+@dataclass(frozen=True)
+class Style:
+    """How charts look.
+
+    Args:
+        config: The configuration of Vega-Lite: fonts, colours, widths of lines.
+        grey: The colour of lines that belong to no run.
+        text: The size of text.
+        mark: The area of a mark.
+        printed: Whether lines differ in their dashes, too, as for print in grey. Nothing reacts to a pointer then.
+    """
+
+    config: Spec
+    grey: str
+    text: float
+    mark: float
+    printed: bool = False
+
+
+PAGE = Style(
+    config={
+        "background": "transparent",
+        "font": "system-ui, 'Segoe UI', Roboto, sans-serif",
+        "axis": {
+            "labelColor": "var(--soft)",
+            "titleColor": "var(--soft)",
+            "titleFontWeight": "normal",
+            "gridColor": "var(--line)",
+            "domainColor": "var(--line)",
+            "tickColor": "var(--line)",
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+        },
+        "legend": {
+            "orient": "top",
+            "columns": 2,
+            "title": None,
+            "labelColor": "var(--ink)",
+            "labelFontSize": 12,
+            "labelLimit": 130,
+            "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
+        },
+        "view": {"stroke": "transparent"},
+        "range": {"category": [f"var(--series-{i + 1})" for i in range(SERIES)]},
+        "line": {"strokeWidth": 2},
+        "rule": {"strokeWidth": 2},
+        "text": {"color": "var(--ink)"},
+    },
+    grey="var(--soft)",
+    text=12,
+    mark=110,
+)
+
+
+def spec(chart: Chart, style: Style = PAGE) -> Spec:
     """A chart as a Vega-Lite specification, one colour per run. It has a legend only if it shows several runs."""
     present = [name for name in chart.series if any(layer.series == name for layer in chart.layers)]
-    color: Spec = {
+    by_run: Spec = {
         "field": "run",
         "type": "nominal",
         "scale": {"domain": list(chart.series)},
-        "legend": {"values": present} if len(present) > 1 else None,
+        "legend": _legend(present, chart, style) if len(present) > 1 else None,
     }
+    encoding = {"color": by_run}
     labels = chart.label_places()
     if labels:
-        color["condition"] = {"test": "datum.label", "value": _GREY}
+        encoding["color"] = by_run | {"condition": {"test": "datum.label", "value": style.grey}}
     lines = [layer for layer in chart.layers if isinstance(layer, Line)]
+    points = [layer for layer in chart.layers if isinstance(layer, Points)]
     drawn = (
-        _lines([line for line in lines if not line.step], chart),
-        _lines([line for line in lines if line.step], chart),
-        _points([layer for layer in chart.layers if isinstance(layer, Points)], chart),
+        _lines([line for line in lines if not line.step], chart, style),
+        _lines([line for line in lines if line.step], chart, style),
+        _points([layer for layer in points if not layer.hollow], chart, style),
+        _points([layer for layer in points if layer.hollow], chart, style),
         _bars([layer for layer in chart.layers if isinstance(layer, Bars)], chart),
-        _labels(labels, chart),
+        _labels(labels, chart, style),
     )
     return {
-        **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": _room(labels)}} if labels else {}),
+        **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": _room(labels, style)}} if labels else {}),
         "description": chart.description,
         "width": "container",
         "height": 260,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        "encoding": {"color": color},
+        "encoding": encoding,
         "layer": [group for group in drawn if group is not None],
     }
 
 
-def _lines(lines: Sequence[Line], chart: Chart) -> Spec | None:
+def _legend(names: Sequence[str], chart: Chart, style: Style) -> Spec:
+    """The names of runs; in print, in as many columns as there is room for, and with the dashes of their lines."""
+    if not style.printed:
+        return {"values": names}
+    widths = [_SYMBOL_WIDTH + _LETTER_WIDTH * style.text * len(name) for name in names]
+    columns = len(names) if sum(widths) < _LEGEND_WIDTH else max(1, int(_LEGEND_WIDTH / max(widths)))
+    lines = any(isinstance(layer, Line) and not layer.label for layer in chart.layers)
+    return {"values": names, "columns": columns} | ({"symbolType": "stroke", "symbolSize": 250} if lines else {})
+
+
+def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec | None:
     if not lines:
         return None
     several = len(lines) > len({line.series for line in lines})  # lines of one run, which must not be joined
@@ -101,33 +147,34 @@ def _lines(lines: Sequence[Line], chart: Chart) -> Spec | None:
         for i, line in enumerate(lines)
         for row in _rows(line, _drawn(line))
     ]
-    x, y = _axis("x", chart.x), _y_axis(chart)
+    x, y = _axis("x", chart), _axis("y", chart)
     curve = {"interpolate": "step-before" if lines[0].step else "linear"}
     each = {"x": x} | ({"detail": {"field": "line"}} if several else {})
-    layers: list[Spec] = [{"mark": {"type": "line", "strokeWidth": 2} | curve, "encoding": each | {"y": y}}]
+    dash = {"strokeDash": _dash(chart)} if style.printed and any(line.series for line in lines) else {}
+    layers: list[Spec] = [{"mark": {"type": "line"} | curve, "encoding": each | {"y": y} | dash}]
     if any(line.low is not None for line in lines):
         band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
         layers.insert(0, {"mark": {"type": "area", "opacity": 0.15} | curve, "encoding": band})
-    if any(line.columns for line in lines):
+    if any(line.columns for line in lines) and not style.printed:
         layers.append(_hover_points(x, y, lines[0], chart))
     return {"data": {"values": rows}, "layer": layers}
 
 
-def _points(points: Sequence[Points], chart: Chart) -> Spec | None:
+def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None:
     if not points:
         return None
     rows = [row for layer in points for row in _rows(layer, _drawn(layer))]
-    room = {"padding": 8 if chart.x.log else 30}  # pixels, so that no mark is cut off
-    x, y = _axis("x", chart.x, **room), _y_axis(chart)
+    x, y = _axis("x", chart, padding=8, nice=False), _axis("y", chart)  # with room, so that no mark is cut off
     encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
-    mark: Spec = {"type": "point", "filled": True, "size": 110, "opacity": 1}
+    mark: Spec = {"type": "point", "filled": not points[0].hollow, "size": style.mark, "opacity": 1}
     present = [outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)]
     if present:
-        mark = {"type": "point", "size": 28, "opacity": 0.6}
+        small = style.mark / 4
+        mark = {"type": "point", "size": small, "opacity": 0.6}
         if any(layer.inputs is not None for layer in points):
             rows = [{"inputs": 1} | row for row in rows]
             largest = max(row["inputs"] for row in rows)
-            sizes = {"domain": [1, max(largest, 2)], "range": [28, 28 if largest == 1 else 700]}
+            sizes = {"domain": [1, max(largest, 2)], "range": [small, small if largest == 1 else 25 * small]}
             encoding["size"] = {"field": "inputs", "type": "quantitative", "scale": sizes, "legend": None}
         encoding["shape"] = {
             "field": "outcome",
@@ -137,7 +184,7 @@ def _points(points: Sequence[Points], chart: Chart) -> Spec | None:
     layers: list[Spec] = [{"mark": mark, "encoding": encoding}]
     if any(layer.low is not None for layer in points):
         ends = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
-        layers.insert(0, {"mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.4}, "encoding": ends})
+        layers.insert(0, {"mark": {"type": "rule", "opacity": 0.4}, "encoding": ends})
     return {"data": {"values": rows}, "layer": layers}
 
 
@@ -150,32 +197,38 @@ def _bars(bars: Sequence[Bars], chart: Chart) -> Spec | None:
         left, right = (_between(layer.edges, (place + side) / len(bars), log=chart.x.log) for side in (0, 1))
         rows += [row for row in _rows(layer, {"x": left, "right": right, "y": layer.y}) if row["y"]]
     encoding = {
-        "x": _axis("x", chart.x),
+        "x": _axis("x", chart),
         "x2": {"field": "right"},
-        "y": _y_axis(chart) | {"stack": None},
+        "y": _axis("y", chart) | {"stack": None},
         "y2": {"datum": 0},
         "tooltip": _tooltip(bars[0], chart),
     }
     return {"data": {"values": rows}, "mark": {"type": "bar", "binSpacing": 0.5}, "encoding": encoding}
 
 
-def _labels(places: Sequence[tuple[Line, float]], chart: Chart) -> Spec | None:
+def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) -> Spec | None:
     """The names of lines, to the right of their ends."""
     if not places:
         return None
     rows = [{"x": _plain(line.x)[-1], "y": round(place, 5), "text": line.label} for line, place in places]
     encoding = {
-        "x": _axis("x", chart.x),
-        "y": _y_axis(chart),
+        "x": _axis("x", chart),
+        "y": _axis("y", chart),
         "text": {"field": "text"},
-        "color": {"value": _GREY},
+        "color": {"value": style.grey},
     }
     return {"data": {"values": rows}, "mark": {"type": "text", "align": "left", "dx": 6}, "encoding": encoding}
 
 
-def _room(places: Sequence[tuple[Line, float]]) -> int:
-    """Pixels to the right of the chart that its labels need."""
-    return 8 + 5 * max(len(line.label) for line, _ in places)
+def _dash(chart: Chart) -> Spec:
+    dashes = [_DASHES[i % len(_DASHES)] for i in range(len(chart.series))]
+    solid = {"test": "datum.label", "value": _DASHES[0]}
+    return {"field": "run", "scale": {"domain": list(chart.series), "range": dashes}, "condition": solid}
+
+
+def _room(places: Sequence[tuple[Line, float]], style: Style) -> float:
+    """The room to the right of the chart that its labels need."""
+    return 8 + _LETTER_WIDTH * style.text * max(len(line.label) for line, _ in places)
 
 
 def _between(edges: Values, part: float, *, log: bool) -> Values:
@@ -200,15 +253,11 @@ def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
     }
 
 
-def _y_axis(chart: Chart) -> Spec:
-    made = _axis("y", chart.y)
-    if chart.y.power != 1:
-        made["axis"] |= {"values": (ticks := chart.y.ticks(*chart.heights())), "tickCount": len(ticks)}
-    return made
-
-
-def _axis(field: str, axis: Axis, **scale: Any) -> Spec:
-    ticks: Spec = {"tickCount": 6} | ({"format": _TICKS[axis.kind]} if axis.kind in _TICKS else {})
+def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
+    axis = chart.x if field == "x" else chart.y
+    ticks: Spec = {"tickCount": 6} | _TICKS[axis.kind]
+    if (axis.log or axis.power != 1) and len(values := axis.ticks(*chart.extent(field))) > 1:
+        ticks |= {"values": values, "tickCount": len(values)}
     if axis.power != 1:
         scale |= {"type": "pow", "exponent": axis.power, "zero": axis.zero, "nice": False}
     elif axis.log:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,15 +53,6 @@ def promise(results: Sequence[Results]) -> str:
 def acr_note(results: Sequence[Results]) -> str:
     """A sentence about runs that decide chosen radii; empty if there are none."""
     return asked("ACR counts only the radii that were asked for", results)
-
-
-def distinct(results: Sequence[Results]) -> list[Results]:
-    """The same runs; those of the same name are told apart by a number."""
-    names = [r.name for r in results]
-    return [
-        replace(r, name=f"{r.name} ({names[: i + 1].count(r.name)})") if names.count(r.name) > 1 else r
-        for i, r in enumerate(results)
-    ]
 
 
 def in_norm(results: Sequence[Results]) -> str:

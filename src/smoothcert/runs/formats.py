@@ -12,8 +12,7 @@ import hashlib
 import io
 import json
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,12 @@ from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._files import write_whole
 from smoothcert._registry import describe, restore
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.leaderboard import to_sok
 from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.results import COLUMNS, OPTIONAL, Results
+from smoothcert.runs.results import COLUMNS, Results
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
 
@@ -61,18 +60,11 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
         return open_run(path)
     if not path.exists():
         raise InvalidInput(f"{path} does not exist: expected a run's folder, an export or a certification log")
-    if path.suffix not in (".csv", ".parquet", ".json"):
+    if (read := _READERS.get(path.suffix)) is None:
         return Results.from_log(read_log(path, radius=radius))
     try:
-        if path.suffix == ".csv":
-            values, meta = _read_csv(path)
-        else:
-            values, meta = {".parquet": _read_parquet, ".json": _read_json}[path.suffix](path.read_bytes())
-        columns: dict[str, Any] = {
-            name: np.array(values[name], dtype)
-            for name, dtype in COLUMNS.items()
-            if name in values or name not in OPTIONAL
-        }
+        values, meta = read(path)
+        columns: dict[str, Any] = {name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()}
         return Results(
             name=meta["name"],
             noise=restore(meta["noise"]),
@@ -87,36 +79,6 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
         raise InvalidInput(f"cannot read {path}: {error}") from None
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, csv.Error) as error:
         raise InvalidInput(f"{path} is not an export of smoothcert, or is damaged: {error!r}") from None
-
-
-def read_all(paths: Sequence[str | Path], *, radius: float | None = None) -> list[Results]:
-    """Read several runs, exports or logs. If names are equal, they are replaced by different ones."""
-    return distinct_names([read_results(path, radius=radius) for path in paths], paths)
-
-
-def distinct_names(results: Sequence[Results], paths: Sequence[str | Path | None]) -> list[Results]:
-    """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ."""
-    named: list[Results] = []
-    for number, (result, path) in enumerate(zip(results, paths, strict=True)):
-        rivals = [paths[i] for i, other in enumerate(results) if i != number and other.name == result.name]
-        name = _short_name(path, rivals) if rivals and path is not None else result.name
-        same = sum(name == other.name for other in named)
-        named.append(result if name == result.name and not same else replace(result, name=_numbered(name, same)))
-    return named
-
-
-def _short_name(path: str | Path, rivals: Sequence[str | Path | None]) -> str:
-    """The shortest end of a path that no other path has."""
-    parts = Path(path).parts
-    others = [Path(rival).parts for rival in rivals if rival is not None]
-    for length in range(2, len(parts) + 1):
-        if all(other[-length:] != parts[-length:] for other in others):
-            return "/".join(parts[-length:]).replace("//", "/")
-    return str(path)
-
-
-def _numbered(name: str, before: int) -> str:
-    return name if not before else f"{name} ({before + 1})"
 
 
 def write_results(
@@ -139,7 +101,7 @@ def write_results(
     """
     format = format_of(path, format)
     if radii is not None and format != "sok":
-        raise InvalidInput(f"radii={list(radii)} is for format=sok: other formats contain every radius")
+        raise InvalidInput(f"{setting('radii', list(radii))} is for format=sok: other formats contain every radius")
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
         warnings.warn(
             f"the cohen format does not say that {results.name} decides radii, so certified accuracy is too low "
@@ -224,18 +186,11 @@ def _to_csv(results: Results) -> bytes:
 
 def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     content = path.read_bytes()
-    text = content.decode("utf-8-sig")
-    meta: dict[str, Any]
-    if text.startswith("# "):  # version 0.1.0 put the settings into the first line
-        first, _, text = text.partition("\n")
-        meta = json.loads(first[2:])
-    else:
-        meta = _read_settings(path, content)
-    rows = list(csv.DictReader(text.splitlines(), restval=None, strict=True))
-    present = _present(rows[0] if rows else ())
-    if any(row[name] is None for row in rows for name in present):
+    rows = list(csv.DictReader(content.decode("utf-8-sig").splitlines(), restval=None, strict=True))
+    if any(None in row.values() for row in rows):
         raise ValueError("a row is too short")
-    return {name: [COLUMNS[name](_number(name, row[name])) for row in rows] for name in present}, meta
+    columns = {name: [dtype(row[name] or "nan") for row in rows] for name, dtype in COLUMNS.items()}
+    return columns, _read_settings(path, content)
 
 
 def _read_settings(path: Path, content: bytes) -> dict[str, Any]:
@@ -253,16 +208,6 @@ def _read_settings(path: Path, content: bytes) -> dict[str, Any]:
     return settings
 
 
-def _present(names: Collection[str]) -> list[str]:
-    """The columns to read from a file with these columns. A required column that is missing raises an error later."""
-    return [name for name in COLUMNS if name not in OPTIONAL or name in names]
-
-
-def _number(name: str, text: str) -> Any:
-    """NaN for an empty field of an optional column."""
-    return np.nan if name in OPTIONAL and not text else text
-
-
 def _to_parquet(results: Results) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -275,14 +220,13 @@ def _to_parquet(results: Results) -> bytes:
     return bytes(buffer.getvalue().to_pybytes())
 
 
-def _read_parquet(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
+def _read_parquet(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.read_table(pa.BufferReader(content))
+    table = pq.read_table(pa.BufferReader(path.read_bytes()))
     meta = (table.schema.metadata or {})[_META.encode()]
-    present = _present(table.column_names)
-    return {name: table.column(name).to_numpy() for name in present}, json.loads(meta)
+    return {name: table.column(name).to_numpy() for name in COLUMNS}, json.loads(meta)
 
 
 def _to_json(results: Results) -> bytes:
@@ -291,12 +235,17 @@ def _to_json(results: Results) -> bytes:
     return json.dumps(_settings(results) | {"certificates": certificates}, indent=1, allow_nan=False).encode()
 
 
-def _read_json(content: bytes) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    meta = json.loads(content)
+def _read_json(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    meta = json.loads(path.read_bytes())
     rows = meta["certificates"]
-    present = _present(rows[0] if rows else ())
-    none = dict.fromkeys(OPTIONAL, np.nan)
-    return {name: [none.get(name) if row[name] is None else row[name] for row in rows] for name in present}, meta
+    return {name: [np.nan if row[name] is None else row[name] for row in rows] for name in COLUMNS}, meta
+
+
+_READERS: dict[str, Callable[[Path], tuple[Mapping[str, Any], dict[str, Any]]]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".json": _read_json,
+}
 
 
 _WRITERS: dict[str, Callable[[Results], bytes]] = {

@@ -11,7 +11,6 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ CREATE TABLE IF NOT EXISTS certificates (
     counted INTEGER NOT NULL,
     looks TEXT NOT NULL,
     seconds REAL NOT NULL,
-    proof TEXT
+    proof TEXT NOT NULL
 );
 """
 
@@ -65,8 +64,6 @@ class Journal:
         with self._errors("open"):
             if write:
                 self._connect("mode=rwc", _SETUP)
-                if "proof" not in self._columns():  # a run of version 0.1.0
-                    self._db.execute("ALTER TABLE certificates ADD COLUMN proof TEXT")
                 return
             try:
                 self._connect("mode=ro", _PROBE)
@@ -120,14 +117,14 @@ class Journal:
     def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
         """All certificates in the order of their ids."""
         with self._errors("read"):
-            rows = self._db.execute(f"SELECT {self._selected()} FROM certificates ORDER BY id").fetchall()
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM certificates ORDER BY id").fetchall()
         for row in rows:
             yield self._certificate(row, plan, noise)
 
     def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
         """One certificate."""
         with self._errors("read"):
-            row = self._db.execute(f"SELECT {self._selected()} FROM certificates WHERE id = ?", (id,)).fetchone()
+            row = self._db.execute(f"SELECT {_COLUMNS} FROM certificates WHERE id = ?", (id,)).fetchone()
         return self._certificate(row, plan, noise)
 
     def manifest(self) -> Manifest:
@@ -153,22 +150,13 @@ class Journal:
         rows = [(key, json.dumps(value)) for key, value in entries.items()]
         self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
 
-    def _columns(self) -> set[str]:
-        return {row[1] for row in self._db.execute("PRAGMA table_info(certificates)")}
-
-    def _selected(self) -> str:
-        return _COLUMNS if "proof" in self._columns() else _COLUMNS.replace("proof", "NULL")
-
     def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
         id, label, prediction, radius, count, counted, looks, seconds, proof = row
         try:
             label, prediction = (None if value is None else int(value) for value in (label, prediction))
             radius, count, counted, seconds = float(radius), int(count), int(counted), float(seconds)
             votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
-            if proof is None:  # version 0.1.0 recorded the counts alone
-                proved = replace(plan.prove(votes, noise, label), count=count, counted=counted)
-            else:
-                proved = Proof(**json.loads(proof), count=count, counted=counted)
+            proved = Proof(**json.loads(proof), count=count, counted=counted)
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"{self.path}: the certificate of input {id} cannot be read: {error}") from None
         return Certificate(id, label, prediction, radius, proved, votes, plan, noise, seconds)

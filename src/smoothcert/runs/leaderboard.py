@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
@@ -42,7 +42,9 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
         shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
         radii = [radius for radius in shown if radius > 0]
     if not radii or min(radii) <= 0:
-        raise InvalidInput("a row of the leaderboard needs a radius above 0: give radii, as in radii=0.25,0.5")
+        raise InvalidInput(
+            f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
+        )
     data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
     model = results.name if results.manifest is None else results.manifest.classifier
     norm = _NORMS.get(results.noise.norm, results.noise.norm)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import critical_count, lower_bound
 
@@ -79,8 +79,14 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not a text file, but a log is tab-separated text") from None
     header = text.split("\n", 1)[0].strip().split("\t")
-    tested = _tested_radius(path, radius, flags_only=_PROVED in header and "radius" not in header)
-    if missing := [c for c in COLUMNS[:4] if c not in header and not (c == "radius" and tested is not None)]:
+    flags_only = _PROVED in header and "radius" not in header
+    if flags_only and radius is None:
+        raise InvalidInput(
+            f"{path} only says whether a radius was proved, not which one: give the tested radius as "
+            f"{setting('radius', 'R')}"
+        )
+    tested = _check.at_least("radius", radius, 0) if flags_only else None
+    if missing := [c for c in COLUMNS[:4] if c not in header and not (c == "radius" and flags_only)]:
         raise InvalidInput(
             f"{path} is not a certification log: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}"
         )
@@ -90,15 +96,15 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
     parsed = []
     for number, row in enumerate(rows, start=1):
         try:
-            printed = row["radius"] if tested is None else _if_proved(row[_PROVED], tested)
+            proved = {"1": True, "-1": False}[row[_PROVED].strip()] if flags_only else True
+            printed = row["radius"] if tested is None else repr(tested) if proved else "0"
             if not (0 <= float(printed) < np.inf):
                 raise ValueError
             parsed.append(
                 (
                     np.int64(row["idx"]),
                     np.int64(row["label"]),
-                    # A radius of 0 would count as proved at 0.
-                    np.int64(NO_CLASS if tested is not None and row[_PROVED].strip() == "-1" else row["predict"]),
+                    np.int64(row["predict"] if proved else NO_CLASS),  # a radius of 0 would count as proved at 0
                     float(printed),
                     printed_slack(printed),
                     _seconds(row.get("time")),
@@ -107,7 +113,7 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
         except (KeyError, ValueError, OverflowError):
             raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
     id, label, prediction, radii, slack, seconds = (np.array(c) for c in zip(*parsed, strict=True))
-    return Log(path.stem, id, label, prediction, radii, slack, seconds, None if tested is None else float(tested))
+    return Log(path.stem, id, label, prediction, radii, slack, seconds, tested)
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -207,28 +213,12 @@ def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
     return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
 
 
-def _tested_radius(path: Path, radius: float | None, *, flags_only: bool) -> str | None:
-    """The radius of a log that only says whether it was proved, as a text; None for other logs."""
-    if not flags_only:
-        return None
-    if radius is None:
-        raise InvalidInput(
-            f"{path} only says whether a radius was proved, not which one: give the tested radius as radius=R"
-        )
-    return repr(_check.at_least("radius", radius, 0))
-
-
 def _first_line(path: Path) -> bytes:
     """The first line of a file; empty if there is no such file."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:
         return file.readline(100_000)
-
-
-def _if_proved(flag: str, radius: str) -> str:
-    """The tested radius if the flag says that it was proved, else 0."""
-    return {"1": radius, "-1": "0"}[flag.strip()]
 
 
 def printed_slack(text: str) -> float:

@@ -7,25 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
-from smoothcert._differences import check_settings, differences
+from smoothcert._agreement import Answer, same_answers
+from smoothcert._differences import differences
 from smoothcert._registry import describe, restore
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 
-Answer: TypeAlias = tuple[int, float]
-"""The label that a model gives to an input, and its margin over the next label."""
-
-_ROUNDING = 0.02
-"""How much margins may differ, as a share of the largest one: other GPUs and numbers of threads round differently."""
-_TIES = 0.05
-"""The share of answers that may differ, because rounding decides ties."""
 _MOST_IDS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
 _NEEDED = ("plan", "noise", "seed", "ids")
+_NOT_SETTINGS = (
+    "answers",
+    "weights",
+    "batch",
+    "compile",
+    "forwarded",
+    "started",
+    "finished",
+    "circumstances",
+    "shard",
+)
+"""What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +49,18 @@ class Manifest:
         seed: The key of the noise.
         device: The kind of device.
         dtype: The number format of the classifier.
-        compile: How the classifier is compiled, as asked for.
+        compile: How the classifier is made fast, such as "stages" or "none"; empty until it is prepared.
         weights_hash: The hash of its weights, None if it has none.
         answers: The answers of the classifier to a few fixed noisy inputs.
         weights: The file with the weights, None if the user named none.
         batch: Rows per forward pass; 0 until it is chosen.
-        fallback: How the classifier is really run, such as "stages" or "none", if not as `compile` asks; else None.
         forwarded: Rows that went through the classifier, padding included.
         started: When the run began.
         finished: When it was complete; None until then.
         circumstances: Versions and machine.
         shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
         denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
-        stochastic: Whether the classifier is random by design; None in runs of earlier versions, which do not say.
+        settings: Further settings of the subject, by name.
     """
 
     model: str
@@ -68,19 +73,18 @@ class Manifest:
     seed: int
     device: str
     dtype: str
-    compile: str
+    compile: str = ""
     weights_hash: str | None = None
     answers: list[Answer] | None = None
     weights: str | None = None
     batch: int = 0
-    fallback: str | None = None
     forwarded: int = 0
     started: str | None = None
     finished: str | None = None
     circumstances: Mapping[str, Any] = field(default_factory=dict)
     shard: str | None = None
     denoiser: Mapping[str, str] | None = None
-    stochastic: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def classifier(self) -> str:
@@ -88,34 +92,28 @@ class Manifest:
         return self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
 
     @property
-    def compiled(self) -> str:
-        """How the classifier was really run."""
-        if self.fallback is None:
-            return self.compile
-        return "none" if " " in self.fallback else self.fallback  # earlier versions wrote a sentence
+    def compile_request(self) -> str:
+        """The `compile` that makes the classifier run in the same way again: "fast" uses stage kernels by itself."""
+        return "fast" if self.compile == "stages" else self.compile or "auto"
 
     def plain(self) -> dict[str, Any]:
         """The manifest as a dictionary for JSON; `parse` is the inverse."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("denoiser", "stochastic"):
-            if values[name] is None:
-                del values[name]
         return values | {
             "ids": compact_ids(self.ids),
             "noise": describe(self.noise),
             "plan": describe(self.plan),
             "circumstances": dict(self.circumstances),
+            "settings": dict(self.settings),
         }
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: object) -> Self:
-        """Make a manifest from the values in a journal or an export, also of version 0.1.0."""
+        """Make a manifest from the values in a journal or an export."""
         if missing := [key for key in _NEEDED if values.get(key) is None]:
             raise InvalidInput(f"{where} is damaged: its manifest has no {', '.join(missing)}")
         known = {f.name for f in fields(cls)}
         kept = {key: value for key, value in values.items() if key in known}
-        if values.get("compiled", values.get("compile")) != values.get("compile"):  # written by version 0.1.0
-            kept["fallback"] = "compilation failed"
         unknown: dict[str, Any] = {
             "model": "",
             "classes": 0,
@@ -123,7 +121,6 @@ class Manifest:
             "data_hash": "",
             "device": "",
             "dtype": "",
-            "compile": "",
         }
         try:
             kept |= {
@@ -140,49 +137,36 @@ class Manifest:
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{where}: its manifest cannot be read: {error}") from None
 
-    def check_continues(self, recorded: Manifest, folder: object) -> None:
-        """Raise if this manifest has other settings than the one in the folder. The error names every difference.
+    def differences(self, recorded: Manifest) -> list[str]:
+        """What keeps this manifest from continuing a recorded run: every setting that differs, in words.
 
         A model or data set with the same content may have another name, because users move files. The inputs may be
         more than before, or fewer.
         """
-        now, there = self.plain(), recorded.plain()
-        ignored = {
-            "answers",
-            "weights",
-            "batch",
-            "fallback",
-            "forwarded",
-            "started",
-            "finished",
-            "circumstances",
-            "shard",
-        }
+        now, there = ({**plain.pop("settings"), **plain} for plain in (self.plain(), recorded.plain()))
+        ignored = set(_NOT_SETTINGS)
         for name, content in (("model", "weights_hash"), ("data", "data_hash")):
             if now[content] and now[content] == there[content]:
                 ignored.add(name)
         if self.denoiser is None or recorded.denoiser is None:
             for values in (now, there):
-                values["denoiser"] = values["denoiser"]["name"] if "denoiser" in values else None
+                values["denoiser"] = values["denoiser"] and values["denoiser"]["name"]
         elif self.denoiser["hash"] == recorded.denoiser["hash"]:
             ignored.add("denoiser")
-        if recorded.stochastic is None:
-            ignored.add("stochastic")
-        elif self.stochastic != recorded.stochastic:
+        if self.settings.get("stochastic") != recorded.settings.get("stochastic"):
             ignored.add("weights_hash")  # it differs for this reason
-        if self.compile == recorded.compiled:
-            ignored.add("compile")
         before, wanted = set(recorded.ids), set(self.ids)
         if before <= wanted or wanted <= before:
             ignored.add("ids")
         now, there = ({k: v for k, v in values.items() if k not in ignored} for values in (now, there))
-        if not differences(there, now) and not same_answers(recorded.answers, self.answers):
-            now |= {"what the model answers to the same inputs": "something else (has its code changed?)"}
-        check_settings(folder, there, now, what="run")
+        found = differences(there, now)
+        if not found and not same_answers(recorded.answers, self.answers):
+            found = ["what the model answers to the same inputs (has its code changed?)"]
+        return found
 
     def draws(self) -> tuple[Any, ...]:
         """What determines the votes of a run. Runs with equal values have the same votes for the same samples."""
-        same = (self.model, self.weights_hash, self.data_hash, self.seed, self.device, self.dtype)
+        same = (self.model, self.weights_hash, self.data_hash, self.seed, self.device, self.dtype, self.settings)
         return (*same, describe(self.noise), self.denoiser and self.denoiser["hash"])
 
     def with_ids(self, ids: Sequence[int]) -> Self:
@@ -194,25 +178,6 @@ def circumstances() -> dict[str, Any]:
     """Versions and machine, to be recorded."""
     versions = {name: version(name) for name in ("torch", "numpy", "scipy")}
     return {"smoothcert": __version__, "python": platform.python_version(), "platform": platform.platform()} | versions
-
-
-def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -> bool:
-    """Whether the labels and margins of a model are the same up to rounding; True if there are no answers to compare.
-
-    >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 1.001), (4, 0.001)])
-    True
-    >>> same_answers([(3, 1.0), (5, 0.001)], [(3, 0.9), (5, 0.001)])
-    False
-    """
-    if there is None or now is None:
-        return True
-    rounding = _ROUNDING * max((margin for _, margin in [*there, *now]), default=0)
-    others = [
-        label
-        for (label, margin), (label_now, margin_now) in zip(there, now, strict=False)
-        if abs(margin - margin_now) > rounding or (label != label_now and max(margin, margin_now) > rounding)
-    ]
-    return len(there) == len(now) and len(others) <= _TIES * len(there)
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:

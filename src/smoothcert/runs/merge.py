@@ -8,7 +8,7 @@ from pathlib import Path
 
 from smoothcert._files import exclusive
 from smoothcert.data.selection import parse_shard
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, open_run
@@ -42,7 +42,7 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
         _check_missing(opened)
     with exclusive(out) as folder, Journal(folder, write=True) as journal:
         if journal.ids():
-            raise InvalidInput(f"{folder} already contains a run: choose another out=DIR")
+            raise InvalidInput(f"{folder} already contains a run: choose another {setting('out', 'DIR')}")
         manifest = _merged(opened)
         with journal.transaction():
             journal.write_manifest(manifest.plain())
@@ -57,16 +57,12 @@ def _check_settings(runs: Sequence[Run]) -> None:
     first = runs[0].manifest
     for run in runs[1:]:
         other = run.manifest.with_ids(first.ids)
-        try:
-            other.check_continues(first, runs[0].path)
-        except InvalidInput as error:
-            reason = str(error).partition("it differs in ")[2].removesuffix("; choose another out=DIR")
-            raise InvalidInput(f"{run.path} does not belong to {runs[0].path}: it differs in {reason}") from None
-        if (other.batch, other.compiled) != (first.batch, first.compiled):
-            raise InvalidInput(
-                f"{run.path} does not belong to {runs[0].path}: it ran with batch {other.batch}, compiled: "
-                f"{other.compiled} instead of batch {first.batch}, compiled: {first.compiled}"
-            )
+        found = other.differences(first)
+        for name in ("batch", "compile"):
+            if (there := getattr(first, name)) != (now := getattr(other, name)):
+                found.append(f"{name} (there {there}, now {now})")
+        if found:
+            raise InvalidInput(f"{run.path} does not belong to {runs[0].path}: it differs in {'; '.join(found)}")
 
 
 def _check_different_inputs(runs: Sequence[Run]) -> None:
@@ -85,7 +81,7 @@ def _check_missing(runs: Sequence[Run]) -> None:
         if missing := sorted(set(run.manifest.ids).difference(run.id.tolist())):
             raise InvalidInput(
                 f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge the existing "
-                "certificates with partial=True"
+                f"certificates with {setting('partial', 'True')}"
             )
     shards = [parse_shard(run.manifest.shard) for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
@@ -100,7 +96,8 @@ def _check_missing(runs: Sequence[Run]) -> None:
                 ", ..." if absent[_MOST_NAMED:] else ""
             )
             raise InvalidInput(
-                f"shard {named} is missing: add its run, or merge the existing certificates with partial=True"
+                f"shard {named} is missing: add its run, or merge the existing certificates with "
+                f"{setting('partial', 'True')}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Progress of a run: silent, as plain lines, as a live bar, or as figures for an experiment tracker."""
+"""Progress of a run: silent, as plain lines, as a live bar, or reported to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from html import escape
 from typing import Any
 
 from rich.console import Console
@@ -187,9 +186,10 @@ class PlainProgress(Progress):
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
     def end(self, run: Run) -> None:
-        self.say(summary(run, already=self._complete))
+        text = summary(run, already=self._complete)
         if workers := self._pace.workers:
-            self.say(f"{_count(workers)} took part, and sampled for {self._pace.sampling:.0%} of the time")
+            text += f"\n{_count(workers)} took part, and sampled for {self._pace.sampling:.0%} of the time"
+        self.say(text)
 
 
 class LiveProgress(PlainProgress):
@@ -226,31 +226,23 @@ class LiveProgress(PlainProgress):
 
 
 class NotebookProgress(PlainProgress):
-    """Shows a bar in the output of a notebook cell. At the end, the summary replaces it."""
+    """Shows one line in the output of a notebook cell, which the next line replaces.
+
+    A bar of tqdm would need ipywidgets, and would leave its state in the saved notebook.
+    """
 
     def __init__(self) -> None:
         super().__init__(every=0.25)
         self._output: Any = None
 
     def say(self, message: str) -> None:
-        self._show(message)
-
-    def show(self) -> None:
-        pace = self._pace
-        bar = f'<progress value="{pace.done}" max="{pace.total}"></progress> '
-        self._show(f"{pace.done}/{pace.total} inputs, {pace.line()}", bar)
-
-    def end(self, run: Run) -> None:
-        self.say(summary(run, already=self._complete))
-
-    def _show(self, text: str, bar: str = "") -> None:
         from IPython.display import display
 
-        shown = {"text/html": f"{bar}<span>{escape(text)}</span>", "text/plain": text}
+        line = {"text/plain": message}
         if self._output is None:
-            self._output = display(shown, raw=True, display_id=True)
+            self._output = display(line, raw=True, display_id=True)
         else:
-            self._output.update(shown, raw=True)
+            self._output.update(line, raw=True)
 
 
 class Tracker(Progress):
@@ -371,17 +363,12 @@ def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
 
 
 def progress_here() -> Progress:
-    """The usual display: a live bar on a terminal or in a notebook, plain lines elsewhere."""
-    if _in_notebook():
-        return NotebookProgress()
-    return LiveProgress() if sys.stderr and sys.stderr.isatty() else PlainProgress()
-
-
-def _in_notebook() -> bool:
-    """Whether this process is a Jupyter kernel. IPython on a terminal has no kernel."""
+    """The usual display: a live bar on a terminal, one line that changes in a notebook, plain lines elsewhere."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None
+    if getattr(shell, "kernel", None) is not None:  # IPython on a terminal has no kernel
+        return NotebookProgress()
+    return LiveProgress() if sys.stderr and sys.stderr.isatty() else PlainProgress()
 
 
 def summary(run: Run, *, already: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Self
@@ -10,12 +10,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from smoothcert._agreement import same_answers
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
+from smoothcert.plans.combined import primary
+from smoothcert.plans.pilot import basis
 from smoothcert.runs.logs import Log, printed_slack
-from smoothcert.runs.manifest import Manifest, same_answers
+from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
 
@@ -32,8 +35,8 @@ COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
     "lower": np.float64,
     "upper": np.float64,
 }
-OPTIONAL = ("lower", "upper")
-"""Columns that exports of version 0.1.0 do not have. Unknown values are NaN."""
+BOUNDS = ("lower", "upper")
+"""Columns of the proof. Unknown values are NaN."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,6 +63,7 @@ class Results:
         plan: The plan.
         manifest: What was certified and how.
         tested: The radius of a published log that only says whether it was proved.
+        kept: The certificates by id, for results in memory.
     """
 
     name: str
@@ -72,17 +76,15 @@ class Results:
     counted: NDArray[np.int64]
     missing: NDArray[np.int64]
     seconds: NDArray[np.float64]
-    lower: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    upper: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
     noise: Noise | None = None
     plan: Plan | None = None
     manifest: Manifest | None = None
     tested: float | None = None
+    kept: Mapping[int, Certificate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in OPTIONAL:
-            if not len(getattr(self, name)):
-                object.__setattr__(self, name, np.full(np.shape(self.id), np.nan))
         columns = {name: np.asarray(getattr(self, name), dtype) for name, dtype in COLUMNS.items()}
         if any(column.shape != columns["id"].shape for column in columns.values()):
             raise InvalidInput(f"{self.name}: all columns must have the same length, got " + _lengths(columns))
@@ -114,8 +116,8 @@ class Results:
         rows = list(certificates)
         columns: dict[str, Any] = {}
         for column, dtype in COLUMNS.items():
-            values = [getattr(c.proof if column in OPTIONAL else c, column) for c in rows]
-            none = np.nan if column in OPTIONAL else NO_CLASS
+            values = [getattr(c.proof if column in BOUNDS else c, column) for c in rows]
+            none = np.nan if column in BOUNDS else NO_CLASS
             columns[column] = np.array([none if v is None else v for v in values], dtype)
         return cls(
             name=name,
@@ -123,6 +125,7 @@ class Results:
             noise=rows[0].noise if rows else None,
             plan=rows[0].plan if rows else None,
             manifest=manifest,
+            kept={c.id: c for c in rows},
         )
 
     @classmethod
@@ -144,6 +147,8 @@ class Results:
             counted=unknown,
             missing=unknown,
             seconds=log.seconds,
+            lower=np.full(len(log), np.nan),
+            upper=np.full(len(log), np.nan),
             tested=log.tested,
         )
 
@@ -155,6 +160,45 @@ class Results:
     def __len__(self) -> int:
         return len(self.id)
 
+    @property
+    def complete(self) -> bool:
+        """Whether every input has its certificate."""
+        return True
+
+    def certificates(self) -> Iterator[Certificate]:
+        """The certificates with their votes, in the order of their ids.
+
+        Raises:
+            InvalidInput: These are the results of an export or a published log, which have no votes.
+        """
+        if len(self.kept) < len(self):
+            raise InvalidInput(f"{self.name} has no certificates with votes: open the folder of the run")
+        return (self.kept[id] for id in sorted(self.kept))
+
+    def __iter__(self) -> Iterator[Certificate]:
+        """The certificates in the order of their ids."""
+        return self.certificates()
+
+    def __getitem__(self, id: int) -> Certificate:
+        """The certificate of one input.
+
+        Args:
+            id: The number of the input in its data set.
+        """
+        if id not in self.kept:
+            raise KeyError(f"{self.name} has no certificate of input {id}")
+        return self.kept[id]
+
+    def __contains__(self, id: object) -> bool:
+        """Whether there is a certificate for an input, or whether these results contain a certificate.
+
+        Args:
+            id: The number of the input, or a certificate.
+        """
+        if isinstance(id, Certificate):
+            return id.id in self and self[id.id] == id
+        return not isinstance(id, bool) and isinstance(id, (int, np.integer)) and bool(np.any(self.id == id))
+
     def __repr__(self) -> str:
         known = [str(part) for part in (self.plan, self.noise) if part is not None]
         acr = metrics.round_down(self.acr) if self.labelled else "-"
@@ -163,9 +207,9 @@ class Results:
 
     def _repr_html_(self) -> str:
         """The results in a notebook: the row of a table, or a sentence if there is no certificate yet."""
-        from smoothcert.runs.table import compare  # that module imports this one
+        from smoothcert.runs.table import table  # that module imports this one
 
-        return compare([self])._repr_html_() if len(self) else f"<p>{escape(self.name)}: no certificates yet</p>"
+        return table([self])._repr_html_() if len(self) else f"<p>{escape(self.name)}: no certificates yet</p>"
 
     def to_pandas(self) -> Any:
         """All columns as a data frame, one row per input. `correct` is empty where the label is unknown.
@@ -187,7 +231,7 @@ class Results:
     @property
     def certified_by(self) -> Plan | None:
         """The plan behind the certificates: `plan`, or the first one of a combined plan."""
-        return None if self.plan is None else self.plan.primary
+        return None if self.plan is None else primary(self.plan)
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -306,7 +350,7 @@ class Results:
             return f"{self.name} has another model, data, seed or number format, and so other votes"
         if not np.all(np.isin(self.id, reference.id)):
             return f"{self.name} has inputs that {reference.name} has not"
-        mine, theirs = (run.certified_by.basis for run in (self, reference) if run.certified_by is not None)
+        mine, theirs = (basis(run.certified_by) for run in (self, reference) if run.certified_by is not None)
         if mine is None or theirs is None:
             one = self if mine is None else reference
             return f"the radii of {one.name} ({one.certified_by}) cannot be compared with those of other plans"

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results
-from smoothcert.runs.table import compare
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,34 +36,14 @@ class Run(Results):
         return set(self.id.tolist()) == set(self.manifest.ids)
 
     def certificates(self) -> Iterator[Certificate]:
-        """The certificates with their votes, in the order of their ids."""
         with Journal(self.path) as journal:
             yield from journal.certificates(plan=self.plan, noise=self.noise)
 
-    def __iter__(self) -> Iterator[Certificate]:
-        """The certificates in the order of their ids."""
-        return self.certificates()
-
     def __getitem__(self, id: int) -> Certificate:
-        """The certificate of one input.
-
-        Args:
-            id: The number of the input in its data set.
-        """
         if id not in self:
             raise KeyError(f"{self.path} has no certificate of input {id}")
         with Journal(self.path) as journal:
             return journal.certificate(int(id), plan=self.plan, noise=self.noise)
-
-    def __contains__(self, id: object) -> bool:
-        """Whether the run has a certificate for an input, or contains a certificate.
-
-        Args:
-            id: The number of the input, or a certificate.
-        """
-        if isinstance(id, Certificate):
-            return id.id in self and self[id.id] == id
-        return not isinstance(id, bool) and isinstance(id, (int, np.integer)) and bool(np.any(self.id == id))
 
     def split(self) -> list[Results]:
         """For a combined plan: the results that each of its plans would have alone.
@@ -85,7 +62,9 @@ class Run(Results):
 
     def table(self) -> str:
         """The run's row as `smoothcert table` prints it."""
-        return compare([self]).render()
+        from smoothcert.runs.table import table  # that module imports this one
+
+        return table([self]).render()
 
 
 def open_run(path: str | Path) -> Run:

@@ -10,12 +10,13 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.plans.combined import primary
+from smoothcert.plans.outlook import is_adaptive
+from smoothcert.runs.collect import Source, collect, opened
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
@@ -187,10 +188,10 @@ class Table:
         return text.getvalue()
 
 
-def compare(
-    results: Sequence[Results | str | Path],
+def table(
+    results: Source | Sequence[Source],
     *,
-    reference: Results | str | Path | None = None,
+    reference: Source | None = None,
     radii: Sequence[float] | None = None,
 ) -> Table:
     """Compare runs in a table with one row per run.
@@ -203,47 +204,16 @@ def compare(
         radii: The radii of the columns with certified accuracy. Default: those that the plans decide, or steps up to
             the largest one.
     """
-    from smoothcert.runs.formats import distinct_names  # that module imports this one
-
-    results = [results] if isinstance(results, (str, Path, Results)) else list(results)
-    if not results:
-        raise InvalidInput("a table needs at least one run")
-    paths = [r if isinstance(r, (str, Path)) else getattr(r, "path", None) for r in results]
-    results = distinct_names([opened(r) for r in results], paths)
+    runs = collect(results)
     reference = None if reference is None else opened(reference)
-    results = with_certificates(results)
-    if reference is not None and (reasons := [why for r in results if (why := r.not_comparable(reference))]):
+    if reference is not None and (reasons := [why for r in runs if (why := r.not_comparable(reference))]):
         warnings.warn(f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2)
     if radii is None:
-        decided = {radius for r in results for radius in r.decided_radii or ()}
-        radii = sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in results))
+        decided = {radius for r in runs for radius in r.decided_radii or ()}
+        radii = sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in runs))
     radii = [_check.at_least("each radius", radius, 0) for radius in radii]
-    rows = [_row(r, [reference] if reference is not None else _ceilings(r, results), radii) for r in results]
+    rows = [_row(r, [reference] if reference is not None else _ceilings(r, runs), radii) for r in runs]
     return Table(tuple(rows), tuple(radii))
-
-
-def with_certificates(results: Sequence[Results]) -> list[Results]:
-    """The runs that have certificates. Warns about the others; raises if no run has any."""
-    found = [r for r in results if len(r)]
-    empty = [r.name for r in results if not len(r)]
-    if not empty:
-        return found
-    reason = f"{', '.join(empty)} {'holds' if len(empty) == 1 else 'hold'} no certificates yet"
-    if not found:
-        raise InvalidInput(f"{reason}; run certify again to go on")
-    warnings.warn(f"{reason} and {'is' if len(empty) == 1 else 'are'} left out", UserWarning, stacklevel=3)
-    return found
-
-
-def opened(result: Any) -> Results:
-    """Results, read from their folder or file if necessary."""
-    from smoothcert.runs.formats import read_results
-
-    if isinstance(result, Results):
-        return result
-    if isinstance(result, (str, Path)):
-        return read_results(result)
-    raise InvalidInput(f"expected runs, or their folders and files, got {type(result).__name__}")
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
@@ -262,11 +232,11 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         average_samples=run.average_samples,
         seconds=run.total_seconds,
         mad=run.decline(against) if against is not None else None,
-        ceiling=ceiling.samples if ceiling is not None and not ceiling.adaptive else None,
+        ceiling=ceiling.samples if ceiling is not None and not is_adaptive(ceiling) else None,
         acr=run.acr if run.labelled else None,
         abstained=float(run.abstained.mean()),
         certified_accuracy=_accuracy(run, radii),
-        known_labels=run.plan is not None and run.plan.primary.known_labels,
+        known_labels=run.plan is not None and primary(run.plan).known_labels,
         radii_only=run.decided_radii is not None,
         dtype=(run.manifest.dtype or None) if run.manifest is not None else None,
     )
@@ -287,10 +257,9 @@ def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
     """
     if (plan := run.certified_by) is None:
         return []
-    fixed = [
-        (p.samples, r is run, i) for i, r in enumerate(results) if (p := r.certified_by) is not None and not p.adaptive
-    ]
-    return [results[i] for n, _, i in sorted(fixed, reverse=not plan.adaptive) if n >= plan.samples]
+    plans = [(r.certified_by, r is run, i) for i, r in enumerate(results)]
+    fixed = [(p.samples, same, i) for p, same, i in plans if p is not None and not is_adaptive(p)]
+    return [results[i] for n, _, i in sorted(fixed, reverse=not is_adaptive(plan)) if n >= plan.samples]
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,17 @@ from math import ceil, prod
 from torch import Tensor
 
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Case, Certificate, Look, Plan
 from smoothcert.sampling.sampler import Sampler
 from smoothcert.sampling.voting import VoteCounter
-from smoothcert.smoothed.prepare import prepare
 
 Input = tuple[int, Tensor, int | None]
 """The number of an input, the input itself, and its label."""
 
 _WINDOW_BYTES = 2**30
 """Memory for open inputs, at most."""
-_GRID_ROUNDING = 2.0**-22
-"""How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that were scaled, or
-normalised and scaled back, need half of that. The noise is added to the multiple, so the certificate is about it."""
 
 
 class Engine:
@@ -59,13 +55,11 @@ class Engine:
 
     def open(self, id: int, x: Tensor, label: int | None) -> None:
         """Open an input and request its first samples."""
-        if x.shape != (expected := self.sampler.counter.inputs.shape[1:]):
-            raise InvalidInput(f"input {id} has shape {tuple(x.shape)}, but the first input has {tuple(expected)}")
         if self.plan.known_labels and label is None:
-            raise InvalidInput(f"input {id} has no label, and known_labels=True needs one for every input")
-        _check_grid(id, x, self.noise)
-        opened = _OpenInput(id, label, self.plan.follow((), self.noise, label))
-        self._check_request(opened)
+            raise InvalidInput(
+                f"input {id} has no label, and {setting('known_labels', 'True')} needs one for every input"
+            )
+        opened = _OpenInput(id, label, Case(self.plan, self.noise, label))
         slot = self.sampler.open(id, x)
         self._open[slot] = opened
         self.opened += 1
@@ -75,9 +69,9 @@ class Engine:
         """Run one batch, and give the certificates of inputs that have enough samples, also if a later input fails."""
         for slot, look in self.sampler.advance():
             opened = self._open[slot]
+            look = self.look_of(opened.id, look)
             opened.looks.append(look)
             if more := opened.case.add(look):
-                self._check_request(opened)
                 self._request(slot, more)
                 continue
             self.sampler.close(slot)
@@ -86,6 +80,10 @@ class Engine:
             yield Certificate.from_proof(
                 proof, opened.looks, plan=self.plan, noise=self.noise, id=opened.id, label=opened.label
             )
+
+    def look_of(self, id: int, look: Look) -> Look:
+        """The votes that the plan sees: those that were drawn. A simulation may show it others."""
+        return look
 
     def certify(self, inputs: Iterable[Input]) -> Iterator[Certificate]:
         """Certify inputs, in the order in which they finish.
@@ -108,15 +106,6 @@ class Engine:
         if unreadable:
             raise unreadable
 
-    def _check_request(self, opened: _OpenInput) -> None:
-        """Refuse a plan of the user that would never end: without samples, or with more than its ceiling."""
-        asked, most = opened.case.more + sum(look.samples for look in opened.looks), self.plan.most_samples
-        if not 0 < asked <= most:
-            raise InvalidInput(
-                f"{type(self.plan).__name__}.request asks for {asked:,} samples of input {opened.id}, but the plan has "
-                f"{f'at most {most:,}' if asked else 'no pilot'}"
-            )
-
     def _request(self, slot: int, samples: int) -> None:
         self.sampler.request(slot, samples)
         self.committed += samples
@@ -130,25 +119,6 @@ class _OpenInput:
     label: int | None
     case: Case
     looks: list[Look] = field(default_factory=list)
-
-
-def build_engine(
-    module: Callable[[Tensor], Tensor],
-    *,
-    classes: int,
-    shape: tuple[int, ...],
-    noise: Noise,
-    plan: Plan,
-    runtime: Runtime,
-    seed: int,
-    say: Callable[[str], None] = lambda message: None,
-) -> tuple[Engine, Runtime]:
-    """Prepare the classifier and make an engine; returns it with the runtime, whose batch size is chosen."""
-    noise = noise.for_shape(shape)
-    plan = plan.for_noise(noise)
-    plan.check(noise)
-    classify, runtime = prepare(module, classes, noise.draw.output_shape(shape), runtime, say, draw=noise.draw)
-    return assemble(classify, classes=classes, shape=shape, noise=noise, plan=plan, runtime=runtime, seed=seed), runtime
 
 
 def assemble(
@@ -177,23 +147,6 @@ def assemble(
         flexible=flexible,
     )
     return Engine(Sampler(counter), plan=plan, noise=noise)
-
-
-def _check_grid(id: int, x: Tensor, noise: Noise) -> None:
-    """Raise if a noise needs values on a grid and the input has others."""
-    if noise.grid is None:
-        return
-    step, largest = noise.grid
-    exact = x.double()
-    off_grid = ((exact / step).round() * step - exact).abs() > _GRID_ROUNDING * exact.abs().clamp(min=1)
-    if largest is not None:
-        off_grid |= (x < 0) | (x > largest)
-    if bool(off_grid.any()):
-        top = "" if largest is None else f" from 0 to {largest:g}"
-        raise InvalidInput(
-            f"input {id} has the value {float(x[off_grid][0]):g}, but {noise} needs multiples of "
-            f"1/{1 / step:.6g}{top}: round the inputs, or use another noise"
-        )
 
 
 def _window(request: int, batch: int, shape: tuple[int, ...]) -> int:

@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smoothcert._agreement import REDUCED_FORMAT, differing_labels
 from smoothcert.device.placement import place
 from smoothcert.device.runtime import Runtime, blank
-from smoothcert.errors import first_line
+from smoothcert.errors import SmoothcertWarning, first_line, setting
+from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Noise
 from smoothcert.sampling.packing import MOST_IDS, Segment
 from smoothcert.sampling.streams import HostStream
-from smoothcert.smoothed.prepare import LabelClassifier
 
 COMPARED_INPUTS = 8
 """At most so many inputs are compared."""
@@ -30,10 +31,9 @@ COMPARED_INPUTS = 8
 _ROWS = 512
 _ROWS_AT_A_TIME = 64
 _MOST_SECONDS = 2.0
-_MOST_DIFFERING = 0.02
 
 
-def without_doubt(
+def settle_number_format(
     runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], *, classes: int, noise: Noise
 ) -> Runtime:
     """The runtime, or the same in a finer number format if labels often differ from those in float32.
@@ -60,14 +60,16 @@ def without_doubt(
             return runtime
         except Exception:  # a classifier that fails, for any reason, is reported when it is prepared
             return runtime
-        if shares[-1] <= _MOST_DIFFERING:
+        if shares[-1] <= REDUCED_FORMAT.labels:
             break
     else:
         dtype = "float32"
     if dtype != runtime.dtype:
         warnings.warn(
-            f"in {runtime.dtype}, {shares[0]:.0%} of the labels of noisy inputs differ from those in float32, so the "
-            f'classifier runs in {dtype}; give dtype="{runtime.dtype}" to certify it in {runtime.dtype}',
+            SmoothcertWarning(
+                f"in {runtime.dtype}, {shares[0]:.0%} of the labels of noisy inputs differ from those in float32, so "
+                f"the classifier runs in {dtype}; give {setting('dtype', runtime.dtype)} to keep {runtime.dtype}"
+            ),
             stacklevel=3,
         )
     return replace(runtime, dtype=dtype)
@@ -89,7 +91,7 @@ def _differing(
     reduced, exact = (LabelClassifier(place(module, like, shape), classes).eval() for like in (runtime, exact_runtime))
     stream = HostStream(0, noise.draw)
     clean = torch.stack([x.float() for x in inputs])
-    rows = differing = 0
+    rows, differing = 0, 0.0
     deadline = time.perf_counter() + _MOST_SECONDS
     while rows < _ROWS and (not rows or time.perf_counter() < deadline):
         slot = rows // _ROWS_AT_A_TIME % len(inputs)
@@ -101,7 +103,7 @@ def _differing(
         like_exact = blank(shape, exact_runtime, _ROWS_AT_A_TIME).copy_(noisy)
         labels = reduced(like_run)
         try:
-            differing += int((labels != exact(like_exact)).sum())
+            differing += differing_labels(labels, exact(like_exact)) * len(labels)
         except Exception as error:
             raise _FailsInFloat32(first_line(error)) from error
         rows += _ROWS_AT_A_TIME

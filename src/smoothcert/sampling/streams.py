@@ -7,6 +7,7 @@ the same noise on every device of a kind.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -109,6 +110,15 @@ def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
             return HostStream(seed, draw)
         return PhiloxStream(seed, draw)
     return HostStream(seed, draw)
+
+
+def key_for(seed: int, purpose: str, call: int = 0) -> int:
+    """The key of the noise for another purpose than a run of `certify`, which uses the seed itself.
+
+    What was chosen with one noise must not be certified with the same noise, so every purpose has its own.
+    """
+    digest = hashlib.sha256(f"{seed} {purpose} {call}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
 
 
 def check_seed(seed: int) -> int:

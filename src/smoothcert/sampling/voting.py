@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothcert.kernels import KernelClassifier
 from smoothcert.noises import Noise
 from smoothcert.sampling.packing import Batch
 from smoothcert.sampling.streams import stream_for
@@ -27,7 +29,7 @@ class VoteCounter:
 
     Args:
         classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row; `classes` means "no vote".
-            A method `with_noise` is used instead if it draws the same noise (`StageClassifier`).
+            A `KernelClassifier` draws the noise itself where it can.
         noise: The smoothing noise.
         shape: The shape of one input.
         classes: The number of classes.
@@ -59,7 +61,10 @@ class VoteCounter:
     ) -> None:
         self.classify = classify
         self.stream = stream_for(device, seed, noise.draw)
-        self._classify_with_noise = getattr(classify, "with_noise", None) if self.stream.kernel_draw else None
+        draw = self.stream.kernel_draw
+        self._classify_with_noise: Callable[..., Tensor] | None = None
+        if isinstance(classify, KernelClassifier) and draw is not None:
+            self._classify_with_noise = partial(classify.with_noise, seed=self.stream.seed, draw=draw)
         self.device = device
         self.flexible = flexible
         clean = torch.zeros((slots + 1, *shape), device=device, dtype=torch.float32)
@@ -101,10 +106,7 @@ class VoteCounter:
     def _classes(self, batch: Batch, rows: Tensor, size: int) -> Tensor:
         """The class of every noisy row. Where the classifier draws the same noise itself, no noisy batch is written."""
         if self._classify_with_noise is not None:
-            classes: Tensor = self._classify_with_noise(
-                self.inputs, rows, count=size, seed=self.stream.seed, draw=self.stream.kernel_draw
-            )
-            return classes
+            return self._classify_with_noise(self.inputs, rows, count=size)
         noisy = self.noisy[:size]
         self.stream.write(noisy, self.inputs, batch.segments, rows)
         return self.classify(noisy)

@@ -33,15 +33,15 @@ def fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], 
             batch *= 2
         largest = 2 * batch
     try:
-        if 2 * batch_seconds(classify, blank(shape, runtime, batch), repeats=1) > _LONGEST_BATCH_SECONDS:
+        if 2 * _batch_seconds(classify, blank(shape, runtime, batch), repeats=1) > _LONGEST_BATCH_SECONDS:
             return batch
         while 2 * batch <= largest:
             small, large = blank(shape, runtime, batch), blank(shape, runtime, 2 * batch)
             small_seconds = large_seconds = math.inf
             deadline = time.perf_counter() + _TIMING_SECONDS
             for _ in range(_TIMING_ROUNDS):
-                small_seconds = min(small_seconds, batch_seconds(classify, small))
-                large_seconds = min(large_seconds, batch_seconds(classify, large))
+                small_seconds = min(small_seconds, _batch_seconds(classify, small))
+                large_seconds = min(large_seconds, _batch_seconds(classify, large))
                 if time.perf_counter() > deadline:
                     break
             if large_seconds > min((1 - _SMALLEST_GAIN) * 2 * small_seconds, _LONGEST_BATCH_SECONDS):
@@ -53,7 +53,7 @@ def fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], 
     return batch
 
 
-def batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 2) -> float:
+def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 2) -> float:
     """The fastest of several passes, after one pass that loads kernels and allocates memory."""
     classify(x)
     synchronize(x.device)

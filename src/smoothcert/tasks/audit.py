@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from torch import nn
+from typing import Any, Unpack
 
 from smoothcert import _check
+from smoothcert._agreement import same_answers
 from smoothcert._check import NO_CLASS
-from smoothcert.data import Dataset, load_dataset
-from smoothcert.data.wrap import as_dataset
-from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line
+from smoothcert.data import Dataset, find_dataset, load_dataset
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
-from smoothcert.models import Classifier
-from smoothcert.models.identity import answers
-from smoothcert.plans import Certificate, Proof
+from smoothcert.plans import Case, Certificate, Proof
+from smoothcert.plans.second_route import p_value
 from smoothcert.runs.journal import Journal
-from smoothcert.runs.manifest import Manifest, same_answers
-from smoothcert.tasks.certify import example, load_again
+from smoothcert.runs.manifest import Manifest
+from smoothcert.smoothed.subject import Subject, say_nothing
+from smoothcert.tasks.reload import Places, reload
 
 _ROUNDING = 1e-15
 """The relative error of the logarithm of a factorial, with which the sum of a binomial tail starts."""
@@ -62,12 +59,8 @@ def audit(
     folder: str | Path,
     *,
     redraw: int = 5,
-    model: str | Classifier | Callable[..., Any] | None = None,
-    weights: str | Path | None = None,
-    data: Any = None,
-    stochastic: bool = False,
-    denoiser: str | Path | nn.Module | None = None,
     seed: int | None = None,
+    **places: Unpack[Places],
 ) -> Audit:
     """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
 
@@ -76,14 +69,10 @@ def audit(
     Args:
         folder: The run's folder.
         redraw: How many inputs to draw again.
-        model: The model, if it is not where the manifest says, or if it is the user's own code, because code that a
-            run names is never executed.
-        weights: Its weights, if they are not where the manifest says.
-        data: The data, if it is not where the manifest says. If `redraw` is 0, the audit also works without the data,
-            but then it does not compare labels.
-        stochastic: The value that `certify` had. Only runs of earlier versions do not record it.
-        denoiser: The denoiser in front of the model, for the same reasons as `model`.
         seed: Chooses the inputs to draw again. Default: other inputs each time.
+        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, if they are not where the manifest
+            says. A model or denoiser of the user's own code has to be given, because code that a run names is never
+            executed. If `redraw` is 0, the audit also works without the data, but then it does not compare labels.
     """
     readable: list[Certificate] = []
     findings: list[Finding] = []
@@ -108,19 +97,12 @@ def audit(
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     dataset: Dataset | None
     if chosen:
-        classifier, dataset = load_again(
-            manifest,
-            model=model,
-            weights=weights,
-            data=data,
-            stochastic=stochastic,
-            denoiser=denoiser,
-            purpose="draw again",
-            instead=", or check only the votes with redraw=0",
+        _, subject, dataset = reload(
+            manifest, places, purpose="draw again", instead=f", or check only the votes with {setting('redraw', 0)}"
         )
-        findings += _draw_again(chosen, manifest, classifier, dataset)
+        findings += _draw_again(chosen, manifest, subject, dataset)
     else:
-        dataset = _find_data(manifest, data)
+        dataset = _find_data(manifest, places.get("data"))
     wrong = [] if dataset is None else _wrong_labels(readable, dataset)
     return Audit(
         checked=len(ids),
@@ -139,7 +121,7 @@ def fault(certificate: Certificate) -> str | None:
     most alpha.
     """
     c = certificate
-    case = c.plan.follow((), c.noise, c.label)
+    case = Case(c.plan, c.noise, c.label)
     for number, look in enumerate((*c.looks, None), start=1):
         drawn = 0 if look is None else look.samples
         if case.more != drawn:
@@ -160,7 +142,6 @@ def fault(certificate: Certificate) -> str | None:
         return None if _close(c.proof, proof) else f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
     if c.prediction != proof.prediction:
         return f"its votes are for class {proof.prediction}, it states {c.prediction}"
-    # Versions before 0.2 did not charge the error of drawing, which is smaller than this tolerance.
     if derived.abstained or c.radius > derived.radius * (1 + 1e-8):
         return f"its votes do not prove the radius {c.radius}"
     if c.radius < derived.radius - 1e-6 * max(1, c.radius):
@@ -175,9 +156,9 @@ def _proves(c: Certificate, radius: float) -> bool:
     # A plan that decides radii states more than the radius: that the true one is above it.
     needed = c.noise.probability if c.plan.radii is None else c.noise.needed_probability
     p = min(float(needed(radius)), 1.0)
-    p_value = c.plan.p_value(c.looks, p, c.noise, c.label)
+    found = p_value(c.plan, c.looks, p, c.noise, c.label)
     rounding = _ROUNDING * math.lgamma(c.counted + 1)
-    return p_value is None or p_value <= c.plan.alpha * (1 + rounding)
+    return found is None or found <= c.plan.alpha * (1 + rounding)
 
 
 def _close(stated: Proof, found: Proof) -> bool:
@@ -202,7 +183,7 @@ def _find_data(manifest: Manifest, data: Any) -> Dataset | None:
         except SmoothcertError:
             return None
         return dataset if dataset.fingerprint == manifest.data_hash else None
-    dataset = load_dataset(data) if isinstance(data, (str, Path)) else as_dataset(data)
+    dataset = find_dataset(data)
     if dataset.fingerprint != manifest.data_hash:
         raise InvalidInput("cannot compare labels: the data is not the one that the run was made with")
     return dataset
@@ -226,22 +207,16 @@ def _wrong_labels(certificates: Sequence[Certificate], dataset: Dataset) -> list
     return findings
 
 
-def _draw_again(
-    chosen: Sequence[Certificate], manifest: Manifest, classifier: Classifier, dataset: Dataset
-) -> list[Finding]:
-    m = manifest
-    runtime = Runtime.resolve(m.device, m.dtype, m.compiled, m.batch)
-    answered = answers(
-        classifier.module,
-        example(dataset, m.noise),
-        runtime.torch_device,
-        runtime.torch_dtype,
-        classes=classifier.classes,
-    )
-    if not same_answers(m.answers, answered):
+def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset) -> list[Finding]:
+    if not same_answers(manifest.answers, subject.answers()):
         raise InvalidInput("cannot draw again: the model gives other answers than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor() as executor:
-        executor.start(Job(classifier, dataset, m.noise, m.plan, runtime, m.seed), lambda message: None)
+        runtime = executor.start(Job(subject, dataset, manifest.plan), say_nothing)
+        if runtime.compile != manifest.compile:
+            raise InvalidInput(
+                f"cannot draw again: the classifier of the run was compiled: {manifest.compile}, and here it would be "
+                f"compiled: {runtime.compile}"
+            )
         drawn = [certificate for finished in executor.certify(sorted(recorded_as)) for certificate in finished]
     return [Finding(c.id, "drawing it again gave other votes") for c in drawn if c.looks != recorded_as[c.id].looks]

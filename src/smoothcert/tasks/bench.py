@@ -10,40 +10,39 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle
 from math import ceil
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothcert import _check
-from smoothcert.data.base import Dataset
+from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.placement import place
 from smoothcert.device.runtime import Runtime, blank, synchronize
 from smoothcert.device.setup_clock import SetupClock
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.check import check_classifier
-from smoothcert.models.denoisers import denoised, load_denoiser
-from smoothcert.models.denoisers.check import check_input, check_output
-from smoothcert.models.outputs import find_logits
-from smoothcert.models.wrap import counted
+from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
-from smoothcert.plans import Case, InputSpecific, Look, Plan
-from smoothcert.sampling.engine import assemble
+from smoothcert.plans import InputSpecific, Look, Plan
+from smoothcert.sampling.engine import Engine, Input
 from smoothcert.sampling.packing import Segment
 from smoothcert.sampling.sampler import Sampler
 from smoothcert.sampling.voting import VoteCounter
-from smoothcert.smoothed.prepare import LabelClassifier, prepare
+from smoothcert.smoothed import Smoothed
+from smoothcert.smoothed.subject import Say, say_nothing
 
 PUBLISHED_BATCHES = (200, 1000)
 """Batch sizes of the published loop."""
 
 _CEILINGS = (100_000, 10_000, 1_000)
+_INPUTS = 64
 _LONGEST_BATCH = 6
 """A batch size is left out if one batch would take longer than this many times the time for a measurement."""
 
@@ -91,56 +90,39 @@ class Bench:
         return self.sampler / self.published[batch]
 
 
-def bench(
-    classifier: Classifier,
-    *,
-    noise: Noise,
-    runtime: Runtime,
-    dataset: Dataset | None = None,
-    denoiser: str | Path | nn.Module | None = None,
-    seconds: float = 10.0,
-    say: Callable[[str], None] = lambda message: None,
-) -> Bench:
+def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: Say = say_nothing) -> Bench:
     """Measure the rates of the classifier alone, of the sampler, and of the published loop.
 
     Args:
-        classifier: The base classifier.
-        noise: The smoothing noise.
-        runtime: How the classifier is run.
-        dataset: The inputs. Default: random ones of the shape that the classifier needs.
-        denoiser: Removes the noise before the classifier sees an input; see `load_denoiser`.
+        smoothed: The classifier.
+        data: The inputs, as for `certify`. Default: random ones of the shape that the classifier needs.
         seconds: How long each measurement takes, about.
         say: Shows messages to the user.
     """
     _check.between("seconds", seconds, 0)
-    front = None if denoiser is None else load_denoiser(denoiser)
-    classifier = classifier if front is None else denoised(classifier, front, noise)
-    inputs = _inputs(classifier, dataset)
-    if front is not None:
-        check_input(front, inputs[0], "the first input")
-        check_output(front, inputs[0], noise.deviation)
-    plain = tuple(inputs.shape[1:])
-    noise = noise.for_shape(plain)
-    shape = noise.draw.output_shape(plain)
-    if (shape != plain and dataset is None) or noise.outcomes is not None:
+    dataset = _random_inputs(smoothed) if data is None else find_dataset(data)
+    subject = smoothed.bind(dataset, ())
+    classifier, noise, runtime = subject.classifier, subject.noise, subject.runtime
+    if (subject.noisy_shape != subject.shape and data is None) or noise.outcomes is not None:
         raise InvalidInput(
-            f"cannot time {noise}: use a random noise, and give dataset= if the noise changes the shape of inputs"
+            f"cannot time {noise}: use a random noise, and give {setting('data')} if the noise changes the shape of "
+            "inputs"
         )
-    classifier = counted(classifier, inputs[0] if shape == plain else torch.zeros(shape))
+    spread = np.linspace(0, len(dataset) - 1, min(_INPUTS, len(dataset))).astype(int)
+    inputs = torch.stack([dataset[int(i)][0] for i in spread])
     on_cuda = runtime.torch_device.type == "cuda"
     published: dict[int, float] = {}
     if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster
         published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
     clock = SetupClock()
     start = time.perf_counter()
-    classify, runtime = prepare(classifier.module, classifier.classes, shape, runtime, say, clock, draw=noise.draw)
+    prepared = subject.prepare(say, clock)
     prepare_seconds = time.perf_counter() - start
-    ceiling = _ceiling(classify, blank(shape, runtime), seconds)
+    runtime, shape = prepared.subject.runtime, subject.noisy_shape
+    ceiling = _ceiling(prepared.classify, blank(shape, runtime), seconds)
     plan = InputSpecific(ceiling, decline=min(0.05, noise.deviation / 5 or 0.05))
     start = time.perf_counter()
-    engine = assemble(
-        classify, classes=classifier.classes, shape=plain, noise=noise, plan=plan, runtime=runtime, seed=0
-    )
+    engine = prepared.engine(plan)
     next(engine.certify([(0, inputs[0], None)]))
     first_certificate_seconds = time.perf_counter() - start
     counter = engine.sampler.counter
@@ -148,7 +130,7 @@ def bench(
     forward = _rate(lambda: counter.classify(counter.noisy), runtime, seconds)
     say("timing the sampler")
     sampler = Sampler(counter)
-    rate = _sampler_rate(sampler, inputs, noise, plan, round(forward * seconds))
+    rate = _sampler_rate(_Simulated(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
     memory = _peak_memory(runtime.torch_device)
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
@@ -207,15 +189,14 @@ def _published_rates(
     return rates
 
 
-def _inputs(classifier: Classifier, dataset: Dataset | None, count: int = 64) -> Tensor:
-    """Inputs from all over the data set, or random ones."""
-    if dataset is not None:
-        spread = np.linspace(0, len(dataset) - 1, min(count, len(dataset))).astype(int)
-        return torch.stack([dataset[int(i)][0] for i in spread])
-    if classifier.input_shape is None:
-        raise InvalidInput(f"{classifier.name} has no known input shape: give dataset=")
-    bits = torch.randint(256, (count, *classifier.input_shape), generator=torch.Generator().manual_seed(0))
-    return bits / 255
+def _random_inputs(smoothed: Smoothed) -> Dataset:
+    model = smoothed.model
+    if not isinstance(model, Classifier) or model.input_shape is None:
+        raise InvalidInput(f"the model has no known input shape: give {setting('data')}")
+    generator = np.random.default_rng(0)
+    return ArrayDataset(
+        generator.integers(256, size=(_INPUTS, *model.input_shape), dtype=np.uint8), name="random bytes"
+    )
 
 
 @torch.inference_mode()
@@ -243,36 +224,39 @@ def _timed(work: Callable[[], object], times: int, device: torch.device) -> floa
     return time.perf_counter() - start
 
 
-def _sampler_rate(sampler: Sampler, inputs: Tensor, noise: Noise, plan: Plan, budget: int) -> float:
-    """Samples per second over inputs that need very different numbers of samples, until `budget` samples are spent.
+class _Simulated(Engine):
+    """Samples as usual, and shows the plan simulated votes, so that its requests do not depend on the classifier."""
 
-    The plan gets simulated votes, so that its requests do not depend on the classifier.
+    def __init__(self, sampler: Sampler, *, plan: Plan, noise: Noise) -> None:
+        super().__init__(sampler, plan=plan, noise=noise)
+        self._rng = np.random.default_rng(0)
+        self._p: dict[int, float] = {}
+
+    def look_of(self, id: int, look: Look) -> Look:
+        p = self._p.setdefault(id, _typical_p(self._rng))
+        votes = int(self._rng.binomial(look.samples, p))
+        return Look(look.samples, {0: votes, 1: look.samples - votes})
+
+
+def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
+    """Samples per second over inputs that need very different numbers of samples, until `budget` samples are asked for.
+
+    The time until the last open input is finished counts.
     """
-    rng = np.random.default_rng(0)
-    source = cycle(range(len(inputs)))
-    cases: dict[int, tuple[Case, float]] = {}
-    opened = spent = 0
-    synchronize(sampler.counter.device)
+
+    def stream() -> Iterator[Input]:
+        for number, x in enumerate(cycle(inputs)):
+            if engine.committed >= budget:
+                return
+            yield number, x, None
+
+    device = engine.sampler.counter.device
+    synchronize(device)
     start = time.perf_counter()
-    while cases or spent < budget:
-        while sampler.free and spent < budget:
-            slot = sampler.open(opened, inputs[next(source)])
-            opened += 1
-            case = plan.follow((), noise, label=0)
-            cases[slot] = case, _typical_p(rng)
-            sampler.request(slot, case.more)
-            spent += case.more
-        for slot, look in sampler.advance():
-            case, p = cases[slot]
-            votes = int(rng.binomial(look.samples, p))
-            if more := case.add(Look(look.samples, {0: votes, 1: look.samples - votes})):
-                sampler.request(slot, more)
-                spent += more
-            else:
-                sampler.close(slot)
-                del cases[slot]
-    synchronize(sampler.counter.device)
-    return spent / (time.perf_counter() - start)
+    for _ in engine.certify(stream()):
+        pass
+    synchronize(device)
+    return engine.committed / (time.perf_counter() - start)
 
 
 def _typical_p(rng: np.random.Generator) -> float:

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset
 from smoothcert.device.placement import place
-from smoothcert.device.runtime import Runtime, blank
+from smoothcert.device.runtime import blank
 from smoothcert.errors import InvalidInput
-from smoothcert.models import Classifier
 from smoothcert.models.denoisers.denoised import Denoised, DenoisedFunction
 from smoothcert.models.seeded import SeededRows
 from smoothcert.plans import Certificate
 from smoothcert.report.charts import evenly
 from smoothcert.report.distances import NORMS, distance
 from smoothcert.report.explained import Explained, check_picture, explained
-from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.packing import Segment
 from smoothcert.sampling.streams import stream_for
-from smoothcert.smoothed.prepare import prepare
-from smoothcert.tasks.certify import load_again
+from smoothcert.smoothed import Subject
+from smoothcert.tasks.reload import Places, reload
 
 _MOST_COMPARED = 500
 """Inputs among which the nearest one with another label is searched."""
@@ -39,12 +38,8 @@ def explain(
     run: Run | str | Path,
     ids: Sequence[int],
     *,
-    model: str | Classifier | Callable[..., Any] | None = None,
-    weights: str | Path | None = None,
-    data: Any = None,
-    stochastic: bool = False,
-    denoiser: str | Path | nn.Module | None = None,
     copies: int = 6,
+    **places: Unpack[Places],
 ) -> list[Explained]:
     """Explain certificates of a run in pictures, for `write_report`.
 
@@ -54,13 +49,8 @@ def explain(
     Args:
         run: The run, or its folder.
         ids: The inputs to explain.
-        model: The model, if it is not where the manifest says, or if it is the user's own code, because code that a
-            run names is never executed.
-        weights: Its weights, if they are not where the manifest says.
-        data: The data, if it is not where the manifest says.
-        stochastic: The value that `certify` had.
-        denoiser: The denoiser in front of the model, for the same reasons as `model`.
         copies: Noisy copies to show for each input.
+        **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for `audit`.
 
     Raises:
         InvalidInput: The run has no such input, its model or data is not available, or its inputs are no pictures.
@@ -74,19 +64,15 @@ def explain(
             f"{run.path} has no certificate of input {unknown[0]}; it has {len(run)}, for inputs "
             f"{run.id.min()} to {run.id.max()}"
         )
-    classifier, dataset = load_again(
-        run.manifest,
-        model=model,
-        weights=weights,
-        data=data,
-        stochastic=stochastic,
-        denoiser=denoiser,
-        purpose="explain",
-    )
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    here = available.get(run.manifest.device, True)
+    plain = replace(run.manifest, compile="none", batch=copies)
+    _, subject, dataset = reload(plain, places, purpose="explain", here=here)
     inputs = {id: _picture(dataset, id) for id in dict.fromkeys(ids)}
     if not inputs:
         raise InvalidInput("there is nothing to explain: give the ids of some inputs")
-    drawer = _Drawer(run.manifest, classifier, copies, next(iter(inputs.values())))
+    drawer = _Drawer(subject, copies)
+    same_noise = here or run.manifest.device != "cuda"  # only CUDA draws its noise in another way
     certificates = [run[id] for id in inputs]
     nearest = _nearest(dataset, certificates, inputs)
     made = []
@@ -104,48 +90,38 @@ def explain(
                 denoised=denoised,
                 class_names=dataset.class_names,
                 nearest=nearest.get(certificate.id),
-                same_noise=drawer.same_noise,
+                same_noise=same_noise,
             )
         )
     return made
 
 
 class _Drawer:
-    """Draws some samples of a run again.
+    """Draws some samples of a run again."""
 
-    Args:
-        manifest: The manifest of the run.
-        classifier: Its classifier.
-        copies: Samples of each input.
-        example: One of the inputs.
-    """
-
-    def __init__(self, manifest: Manifest, classifier: Classifier, copies: int, example: Tensor) -> None:
-        m = manifest
-        available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-        here = available.get(m.device, True)
-        self.same_noise = here or m.device != "cuda"  # only CUDA draws its noise in another way
-        self.shape = tuple(example.shape)
-        noise = m.noise.for_shape(self.shape)
+    def __init__(self, subject: Subject, copies: int) -> None:
+        noise = subject.noise
         copies = min(copies, noise.outcomes or copies)
         self.samples = [i * (noise.outcomes or copies) // copies for i in range(copies)]
-        runtime = Runtime.resolve(m.device if here else "cpu", m.dtype, "none", copies)
-        output = noise.draw.output_shape(self.shape)
-        self.classify, self.runtime = prepare(classifier.module, classifier.classes, output, runtime)
-        self.stream = stream_for(runtime.torch_device, m.seed, noise.draw)
-        self.noisy = blank(output, runtime)
+        prepared = subject.prepare()
+        self.classify, self.subject = prepared.classify, prepared.subject
+        runtime = self.subject.runtime
+        self.stream = stream_for(runtime.torch_device, subject.seed, noise.draw)
+        self.noisy = blank(subject.noisy_shape, runtime, copies)
         self.denoiser: Callable[[Tensor], Tensor] | None = None
-        module = classifier.module
+        module = subject.classifier.module
         inner = module.model if isinstance(module, SeededRows) else module
         if isinstance(inner, (Denoised, DenoisedFunction)):
             # The denoiser runs first, so on the seed of the row it draws the same random numbers as in the run.
             front = SeededRows(inner.denoiser) if isinstance(module, SeededRows) else inner.denoiser
-            self.denoiser = place(front, runtime, output)
+            self.denoiser = place(front, runtime, subject.noisy_shape)
 
     @torch.inference_mode()
     def draw(self, id: int, x: Tensor) -> tuple[list[NDArray[np.float64]], list[int], list[NDArray[np.float64]]]:
         """Noisy copies, the answers of the classifier to them, and the denoised copies if there is a denoiser."""
-        inputs = x[None].to(self.runtime.torch_device).contiguous(memory_format=self.runtime.memory_format(self.shape))
+        runtime = self.subject.runtime
+        layout = runtime.memory_format(self.subject.shape)
+        inputs = x[None].to(runtime.torch_device).contiguous(memory_format=layout)
         rows = torch.zeros((3, len(self.samples)), dtype=torch.int32, device=self.noisy.device)  # slot, id and sample
         rows[1], rows[2] = id, torch.tensor(self.samples)
         self.stream.write(self.noisy, inputs, [Segment(0, id, sample, 1) for sample in self.samples], rows)

@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert.data import load_dataset, select_ids
-from smoothcert.data.wrap import as_dataset
-from smoothcert.device.runtime import Device, Dtype, Runtime, blank, settle_dtype
-from smoothcert.errors import InvalidInput
-from smoothcert.executors import Job
-from smoothcert.executors.worker import read_input
+from smoothcert.data import Dataset, find_dataset, select_ids
+from smoothcert.device.runtime import blank
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
-from smoothcert.models.denoisers.check import check_values
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed
 from smoothcert.report.chart import Axis, Chart, Column, Line, Points
 from smoothcert.report.charts import evenly
-from smoothcert.sampling.engine import Input, assemble
-from smoothcert.sampling.number_format import COMPARED_INPUTS, without_doubt
-from smoothcert.sampling.streams import LARGEST_SEED, check_seed
-from smoothcert.smoothed.prepare import prepare
+from smoothcert.sampling.engine import Input
+from smoothcert.sampling.streams import key_for
+from smoothcert.smoothed import Prepared, Settings, Smoothed, Subject
 from smoothcert.statistics.bounds import interval
-from smoothcert.tasks.certify import check_shape, load
+from smoothcert.tasks.predict import OneLook
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """The standard deviations that papers use most."""
@@ -171,7 +165,7 @@ class Probe:
         )
 
     def chart(self) -> Chart:
-        """Accuracy against sigma, which `report.figures.plot` draws."""
+        """Accuracy against sigma, which `save_figure` draws."""
         sigma = np.array([level.sigma for level in self.levels])
         layers: list[Line | Points] = []
         for name, values in (
@@ -203,11 +197,10 @@ class Probe:
         Returns:
             The file.
         """
-        from smoothcert.report.figures import paper_style, plot, save
+        from smoothcert.report.figures import save
 
         path = check_figure(out)
-        with paper_style():
-            [written] = save(plot(self.chart())[0], path.with_suffix(""), (path.suffix[1:],))
+        [written] = save(self.chart(), path.with_suffix(""), (path.suffix[1:],))
         return written
 
     def plain(self) -> dict[str, Any]:
@@ -225,15 +218,8 @@ def probe(
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int = 100,
-    weights: str | Path | None = None,
-    classes: int | None = None,
-    denoiser: str | Path | nn.Module | None = None,
-    stochastic: bool = False,
-    seed: int = 0,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    batch: int | str = "auto",
     on_level: Callable[[Level], None] = lambda level: None,
+    **settings: Unpack[Settings],
 ) -> Probe:
     """Measure how often a base classifier is right on noisy inputs, for a few sigmas.
 
@@ -247,143 +233,92 @@ def probe(
         ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
         skip: Take every `skip`-th input.
         limit: Take at most so many inputs.
-        weights: A checkpoint for a model that is given by its name.
-        classes: The number of classes, where the model does not tell.
-        denoiser: Removes the noise before the model sees an input, as for `certify`. Inputs without noise go to the
-            model directly.
-        stochastic: Whether the model or the denoiser is random by design, as for `certify`.
-        seed: The key of the noise.
-        device: "cpu", "cuda", "cuda:N", "mps", a `torch.device` or the number of a CUDA device. Default: the fastest.
-        dtype: The number format of the classifier, as for `certify`.
-        batch: Rows per forward pass. Default: 64.
         on_level: Told the result for each sigma as soon as it is known.
+        **settings: The settings of `Smoothed` without a noise. Inputs without noise go to the model directly, also
+            if there is a denoiser. The defaults of `batch` and `compile` are 64 and "none".
 
     >>> import smoothcert as sc
     >>> found = sc.probe("fashion-cnn-clean", "fashion-mnist", sigmas=[0.5], limit=50, device="cpu")
     >>> [level.sigma for level in found.levels], found.levels[0].accuracy > 0.8, found.too_large
     ([0.0, 0.5], True, (0.5,))
     """
-    front = None if denoiser is None else load_denoiser(denoiser, stochastic=stochastic)
+    if given := [name for name in ("noise", "sigma") if name in settings]:
+        raise InvalidInput(f"a probe chooses {setting(given[0])} itself: give {setting('sigmas')}")
+    shared: dict[str, Any] = {**settings}
+    front = shared.pop("denoiser", None)
+    front = None if front is None else load_denoiser(front, stochastic=shared.get("stochastic", False))
     if sigmas is None:
         sigmas = SIGMAS if front is None else _removed_by(front)
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
     copies = _check.whole("copies", copies, least=1)
-    seed = check_seed(_check.whole("seed", seed))
-    dataset = load_dataset(str(data)) if isinstance(data, (str, Path)) else as_dataset(data)
+    for name, default in (("batch", _BATCH), ("compile", "none")):
+        if shared.get(name, "auto") == "auto":
+            shared[name] = default
+    dataset = find_dataset(data)
     chosen = _chosen(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
 
-    def job_for(noise: Gaussian, denoiser: Denoiser | None) -> Job:
-        """The job of `certify`, whose classifier may depend on the noise, as the bundled weights do."""
-        classifier, _ = load(
-            model,
-            dataset,
-            weights=weights,
-            classes=classes,
-            noise=noise,
-            stochastic=stochastic,
-            denoiser=denoiser,
-        )
-        own = settle_dtype(dtype, classifier.module)
-        runtime = Runtime.resolve(device, own, "none", _BATCH if batch == "auto" else batch)
-        runtime.check_noise(noise.sigma)
-        if own == "auto":
-            few = [dataset[id][0] for id in chosen[:COMPARED_INPUTS]]
-            runtime = without_doubt(runtime, classifier.module, few, classes=classifier.classes, noise=noise)
-        return Job(classifier, dataset, noise, Fixed(pilot=copies), runtime, seed)  # the pilot alone is drawn
+    def prepared(sigma: float, denoiser: Denoiser | None) -> Prepared:
+        """The classifier may depend on the noise, as the bundled weights do."""
+        smoothed = Smoothed(model, noise=Gaussian(sigma), denoiser=denoiser, **shared)
+        return replace(smoothed.bind(dataset, chosen), flexible=True).prepare()
 
-    noises = [Gaussian(sigma) for sigma in wanted]
-    job = job_for(noises[0], None)
-    check_shape(job.classifier, dataset, job.noise)
-    inputs = [read for id in chosen if (read := read_input(job, id))[2] is not None]
-    if not inputs:
-        raise InvalidInput(f"no chosen input of {dataset.name} has a label, so nobody knows what is right")
-    prepared = _Prepared(job, inputs)
-    levels = [prepared.without_noise()]
+    classifier = prepared(wanted[0], None)
+    inputs = _labelled(classifier.subject, dataset, chosen)
+    levels = [_without_noise(classifier, inputs)]
     on_level(levels[0])
-    for noise in noises:
-        if front is not None or noise is not noises[0]:
-            job = job_for(noise, front)
-            for id, x, _ in inputs:
-                check_values(job.classifier.values, x, f"input {id} of {dataset.name}")
-        if not prepared.runs(job):
-            prepared = _Prepared(job, inputs)
-        levels.append(prepared.under(noise))
+    for sigma in wanted:
+        if front is not None or sigma != wanted[0]:
+            classifier = prepared(sigma, front)
+        levels.append(_under_noise(classifier, _labelled(classifier.subject, dataset, chosen), copies))
         on_level(levels[-1])
+    subject = classifier.subject
     return Probe(
-        model=job.classifier.name,
+        model=subject.classifier.name,
         data=dataset.name,
-        classes=job.classifier.classes,
+        classes=subject.classifier.classes,
         inputs=len(inputs),
         copies=copies,
         levels=tuple(levels),
-        device=job.runtime.device,
-        dtype=job.runtime.dtype,
+        device=subject.runtime.device,
+        dtype=subject.runtime.dtype,
         seconds=time.perf_counter() - start,
         denoiser=None if front is None else front.name,
     )
 
 
-class _Prepared:
-    """A classifier that is prepared for sampling.
+def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[Input]:
+    """The inputs that have a label."""
+    inputs = [read for id in ids if (read := subject.read(dataset, id))[2] is not None]
+    if not inputs:
+        raise InvalidInput(f"no chosen input of {dataset.name} has a label, so nobody knows what is right")
+    return inputs
 
-    Args:
-        job: The classifier, how it is run, and how many samples an input gets.
-        inputs: The inputs. All of them have labels.
-    """
 
-    def __init__(self, job: Job, inputs: Sequence[Input]) -> None:
-        self.job = job
-        self.inputs = inputs
-        self.shape = tuple(inputs[0][1].shape)
-        self.classify, self.runtime = prepare(job.classifier.module, job.classifier.classes, self.shape, job.runtime)
+@torch.inference_mode()
+def _without_noise(prepared: Prepared, inputs: Sequence[Input]) -> Level:
+    """The accuracy without noise."""
+    subject, right = prepared.subject, 0
+    batch = blank(subject.shape, subject.runtime)
+    for first in range(0, len(inputs), len(batch)):
+        part = inputs[first : first + len(batch)]
+        batch[: len(part)].copy_(torch.stack([x for _, x, _ in part]))
+        answers = prepared.classify(batch)[: len(part)].tolist()
+        right += sum(answer == label for answer, (_, _, label) in zip(answers, part, strict=True))
+    return Level(0.0, right / len(inputs), right / len(inputs))
 
-    def runs(self, job: Job) -> bool:
-        """Whether this is the classifier of another job, too, in the same number format."""
-        own, other = self.job.classifier, job.classifier
-        same_weights = own.weights_hash is not None and own.weights_hash == other.weights_hash
-        return (own.module is other.module or same_weights) and self.job.runtime == job.runtime
 
-    @torch.inference_mode()
-    def without_noise(self) -> Level:
-        """The accuracy without noise."""
-        right = 0
-        batch = blank(self.shape, self.runtime)
-        for first in range(0, len(self.inputs), len(batch)):
-            part = self.inputs[first : first + len(batch)]
-            batch[: len(part)].copy_(torch.stack([x for _, x, _ in part]))
-            answers = self.classify(batch)[: len(part)].tolist()
-            right += sum(answer == label for answer, (_, _, label) in zip(answers, part, strict=True))
-        return Level(0.0, right / len(self.inputs), right / len(self.inputs))
-
-    def under(self, noise: Gaussian) -> Level:
-        """The accuracy on noisy copies."""
-        job, copies = self.job, self.job.plan.pilot
-        sampler = assemble(
-            self.classify,
-            classes=job.classifier.classes,
-            shape=self.shape,
-            noise=noise,
-            plan=job.plan,
-            runtime=self.runtime,
-            seed=LARGEST_SEED - job.seed,  # not that of the run: votes that choose a sigma must not count again
-            flexible=self.runtime.torch_device.type != "cuda",
-        ).sampler
-        labels: dict[int, int] = {}
-        right = majority = 0
-        waiting = list(reversed(self.inputs))
-        while waiting or labels:
-            while waiting and sampler.free:
-                id, x, label = waiting.pop()
-                slot = sampler.open(id, x)
-                labels[slot] = NO_CLASS if label is None else label
-                sampler.request(slot, copies)
-            for slot, look in sampler.advance():
-                right += look.votes.get(labels[slot], 0)
-                majority += look.top == labels.pop(slot)
-                sampler.close(slot)
-        return Level(noise.sigma, right / (copies * len(self.inputs)), majority / len(self.inputs))
+def _under_noise(prepared: Prepared, inputs: Sequence[Input], copies: int) -> Level:
+    """The accuracy on noisy copies, with other noise than a run: votes that choose a sigma must not count again."""
+    subject = prepared.subject
+    engine = prepared.engine(OneLook(copies), seed=key_for(subject.seed, "probe"))
+    right = majority = 0
+    for certificate in engine.certify(inputs):
+        look, label = certificate.looks[0], certificate.label
+        right += look.votes.get(NO_CLASS if label is None else label, 0)
+        majority += look.top == label
+    return Level(subject.noise.deviation, right / (copies * len(inputs)), majority / len(inputs))
 
 
 def _removed_by(denoiser: Denoiser) -> Sequence[float]:
@@ -396,7 +331,7 @@ def check_figure(out: str | Path) -> Path:
     """The file of a figure, after a check of its ending."""
     path = Path(out)
     if path.suffix not in (".pdf", ".svg", ".png"):
-        raise InvalidInput(f"out={out} must end in .svg, .png or .pdf")
+        raise InvalidInput(f"{setting('out', out)} must end in .svg, .png or .pdf")
     return path
 
 

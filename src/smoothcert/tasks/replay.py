@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert._registry import naming_users_code
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.grid_gaussian import is_gaussian
-from smoothcert.plans import Plan, State
-from smoothcert.plans.base import check_choice
-from smoothcert.plans.records import RIVALS
+from smoothcert.plans import Plan, State, Votes
+from smoothcert.plans.combined import primary
+from smoothcert.plans.machine import follow, settled, spent, upper
+from smoothcert.plans.pilot import basis
+from smoothcert.plans.records import ClassVotes, ManyVotes
 from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import Log, read_counts, read_votes, votes
 from smoothcert.runs.results import Results
@@ -121,13 +124,15 @@ def read_population(
     """
     if (table := read_votes(path)) is not None:
         if noise is None:
-            raise InvalidInput(f"{path} does not contain its noise: give noise=")
+            raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
         return from_votes(*table), noise, None
     if (counted := read_counts(path)) is not None:
         if noise is None:
-            raise InvalidInput(f"{path} does not contain its noise: give noise=")
+            raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
         if log_samples is not None or log_alpha is not None:
-            raise InvalidInput(f"{path} contains its counts and samples: leave out log_samples= and log_alpha=")
+            raise InvalidInput(
+                f"{path} contains its counts and samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
+            )
         return from_shares(counted.count / counted.samples, counted.label == counted.prediction), noise, None
     results = read_results(path)
     if not len(results):
@@ -136,16 +141,18 @@ def read_population(
     if noise is None or (results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)):
         noise = results.noise
     if noise is None:
-        raise InvalidInput(f"{path} does not contain its noise: give noise=")
+        raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
     if results.noise is None:  # a published log, or an export of one
         samples = 100_000 if log_samples is None else log_samples
         alpha = plan.alpha if log_alpha is None else log_alpha
         p = probabilities(results.to_log(), noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
         _check_labelled(path, plan, results)
-        remark = f"Radii in the log are taken to be of {samples:,} samples per input (see log_samples=)."
+        remark = f"Radii in the log are taken to be of {samples:,} samples per input (see {setting('log_samples')})."
         return _labelled(from_shares(p, results.correct), results), noise, remark
     if log_samples is not None or log_alpha is not None:
-        raise InvalidInput(f"{path} contains its samples and alpha: leave out log_samples= and log_alpha=")
+        raise InvalidInput(
+            f"{path} contains its samples and alpha: leave out {setting('log_samples')} and {setting('log_alpha')}"
+        )
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     of_label = results.certified_by is not None and results.certified_by.known_labels  # p is that of the label
     _check_labelled(path, plan, results)
@@ -154,7 +161,7 @@ def read_population(
     if of_label and not plan.known_labels:
         raise InvalidInput(
             f"{path} was certified with known labels and does not tell which class a pilot would choose: replay the "
-            "folder of the run, or use known_labels=True"
+            f"folder of the run, or use {setting('known_labels', 'True')}"
         )
     correct = np.ones(len(results), bool) if of_label else results.correct
     return _labelled(from_shares(p, correct), results), noise, _remark(results, plan.samples)
@@ -162,7 +169,9 @@ def read_population(
 
 def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
     if plan.known_labels and results.unlabelled:
-        raise InvalidInput(f"{path} has inputs without a label, and known_labels=True needs one for every input")
+        raise InvalidInput(
+            f"{path} has inputs without a label, and {setting('known_labels', 'True')} needs one for every input"
+        )
 
 
 def _labelled(population: Population, results: Results) -> Population:
@@ -256,11 +265,9 @@ def simulate(
     """Simulate a plan on inputs whose classes have known probabilities."""
     _check.whole("repetitions", repetitions, least=1)
     rng = np.random.default_rng(_check.whole("seed", seed))
-    plan = plan.primary
     if noise.outcomes is not None:
         raise InvalidInput(f"{noise} is not random: its certificates are exact, so there are no votes to simulate")
-    plan.check(noise)
-    check_choice(plan)
+    plan = primary(plan).for_noise(noise)
     ran = _follow(population, plan, noise, repetitions, rng)
     cost = float(np.mean(ran.spent))
     # Fixed sampling at the ceiling continues the same votes, with the usual bound.
@@ -284,7 +291,7 @@ def simulate(
     return Replay(
         len(population),
         repetitions,
-        replace(own, mad=None) if plan.basis is None or plan.uses_rivals else own,
+        replace(own, mad=None) if basis(plan) is None or plan.uses_rivals else own,
         _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), ran.correct, radii),
         _summary(plan.most_samples, reference, reference, ran.correct, radii),
     )
@@ -306,60 +313,31 @@ class _Followed:
 
 def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator) -> _Followed:
     """Simulate a plan on all inputs and repetitions at once."""
-    shape = (repetitions, len(population))
+    shape, classes = (repetitions, len(population)), population.p.shape[1]
     fixed_class = population.label if plan.known_labels else population.chosen
-    by_class = plan.uses_rivals or fixed_class is None
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
-    p = None if chosen is None else _of_class(population.p, chosen)
+    only_count = chosen is not None and not plan.uses_rivals and type(plan).remember is Plan.remember
     shares, rest = population.p, 1 - population.p.sum(axis=1, keepdims=True)
     if np.any(rest > 1e-9):  # samples that vote for no class
         shares = np.concatenate([shares, np.maximum(rest, 0)], axis=1)
-    zeros = np.zeros(shape, np.int64)
-    count, counted, spent, lower = zeros, zeros, zeros, np.zeros(shape)
-    rivals: Counts | None = None
-    others: Counts | None = None
-    wanted = np.full(shape, plan.pilot or int(plan.request(State(0, 0, 0), noise)))
-    look, pilot_only = 0, False
-    while wanted.any():
-        going = wanted > 0
-        if by_class:
-            drawn = rng.multinomial(wanted, shares)[..., : population.p.shape[1]]
-            if chosen is None:
-                chosen = drawn.argmax(axis=-1)
-                p = _of_class(population.p, chosen)
-            if others is None:
-                masked = np.where(np.arange(drawn.shape[-1]) == chosen[..., None], -1, drawn)
-                others = np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, drawn.shape[-1] - 1)]
-            votes = np.take_along_axis(drawn, chosen[..., None], axis=-1)[..., 0]
-            alone = np.take_along_axis(drawn, others, axis=-1)
-            pooled = (drawn.sum(axis=-1) - votes - alone.sum(axis=-1))[..., None]
-            missing = np.zeros((*shape, RIVALS - alone.shape[-1]), np.int64)
-            groups = np.concatenate([alone, missing, pooled], axis=-1)
-        else:
-            assert p is not None
-            votes, groups = rng.binomial(wanted, p), None
-        restart = look == 1 and plan.pilot > 0 and not plan.pilot_counts
-        count = np.where(going, votes + (0 if restart else count), 0 if restart else count)
-        counted = np.where(going, wanted + (0 if restart else counted), 0 if restart else counted)
-        if groups is not None:
-            rivals = groups if rivals is None or restart else rivals + groups
-        spent = spent + wanted
-        look += 1
-        state = State(look, count, counted, lower, rivals)
-        pilot_only = look == 1 and plan.pilot > 0 and not plan.pilot_counts
-        if not pilot_only:
-            lower = np.where(going, np.maximum(lower, plan.lower_bound(state, noise)), lower)
-            state = replace(state, lower=lower)
-        wanted = np.where(going, plan.request(state, noise), 0)
-    assert p is not None
-    assert chosen is not None
-    if pilot_only:  # no input got more than its pilot, which does not count
-        count, counted = zeros, zeros
-    upper = None
-    if plan.uses_rivals:
-        upper = np.where(counted > 0, plan.upper_bound(State(look, count, counted, lower, rivals), noise), 1.0)
-    radius = np.asarray(plan.certified_radius(lower, upper, noise))
-    return _Followed(p, chosen == population.label, count, counted, spent, radius)
+
+    def draw(state: State) -> Votes:
+        if only_count:
+            return ClassVotes(state.more, rng.binomial(state.more, _of_class(population.p, state.chosen)))
+        return ManyVotes(state.more, rng.multinomial(state.more, shares)[..., :classes])
+
+    state = follow(plan, noise, draw, shape, chosen)
+    final = settled(plan, state)
+    with naming_users_code():
+        radius = np.asarray(plan.certified_radius(final.lower, upper(plan, noise, final), noise))
+    return _Followed(
+        p=_of_class(population.p, final.chosen),
+        correct=final.chosen == population.label,
+        count=final.count,
+        counted=final.drawn,
+        spent=spent(plan, state),
+        radius=radius,
+    )
 
 
 def _of_class(p: Array, chosen: Counts) -> Array:

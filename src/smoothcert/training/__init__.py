@@ -1,11 +1,11 @@
 """Train base classifiers and denoisers for smoothing.
 
->>> from smoothcert.data import load_dataset
->>> from smoothcert.training import Gaussian, Recipe, train
+>>> import smoothcert as sc
+>>> from smoothcert.training import Gaussian, Recipe
 >>> recipe = Recipe("fashion-cnn", Gaussian(0.25), epochs=20)
->>> training = load_dataset("fashion-mnist:DIR", train=True)  # doctest: +SKIP
->>> validation = load_dataset("fashion-mnist:DIR")  # doctest: +SKIP
->>> trained = train(recipe, training, validation, out="runs/mine")  # doctest: +SKIP
+>>> training = sc.load_dataset("fashion-mnist:DIR", train=True)  # doctest: +SKIP
+>>> validation = sc.load_dataset("fashion-mnist:DIR")  # doctest: +SKIP
+>>> trained = sc.train(recipe, training, validation, out="runs/mine")  # doctest: +SKIP
 """
 
 from smoothcert.training.loop import Epoch, Trained, train

@@ -20,21 +20,12 @@ from smoothcert.training.methods.base import noisy_copies
 from smoothcert.training.methods.denoiser import Judged
 from smoothcert.training.trainee import Start, Trainee
 
-_ROUNDING = 1e-6  # how far values may be outside the range that a method takes
-
 
 def check_data(method: Method, trainee: Trainee, data: DeviceData, name: str) -> None:
     """Refuse data with values that the method, a denoiser of this training, or the one that it trains does not take."""
     if data.inputs.dtype == torch.uint8:  # these are numbers from 0 to 1
         return
-    if method.input_range is not None:
-        low, high = method.input_range
-        smallest, largest = float(data.inputs.min()), float(data.inputs.max())
-        if smallest < low - _ROUNDING or largest > high + _ROUNDING:
-            raise InvalidInput(
-                f"{name} has values from {smallest:g} to {largest:g}, and method {method.name} takes inputs with "
-                f"values from {low:g} to {high:g}: scale the data"
-            )
+    check_values(method.input_range, data.inputs, name, taker=f"method {method.name}")
     for part in trainee.module.modules():
         if isinstance(part, Denoiser):
             check_values(part.values, data.inputs, name)
@@ -80,4 +71,4 @@ def _check_classifier(name: str, module: nn.Module, classes: int, x: Tensor, *, 
         if trained and not output.requires_grad:
             raise InvalidInput("its logits have no gradient: remove torch.no_grad, detach and the like from it")
     except InvalidInput as error:
-        raise InvalidInput(f"cannot train with {name}: {error}") from error
+        raise InvalidInput(f"cannot train with {name}: {error.message}") from error

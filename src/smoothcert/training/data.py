@@ -17,12 +17,7 @@ _PADDING = 4
 
 @dataclass(frozen=True)
 class DeviceData:
-    """A whole data set in the memory of a device.
-
-    Args:
-        inputs: Inputs of shape (n, ...): bytes if the data consisted of bytes, otherwise floats.
-        labels: The class of each input.
-    """
+    """A whole data set in the memory of a device."""
 
     inputs: Tensor
     labels: Tensor
@@ -30,7 +25,7 @@ class DeviceData:
     @classmethod
     def from_dataset(cls, dataset: Dataset, device: torch.device, *, labelled: bool = True) -> DeviceData:
         """Read a data set once and copy it to a device."""
-        pairs = [(_as_bytes(x), label) for x, label in map(dataset.__getitem__, range(len(dataset)))]
+        pairs = [(_as_bytes(x.float()), label) for x, label in map(dataset.__getitem__, range(len(dataset)))]
         shapes = {tuple(x.shape) for x, _ in pairs}
         if len(shapes) != 1:
             raise InvalidInput(f"{dataset.name} has inputs of {len(shapes)} shapes: training needs inputs of one shape")

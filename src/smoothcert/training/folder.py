@@ -17,25 +17,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from smoothcert._agreement import Answer, same_answers
 from smoothcert._differences import check_settings
 from smoothcert._files import write_whole
-from smoothcert.errors import InvalidInput
-from smoothcert.runs.manifest import Answer, same_answers
+from smoothcert.errors import InvalidInput, setting
 
-_OPTIONAL_SETTINGS = ("noise", "classifier", "denoiser")
 BUFFER = "buffer."
 """The prefix of buffers that are not saved with the weights (`persistent=False`)."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of one training run. Each file is written completely or not at all.
-
-    Args:
-        path: The folder.
-        settings: The settings of the run.
-        answers: What the given networks answer to fixed inputs, by the name of the network.
-    """
+    """The folder of one training run. Each file is written completely or not at all."""
 
     path: Path
     settings: Mapping[str, Any]
@@ -53,41 +46,45 @@ class Folder:
 
     def score(self, measure: str) -> float | None:
         """The score of the finished run; None if the run is not finished. Weights of another run are an error."""
-        if not self.weights.exists():
-            return None
-        metadata = _read_metadata(self.weights)
-        known = (*self.settings, *_OPTIONAL_SETTINGS)
-        there = {key: _parsed(metadata[key]) for key in known if key in metadata}
-        if not {"method", "fingerprint"} <= there.keys():
-            raise _foreign(self.weights)
-        self._check(there, {key: _parsed(str(value)) for key, value in self.settings.items()}, metadata)
+        metadata = self._read(self.weights)
         try:
-            return float(metadata[measure])
+            return None if metadata is None else float(metadata[measure])
         except (KeyError, ValueError):
             raise _foreign(self.weights) from None
 
-    def open(self) -> int:
+    def epochs_done(self) -> int:
         """The number of epochs that are already trained. A checkpoint of another run is an error."""
-        now = json.loads(json.dumps(self.settings))
-        if not self.checkpoint.exists():
-            return 0
-        metadata = _read_metadata(self.checkpoint)
+        metadata = self._read(self.checkpoint)
         try:
-            there, epochs_done = json.loads(metadata["settings"]), int(metadata["epochs_done"])
+            return 0 if metadata is None else int(metadata["epochs_done"])
         except (KeyError, ValueError):
             raise _foreign(self.checkpoint) from None
-        self._check(there, now, metadata)
-        return epochs_done
 
-    def _check(self, there: Mapping[str, Any], now: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-        check_settings(self.path, there, now, what="training run")
-        recorded = json.loads(metadata.get("answers", "{}"))  # older versions did not record them
+    def _read(self, path: Path) -> dict[str, str] | None:
+        """What a file of this run records; None if there is no such file."""
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata: dict[str, str] = dict(file.metadata() or {})
+        except OSError as error:
+            raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
+        except SafetensorError as error:
+            raise InvalidInput(
+                f"{path} is damaged ({error}): delete it to start again, or give another {setting('out', 'DIR')}"
+            ) from None
+        try:
+            there, recorded = (json.loads(metadata[key]) for key in ("settings", "answers"))
+        except (KeyError, ValueError):
+            raise _foreign(path) from None
+        check_settings(self.path, there, json.loads(json.dumps(self.settings)), what="training run")
         for name, answers in self.answers.items():
             if not same_answers(recorded.get(name), answers):
                 raise InvalidInput(
                     f"{self.path} holds another training run: its {name} had the same weights, but it gave other "
-                    "answers to the same inputs (has its code changed?); choose another out=DIR"
+                    f"answers to the same inputs (has its code changed?); choose another {setting('out', 'DIR')}"
                 )
+        return metadata
 
     def check_writable(self) -> None:
         """Raise an error now, not after the first epoch, if the folder cannot be written."""
@@ -98,8 +95,7 @@ class Folder:
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], epochs_done: int) -> None:
         """Write the checkpoint."""
-        metadata = {"settings": json.dumps(self.settings), "epochs_done": str(epochs_done)}
-        _write(self.checkpoint, tensors, metadata | self._recorded_answers)
+        _write(self.checkpoint, tensors, self._record | {"epochs_done": str(epochs_done)})
 
     def load_checkpoint(self, tensors: Mapping[str, Tensor]) -> None:
         """Read the checkpoint."""
@@ -108,7 +104,7 @@ class Folder:
             if other := {name for name in saved ^ tensors.keys() if not name.startswith(BUFFER)}:
                 raise InvalidInput(
                     f"{self.checkpoint} is from a network with other trained layers: only one of them has "
-                    f"{min(other)}; give another out=DIR"
+                    f"{min(other)}; give another {setting('out', 'DIR')}"
                 )
             for name in saved & tensors.keys():
                 value, tensor = file.get_tensor(name), tensors[name]
@@ -120,35 +116,17 @@ class Folder:
                     tensor.copy_(value)
 
     def save_weights(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Write the weights."""
+        """Write the weights. Each setting is also an entry of its own, for other programs and for `read_checkpoint`."""
         metadata = {key: str(value) for key, value in {**self.settings, **facts}.items()}
-        _write(self.weights, tensors, metadata | self._recorded_answers)
+        _write(self.weights, tensors, metadata | self._record)
 
     @property
-    def _recorded_answers(self) -> dict[str, str]:
-        return {"answers": json.dumps(self.answers)} if self.answers else {}
+    def _record(self) -> dict[str, str]:
+        return {"settings": json.dumps(self.settings), "answers": json.dumps(self.answers)}
 
 
 def _foreign(path: Path) -> InvalidInput:
     return InvalidInput(f"{path} does not belong to a training run of smoothcert: give another out=DIR")
-
-
-def _parsed(text: str) -> Any:
-    """A setting in the metadata of the weights: 5 and 5.0 are the same number."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _read_metadata(path: Path) -> dict[str, str]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
-    except SafetensorError as error:
-        raise InvalidInput(f"{path} is damaged ({error}): delete it to start again, or give another out=DIR") from None
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,11 +10,11 @@ import copy
 import torch
 from torch import nn
 
+from smoothcert._agreement import Answer
 from smoothcert.data.base import Dataset, first_readable
 from smoothcert.models.base import Classifier, fresh_weights
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.models.identity import answers
-from smoothcert.runs.manifest import Answer
 from smoothcert.training.methods import Method
 
 _PROJECTIONS = 10

@@ -22,7 +22,7 @@ from smoothcert.data.base import Dataset
 from smoothcert.device.cuda_graph import cudnn_benchmark
 from smoothcert.device.memory import keep_freed_memory
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoiser
@@ -140,7 +140,7 @@ def train(
         folder = Folder(path, settings, answers)
         if (score := folder.score(measure)) is not None:
             return Trained(folder.weights, 0, **{measure: score})
-        epochs_done = folder.open()
+        epochs_done = folder.epochs_done()
         folder.check_writable()
 
         keep_freed_memory(runtime.torch_device)
@@ -151,7 +151,7 @@ def train(
         if classifier is not None:
             classifier = with_classes(classifier, recipe.method, training_data.shape, classes)
         if labelled:
-            _check_labels(training, training_data, validation, validation_data, classifier)
+            _check_labels(training, training_data, validation, validation_data, classes, classifier)
         start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
         with _training_context(runtime):
             _seed(recipe, 0)
@@ -240,7 +240,7 @@ class _Run:
         except torch.OutOfMemoryError:
             raise InvalidInput(
                 f"a batch of {self.recipe.batch} does not fit into the memory of {runtime.device}: give a smaller "
-                f"batch, such as batch={max(self.recipe.batch // 2, 1)}"
+                f"batch, such as {setting('batch', max(self.recipe.batch // 2, 1))}"
             ) from None
 
     def epoch(self, number: int, on_step: Callable[[int], None]) -> Epoch:
@@ -307,7 +307,8 @@ def _check_data(recipe: Recipe, training: DeviceData, validation: DeviceData) ->
         raise InvalidInput(f"the training inputs have the shape {training.shape}, the others have {validation.shape}")
     if len(training) < recipe.batch:
         raise InvalidInput(
-            f"a batch of {recipe.batch} needs as many inputs, the data has {len(training)}: give a smaller batch="
+            f"a batch of {recipe.batch} needs as many inputs, the data has {len(training)}: give a smaller "
+            f"{setting('batch')}"
         )
 
 
@@ -316,18 +317,17 @@ def _check_labels(
     training_data: DeviceData,
     validation: Dataset,
     validation_data: DeviceData,
+    classes: int,
     classifier: Classifier | None,
 ) -> None:
     """Refuse labels for which there is no class, or no example to train with."""
-    names, last = training.class_names, int(training_data.labels.max())
-    if names and last >= len(names):
-        raise InvalidInput(f"{training.name} has the label {last}, but the names of {len(names)} classes only")
-    if classifier is None and not names and last >= len(training_data):
+    if classifier is not None:
+        classes = classifier.classes
+    elif not training.class_names and classes > max(len(training_data), 2):
         raise InvalidInput(
-            f"{training.name} has {len(training_data)} inputs and the label {last}, so most classes have no example: "
-            "number the classes from 0 on, without gaps"
+            f"{training.name} has {len(training_data)} inputs and the label {classes - 1}, so most classes have no "
+            "example: number the classes from 0 on, without gaps"
         )
-    classes = max(len(names or ()), last + 1, 2) if classifier is None else classifier.classes
     if (unknown := int(validation_data.labels.max())) >= classes:
         raise InvalidInput(
             f"{validation.name} has the label {unknown}, but the classifier has {classes} classes: leave out such "

@@ -65,10 +65,6 @@ class RunningMean:
 
     After step t, the mean is beta times the mean before plus 1 - beta times the weights, with
     beta = (1 - 1/t)^(gamma + 1). So its horizon grows with the training, and it suits short and long ones.
-
-    Args:
-        mean: The network that holds the mean.
-        module: The network that is trained.
     """
 
     def __init__(self, mean: nn.Module, module: nn.Module) -> None:

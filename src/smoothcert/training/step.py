@@ -33,15 +33,6 @@ def compile_blocks(module: nn.Module) -> None:
 class Step:
     """One training step: reads a batch from the device's memory, augments it and updates the weights.
 
-    Args:
-        module: The network.
-        optimizer: The optimizer of the method for this network.
-        method: The training method.
-        data: The training data.
-        batch: Inputs per step.
-        autocast: Makes the context in which the network computes.
-        mean: The running mean of the weights, if the method keeps one.
-
     Attributes:
         epoch: The number of the current epoch from 0 on, a scalar tensor on the device.
         totals: The sums of the loss and of the score of the method over the steps so far, on the device.

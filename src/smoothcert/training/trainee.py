@@ -20,12 +20,8 @@ from smoothcert.noises import Gaussian, Noise
 class Start:
     """What a training run starts from.
 
-    Args:
-        architecture: The name of the architecture.
-        shape: The shape of one input.
-        classes: The number of classes of the data.
-        classifier: The classifier to start from. For a denoiser, the classifier of the stability loss.
-        denoiser: The fixed denoiser in front of a classifier. For a denoiser, the one to start from.
+    The classifier is the one to start from, and the denoiser is a fixed one in front of it. If a denoiser is trained,
+    it is the other way round: the classifier is the fixed one of its stability loss.
     """
 
     architecture: str
@@ -47,11 +43,7 @@ class Trainee(NamedTuple):
 
 
 class Frozen(nn.Module):
-    """A network that training leaves as it is: in evaluation mode and without gradients for its weights.
-
-    Args:
-        module: The network. It stays unchanged, because this class makes a copy.
-    """
+    """A copy of a network that training leaves as it is: in evaluation mode, without gradients for its weights."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -15,11 +15,10 @@ FUSED_DTYPES = (torch.bfloat16, torch.float16)
 _library = torch.library.Library("smoothcert", "DEF")  # type: ignore[no-untyped-call]
 _library.define(  # type: ignore[no-untyped-call]
     "convolution_relu(Tensor x, Tensor weight, Tensor? bias, Tensor? added,"
-    " int[] stride, int[] padding, int[] dilation, int groups) -> Tensor",
-    tags=torch.Tag.needs_fixed_stride_order,
+    " int[] stride, int[] padding, int[] dilation, int groups) -> Tensor"
 )
 
-# In the three implementations below, `geometry` stands for stride, padding, dilation and groups.
+# In both implementations below, `geometry` stands for stride, padding, dilation and groups.
 
 
 @torch.library.impl(_library, "convolution_relu", "CompositeExplicitAutograd")
@@ -38,9 +37,3 @@ def _fused(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None,
         raise
     except RuntimeError:  # cuDNN has no such kernel for this shape or this device
         return _unfused(x, weight, bias, added, *geometry)
-
-
-@torch.library.register_fake("smoothcert::convolution_relu", lib=_library)  # type: ignore[untyped-decorator]
-def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
-    """The shape and the layout of the result, for tracing."""
-    return torch.conv2d(x, weight, bias, *geometry)

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
+from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
 from smoothcert.kernels.layers.convolution import CHANNEL_MULTIPLE
 from smoothcert.kernels.layers.kernels import VECTOR
-from smoothcert.kernels.probing import Probe, Unexpected, channelwise
 from smoothcert.kernels.tracing import add_buffer, constant
 
 _LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp
@@ -29,7 +29,7 @@ def input_affine(module: fx.GraphModule, shape: tuple[int, ...]) -> Affine | Non
     if first is None or len(shape) != 3 or not isinstance(first.args[0], fx.Node):
         return None
     try:
-        return first, *channelwise(Probe(module, shape), x, first.args[0], shape[0])
+        return first, *channelwise(Evaluator(module, shape), x, first.args[0], shape[0])
     except Unexpected:
         return None
 

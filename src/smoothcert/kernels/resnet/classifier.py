@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smoothcert.kernels.base import KernelClassifier
 from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.kernels.nvrtc import Kernel
 from smoothcert.kernels.resnet.layout import Layout, layouts
@@ -154,11 +155,8 @@ def _pack_stage(
     )
 
 
-class StageClassifier:
-    """A CIFAR ResNet on a CUDA device, from a batch of noisy inputs to one class per row.
-
-    A row whose logits are not finite gets the number of classes, which is not a class. The result for a row does not
-    depend on the other rows.
+class StageClassifier(KernelClassifier):
+    """A CIFAR ResNet on a CUDA device.
 
     Args:
         network: The network.
@@ -213,7 +211,6 @@ class StageClassifier:
         return self._kernels
 
     def __call__(self, noisy: Tensor) -> Tensor:
-        """The class of each row."""
         return self._run(noisy.contiguous(memory_format=torch.channels_last))
 
     def logits(self, noisy: Tensor) -> Tensor:
@@ -223,7 +220,6 @@ class StageClassifier:
         return logits
 
     def with_noise(self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw) -> Tensor:
-        """The class of each row, where the kernel draws the noise and adds it, as `PhiloxStream` does."""
         return self._run(inputs, rows=rows, count=count, seed=seed, draw=draw)
 
     def best_batch(self) -> int:
@@ -346,16 +342,12 @@ def _shared_memory(properties: Any) -> tuple[int, int]:
 
 def _on_device(stage: StageWeights, dtype: torch.dtype, device: torch.device) -> StageWeights:
     """The stage with its weights rounded, once, and on the device. Biases stay in float32."""
-    return StageWeights(
-        stage.channels,
-        stage.size,
-        stage.blocks,
-        stage.weights.to(device, dtype),
-        stage.biases.to(device),
-        stage.next_channels,
-        stage.next_size,
-        None if stage.next_weights is None else stage.next_weights.to(device, dtype),
-        None if stage.next_biases is None else stage.next_biases.to(device),
+    return replace(
+        stage,
+        weights=stage.weights.to(device, dtype),
+        biases=stage.biases.to(device),
+        next_weights=None if stage.next_weights is None else stage.next_weights.to(device, dtype),
+        next_biases=None if stage.next_biases is None else stage.next_biases.to(device),
     )
 
 

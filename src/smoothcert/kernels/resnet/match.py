@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from smoothcert.kernels.probing import Probe, Unexpected, channelwise
+from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
 from smoothcert.kernels.resnet.network import Block, Convolution, Network
 from smoothcert.kernels.tracing import constant
 
@@ -30,28 +30,30 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
     """
     if len(shape) != 3 or shape[1] != shape[2]:
         raise NotAResNet("the inputs are not square images")
-    probe = Probe(traced, shape)
+    evaluate = Evaluator(traced, shape)
     (x,) = traced.graph.find_nodes(op="placeholder")
     (output,) = traced.graph.find_nodes(op="output")
     first_node = next(iter(traced.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
     if first_node is None:
         raise NotAResNet("there is no convolution")
     first = _convolution(traced, first_node, side=3)
-    factor, offset = channelwise(probe, x, first_node.args[0], channels=shape[0])
+    factor, offset = channelwise(evaluate, x, first_node.args[0], channels=shape[0])
     hidden = _only_user(first_node, torch.relu)
     size, channels = shape[1] // first.stride, first.channels
     blocks: list[Block] = []
-    while (found := _block(traced, probe, hidden, channels, size)) is not None:
+    while (found := _block(traced, evaluate, hidden, channels, size)) is not None:
         block, hidden = found
         blocks.append(block)
         size, channels = size // block.first.stride, block.first.channels
     if not blocks:
         raise NotAResNet("there is no residual block after the first convolution")
-    linear, bias = _linear_of_means(probe, hidden, output.args[0], channels, size)
+    linear, bias = _linear_of_means(evaluate, hidden, output.args[0], channels, size)
     return Network((shape[0], shape[1], shape[2]), factor, offset, first, tuple(blocks), linear, bias)
 
 
-def _block(traced: fx.GraphModule, probe: Probe, x: fx.Node, channels: int, size: int) -> tuple[Block, fx.Node] | None:
+def _block(
+    traced: fx.GraphModule, evaluate: Evaluator, x: fx.Node, channels: int, size: int
+) -> tuple[Block, fx.Node] | None:
     """The residual block after `x`, and its result; None if there is no block."""
     for node in x.users:
         if node.target is not torch.conv2d or node.args[0] is not x or _weight(traced, node).shape[-1] != 3:
@@ -71,7 +73,7 @@ def _block(traced: fx.GraphModule, probe: Probe, x: fx.Node, channels: int, size
             if shortcut.stride != first.stride:
                 raise NotAResNet("a shortcut has another stride than its block")
         else:
-            shortcut = _subsampling(probe, x, other, channels, size, first)
+            shortcut = _subsampling(evaluate, x, other, channels, size, first)
         return Block(first, second, shortcut), result
     return None
 
@@ -106,11 +108,11 @@ def _only_user(node: fx.Node, target: object) -> fx.Node:
 
 
 def _subsampling(
-    probe: Probe, x: fx.Node, result: fx.Node, channels: int, size: int, first: Convolution
+    evaluate: Evaluator, x: fx.Node, result: fx.Node, channels: int, size: int, first: Convolution
 ) -> Convolution:
     """A shortcut that takes every second pixel and adds channels of zeros, as a 1x1 convolution."""
     basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
-    columns = probe(x, result, basis.contiguous())
+    columns = evaluate(x, result, basis.contiguous())
     if columns.shape != (channels, first.channels, size // first.stride, size // first.stride):
         raise NotAResNet("a shortcut has another shape than its block")
     weight = columns[:, :, 0, 0].T.contiguous()
@@ -119,17 +121,19 @@ def _subsampling(
     def subsample(batch: Tensor) -> Tensor:
         return torch.conv2d(batch, kernel, stride=first.stride)
 
-    probe.require(x, result, (channels, size, size), subsample, "a shortcut is not a subsampling")
+    evaluate.require(x, result, (channels, size, size), subsample, "a shortcut is not a subsampling")
     return Convolution(kernel.float(), torch.zeros(first.channels, dtype=torch.float32), first.stride)
 
 
-def _linear_of_means(probe: Probe, x: fx.Node, result: object, channels: int, size: int) -> tuple[Tensor, Tensor]:
+def _linear_of_means(
+    evaluate: Evaluator, x: fx.Node, result: object, channels: int, size: int
+) -> tuple[Tensor, Tensor]:
     """Weight and bias of what happens after the last block: pooling and a linear layer."""
     basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
-    bias = probe(x, result, torch.zeros_like(basis[:1]))
+    bias = evaluate(x, result, torch.zeros_like(basis[:1]))
     if bias.ndim != 2:
         raise NotAResNet("the network does not return logits")
-    weight = (probe(x, result, basis.contiguous()) - bias).T.contiguous()
+    weight = (evaluate(x, result, basis.contiguous()) - bias).T.contiguous()
     message = "the logits are not a linear function of the channels' means"
-    probe.require(x, result, (channels, size, size), lambda batch: batch.mean((2, 3)) @ weight.T + bias, message)
+    evaluate.require(x, result, (channels, size, size), lambda batch: batch.mean((2, 3)) @ weight.T + bias, message)
     return weight.float(), bias[0].float()

@@ -108,11 +108,7 @@ class FixedSigma(nn.Module):
 
 
 class ModuleDenoiser(Denoiser):
-    """A module from noisy inputs to estimates of the clean ones, of which nothing else is known.
-
-    Args:
-        module: The module.
-    """
+    """A module from noisy inputs to estimates of the clean ones, of which nothing else is known."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(sigmas=(0.0, inf), values=(-inf, inf))

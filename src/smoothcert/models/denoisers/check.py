@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line
+from smoothcert._agreement import DENOISER, DENOISER_ROUNDINGS, Again, largest, repeats
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.models.denoisers.base import Denoiser
 from smoothcert.noises import Noise
 from smoothcert.noises.draws import Additive, AdditiveGrid
 
 _ROUNDING = 1e-6
-_SAME = 1e-3
-"""Estimates for the same input may differ by this share of the largest value: far more than rounding in float32."""
 
 
 def check_noise(denoiser: Denoiser, noise: Noise) -> None:
@@ -59,13 +59,14 @@ def check_repeatable(denoiser: Denoiser, x: Tensor, sigma: float) -> None:
     batches = [
         _batch_for(denoiser, torch.stack([noisy, other])) for other in (noisy / 4, noisy / 4, 4 * noisy + 1, -4 * noisy)
     ]
-    first, *others = (_estimates(denoiser, module, batch)[0].cpu().double().nan_to_num(0, 0, 0) for batch in batches)
-    scale = max(float(first.abs().max()), float(noisy.abs().max()))
-    tolerance = scale * max(_SAME, torch.finfo(batches[0].dtype).eps)
-    if any(float((first - other).abs().max()) > tolerance for other in others):
+    estimates = partial(_estimates, denoiser, module)
+    first = estimates(batches[0])
+    tolerance = max(DENOISER.numbers, DENOISER_ROUNDINGS * torch.finfo(first.dtype).eps)
+    again = [Again(batch, [0], [0], tolerance) for batch in batches[1:]]
+    if not repeats(estimates, first, again, scale=max(largest(first[0]), largest(noisy))):
         raise InvalidInput(
             f"the denoiser {denoiser.name} changes its estimate for the same input (random numbers or batch "
-            "statistics?): give stochastic=True if it is random by design"
+            f"statistics?): give {setting('stochastic', 'True')} if it is random by design"
         )
 
 
@@ -101,13 +102,13 @@ def _estimates(denoiser: Denoiser, module: nn.Module, batch: Tensor) -> Tensor:
     return output
 
 
-def check_values(values: tuple[float, float] | None, x: Tensor, which: str) -> None:
-    """Refuse an input with values outside the range that a denoiser is made for."""
+def check_values(values: tuple[float, float] | None, x: Tensor, which: str, taker: str = "the denoiser") -> None:
+    """Refuse an input with values outside the range that a denoiser, or a method of training, is made for."""
     if values is None or not x.numel():
         return
     low, high = float(x.min()), float(x.max())
     if low < values[0] - _ROUNDING or high > values[1] + _ROUNDING:
         raise InvalidInput(
-            f"{which} has values from {low:g} to {high:g}, and the denoiser takes inputs with values from "
+            f"{which} has values from {low:g} to {high:g}, and {taker} takes inputs with values from "
             f"{values[0]:g} to {values[1]:g}: scale the data"
         )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.check import check_weights
 from smoothcert.models.denoisers.base import Denoiser
@@ -44,12 +44,7 @@ class Denoised(nn.Module):
 
 
 class DenoisedFunction:
-    """A function behind a denoiser. The function may do anything, so this is not a module, which could be traced.
-
-    Args:
-        denoiser: A module from noisy inputs to estimates of the clean ones, in the units of the function.
-        function: The function from batches to logits or labels.
-    """
+    """A function behind a denoiser. The function may do anything, so this is not a module, which could be traced."""
 
     def __init__(self, denoiser: nn.Module, function: Callable[[Tensor], Any]) -> None:
         self.denoiser = denoiser
@@ -79,7 +74,7 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
         InvalidInput: The denoiser is for other noise, or the classifier has one already.
     """
     if classifier.denoiser is not None:
-        raise InvalidInput(f"{classifier.name} is behind a denoiser already: leave out denoiser=")
+        raise InvalidInput(f"{classifier.name} is behind a denoiser already: leave out {setting('denoiser')}")
     own, identity, sigma = classifier.weights_hash, state_hash(denoiser), noise.deviation
     together = f"{own} behind {identity} for sigma {sigma}"
     return replace(

@@ -113,12 +113,7 @@ class DiffusionDenoiser(Denoiser):
 
 
 class FixedTimestep(nn.Module):
-    """A diffusion model at one timestep: a module from noisy inputs to estimates of the clean ones.
-
-    Args:
-        denoiser: The diffusion model.
-        timestep: The timestep.
-    """
+    """A diffusion model at one timestep: a module from noisy inputs to estimates of the clean ones."""
 
     timestep: Tensor
 

@@ -11,6 +11,7 @@ from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.denoisers.base import Denoiser, ModuleDenoiser
 from smoothcert.models.denoisers.unet import UNETS, build_unet
 from smoothcert.models.factory import as_module, make
+from smoothcert.models.load import names_code
 
 
 def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> Denoiser:
@@ -48,24 +49,12 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
             )
         denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
     else:
-        made = _from_factory(spec := as_module(spec))
-        denoiser = made if stochastic else made.eval()
+        made = make(spec := as_module(spec))
+        if not isinstance(made, nn.Module):
+            raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
+        denoiser = load_denoiser(made if stochastic else made.eval())
     denoiser.name = spec
     return denoiser
-
-
-def names_code(spec: str) -> bool:
-    """Whether a denoiser is named as code, `package.module:factory`. A run never makes us execute it."""
-    before, _, function = spec.rpartition(":")
-    return before not in ("", "hf") and function.isidentifier() and not Path(spec).exists()
-
-
-def _from_factory(name: str) -> Denoiser:
-    """A denoiser from the user's own code."""
-    made = make(name)
-    if not isinstance(made, nn.Module):
-        raise InvalidInput(f"{name} returned a {type(made).__name__}: expected a torch module")
-    return _initialised(made) if isinstance(made, Denoiser) else ModuleDenoiser(made)
 
 
 def _initialised(denoiser: Denoiser) -> Denoiser:

@@ -16,11 +16,7 @@ _DEVIATION = 0.25  # of the values of images, about
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut around them. In the beginning, the block is the identity.
-
-    Args:
-        channels: Channels of the input and of the output.
-    """
+    """Two 3x3 convolutions and a shortcut around them. In the beginning, the block is the identity."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

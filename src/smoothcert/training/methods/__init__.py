@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian as GaussianNoise
 from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective
@@ -58,7 +58,7 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
     if noise is None or isinstance(noise, GaussianNoise):
         return kind.published(_check.between("sigma", sigma if noise is None else noise.sigma, 0), **given)
     if kind in (Denoising, Finetune):
-        raise InvalidInput(f"method {name} trains with Gaussian noise only, not with {noise}: give sigma=")
+        raise InvalidInput(f"method {name} trains with Gaussian noise only, not with {noise}: give {setting('sigma')}")
     if kind is not Gaussian:
         raise InvalidInput(f'method {name} trains with Gaussian noise only: give method="gaussian" for {noise}')
     return Gaussian(noise.deviation, noise)

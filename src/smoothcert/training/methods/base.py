@@ -31,8 +31,8 @@ class Method(ABC):
     The record of a training run contains all of its fields. A CUDA graph may replay `objective`. So `objective` must
     not read values back from the device, and all shapes in it must depend on the shape of the batch alone.
 
-    A method that trains a classifier with SGD only writes `published` and `objective`. The other members are for
-    methods that train something else.
+    A method that trains a classifier with SGD only writes `objective`, and `published` if its constants depend on
+    sigma. The other members are for methods that train something else.
     """
 
     name: ClassVar[str]
@@ -56,7 +56,6 @@ class Method(ABC):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @classmethod
-    @abstractmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
         """The method with the constants of its paper.
 
@@ -64,6 +63,7 @@ class Method(ABC):
             sigma: The standard deviation of the noise.
             constants: Constants that replace those of the paper.
         """
+        return cls(sigma, **constants)  # type: ignore[call-arg]
 
     @abstractmethod
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:

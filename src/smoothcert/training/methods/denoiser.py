@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,12 +36,7 @@ def stability_loss(denoised: Tensor, clean: Tensor) -> Tensor:
 
 
 class Judged(nn.Module):
-    """A denoiser, together with the fixed classifier of its stability loss.
-
-    Args:
-        denoiser: The denoiser.
-        classifier: The classifier. It stays unchanged.
-    """
+    """A denoiser, together with the fixed classifier of its stability loss."""
 
     def __init__(self, denoiser: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
@@ -84,16 +79,6 @@ class Denoising(Method):
         if low > sigma:
             raise InvalidInput(f"sigma_low must be at most sigma, got {low:g} and {sigma:g}")
         keep(self, sigma=sigma, sigma_low=low, stability=_check.at_least("stability", self.stability, 0))
-
-    @classmethod
-    def published(cls, sigma: float, **constants: Any) -> Self:
-        """The method; see the class for its constants.
-
-        Args:
-            sigma: The largest standard deviation of the noise.
-            constants: The other constants.
-        """
-        return cls(sigma, **constants)
 
     @property
     def noisy_psnr(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -37,16 +37,6 @@ class Gaussian(Method):
         keep(self, sigma=_check.at_least("sigma", self.sigma, 0))
         if self.noise is not None and self.sigma != self.noise.deviation:
             raise InvalidInput(f"sigma must be the deviation {self.noise.deviation} of {self.noise}, got {self.sigma}")
-
-    @classmethod
-    def published(cls, sigma: float, **constants: Any) -> Self:
-        """The method; it has no constants apart from the noise.
-
-        Args:
-            sigma: The standard deviation of the noise.
-            constants: `noise`, or nothing.
-        """
-        return cls(sigma, **constants)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 
 import smoothcert as sc
+from smoothcert.compat.trackers import tracker_named
 from smoothcert.runs.progress import PlainProgress, Several, choose_progress
-from smoothcert.runs.trackers import tracker_named
 
 DATA = [([0.2, 0.0], 0), ([0.9, 0.0], 1), ([0.8, 0.0], 0)]
 

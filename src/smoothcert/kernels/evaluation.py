@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 _TOLERANCE = 1e-5  # relative; weights may be float32 numbers that were rounded once
-_PROBES = 4  # random inputs on which a part of a graph is compared with what it should compute
+_INPUTS = 4  # random inputs on which a part of a graph is compared with what it should compute
 _SCALES = (4.0, 1e2, 1e4, 1e6)  # of these inputs; data may have any unit, and a clamp acts only beyond its bounds
 
 
@@ -18,7 +18,7 @@ class Unexpected(Exception):
     """A part of a graph computes something else."""
 
 
-class Probe:
+class Evaluator:
     """Computes parts of a graph in float64.
 
     Args:
@@ -36,15 +36,10 @@ class Probe:
     ) -> None:
         """Raise `Unexpected` unless a part of the graph computes a certain function, on random values of all sizes.
 
-        Args:
-            start: The node where the part begins.
-            end: The node where it ends.
-            shape: The shape of one value of `start`.
-            expected: The function.
-            message: The message of the exception.
+        The part begins at the node `start`, which has values of this shape, and ends at the node `end`.
         """
         for scale in _SCALES:
-            batch = scale * torch.randn((_PROBES, *shape), generator=self._generator, dtype=torch.float64)
+            batch = scale * torch.randn((_INPUTS, *shape), generator=self._generator, dtype=torch.float64)
             computed, wanted = self(start, end, batch.clone()), expected(batch)
             tolerance = _TOLERANCE * float(wanted.abs().max())
             if computed.shape != wanted.shape or not torch.allclose(computed, wanted, rtol=0, atol=tolerance):
@@ -55,13 +50,7 @@ class Probe:
                 raise Unexpected(message)
 
     def __call__(self, start: fx.Node, end: object, value: Tensor) -> Tensor:
-        """The value of the node `end` if the node `start` has this value.
-
-        Args:
-            start: A node.
-            end: A node that depends on no other input.
-            value: The value of `start`.
-        """
+        """The value of the node `end`, which depends on no other input, if the node `start` has this value."""
         if not isinstance(end, fx.Node):
             raise Unexpected("the network returns something else than a tensor")
         interpreter = _Float64(self._traced)
@@ -111,7 +100,7 @@ class _Float64(fx.Interpreter):
         return copy.deepcopy(self.fetch_attr(target)).double()(*args, **kwargs)
 
 
-def channelwise(probe: Probe, x: fx.Node, result: object, channels: int) -> tuple[Tensor, Tensor]:
+def channelwise(evaluate: Evaluator, x: fx.Node, result: object, channels: int) -> tuple[Tensor, Tensor]:
     """Factor and offset per channel of what happens to the inputs before the first convolution.
 
     Raises:
@@ -119,12 +108,12 @@ def channelwise(probe: Probe, x: fx.Node, result: object, channels: int) -> tupl
     """
     if result is x:
         return torch.ones(channels, dtype=torch.float32), torch.zeros(channels, dtype=torch.float32)
-    zeros = torch.zeros((1, *probe.shape), dtype=torch.float64)
-    offset = probe(x, result, zeros)
+    zeros = torch.zeros((1, *evaluate.shape), dtype=torch.float64)
+    offset = evaluate(x, result, zeros)
     if offset.shape != zeros.shape:
         raise Unexpected("the inputs are changed in shape before the first convolution")
-    factor = probe(x, result, torch.ones_like(zeros)) - offset
+    factor = evaluate(x, result, torch.ones_like(zeros)) - offset
     factor, offset = factor[0, :, :1, :1], offset[0, :, :1, :1]
     message = "the inputs are not normalised channel by channel"
-    probe.require(x, result, probe.shape, lambda batch: batch * factor + offset, message)
+    evaluate.require(x, result, evaluate.shape, lambda batch: batch * factor + offset, message)
     return factor.flatten().float(), offset.flatten().float()

@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 
 from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific, Plan
+from smoothcert.plans.prose import caveat, explanation
 
 PLANS = [
     Fixed(10_000),
@@ -21,34 +22,34 @@ PLANS = [
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_an_explanation_says_what_the_plan_is_good_for_and_what_it_guarantees(plan):
-    text = plan.explanation
+    text = explanation(plan)
     assert " suits " in text
     assert text.endswith(".")
     promises = f"wrong with a probability of at most {plan.alpha:g}" in text
-    assert promises == (plan.caveat is None)
-    assert (plan.caveat is not None) == ("does not keep its promise in every case" in text)
+    assert promises == (caveat(plan) is None)
+    assert (caveat(plan) is not None) == ("does not keep its promise in every case" in text)
 
 
 def test_an_explanation_follows_the_options():
-    assert "choose the class and do not count" in Fixed(10_000).explanation
-    assert "choose the class and count for the bound as well" in Fixed(10_000, pilot_use="reuse").explanation
-    known = Fixed(10_000, known_labels=True).explanation
+    assert "choose the class and do not count" in explanation(Fixed(10_000))
+    assert "choose the class and count for the bound as well" in explanation(Fixed(10_000, pilot_use="reuse"))
+    known = explanation(Fixed(10_000, known_labels=True))
     assert "The class is the label of the input. Every sample counts." in known
     assert "not certified" in known
-    assert "leads without a majority" in InputSpecific(10_000, bound="runner-up").explanation
-    assert "leads without a majority" not in InputSpecific(10_000).explanation
-    assert "within 0.05 of the radius that 10,000 samples would prove" in InputSpecific(10_000).explanation
-    relative = InputSpecific(10_000, decline=0.1, kind="relative", reference="ideal").explanation
+    assert "leads without a majority" in explanation(InputSpecific(10_000, bound="runner-up"))
+    assert "leads without a majority" not in explanation(InputSpecific(10_000))
+    assert "within 0.05 of the radius that 10,000 samples would prove" in explanation(InputSpecific(10_000))
+    relative = explanation(InputSpecific(10_000, decline=0.1, kind="relative", reference="ideal"))
     assert "within 10% of the ideal radius" in relative
-    assert "whether the radius is above 0, 0.25 or 0.5" in AtRadii([0, 0.25, 0.5]).explanation
-    assert "up to 29 times" in AtRadii([0.5], samples=10_000).explanation
+    assert "whether the radius is above 0, 0.25 or 0.5" in explanation(AtRadii([0, 0.25, 0.5]))
+    assert "up to 29 times" in explanation(AtRadii([0.5], samples=10_000))
 
 
 def test_combined_plans_name_all_and_explain_the_first():
     first, second = AtRadii([0.5]), Fixed(1_000)
-    text = Combined((first, second)).explanation
+    text = explanation(Combined((first, second)))
     assert str(second) in text
-    assert text.endswith(first.explanation)
+    assert text.endswith(explanation(first))
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Own(Plan):
 
 
 def test_a_plan_of_ones_own_is_explained_by_its_name():
-    assert Own().explanation == (
+    assert explanation(Own()) == (
         'The plan "my own plan" spends up to 255 samples on each input. The class is the one with most votes. '
         "Each certificate is wrong with a probability of at most 0.01."
     )

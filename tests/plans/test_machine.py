@@ -1,13 +1,16 @@
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Plan
+from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, exact_coverage
 from smoothcert.errors import InvalidInput
+from smoothcert.plans import Case
 from smoothcert.statistics.bounds import lower_bound
+from smoothcert.tasks.replay import from_shares, simulate
 
 NOISE = Gaussian(0.5)
 
@@ -42,7 +45,6 @@ class Doubling(Plan):
     known_labels: bool = False
     counts_pilot: bool = False
     name: ClassVar[str] = "doubling"
-    remembers: ClassVar[bool] = True
 
     def request(self, state, noise):
         reached = np.asarray(state.drawn) if state.look > 1 or self.pilot_counts else 0
@@ -66,44 +68,44 @@ def test_a_plan_of_many_looks_draws_until_it_wants_no_more():
     plan = Doubling()
     looks = []
     asked = []
-    while more := plan.more(looks, NOISE):
+    while more := Case(plan, NOISE, looks=looks).more:
         asked.append(more)
         looks.append(Look(more, {1: round(0.6 * more)}))
     assert asked == [20, 50, 50, 100]
-    proof = plan.prove(looks, NOISE)
+    proof = Case(plan, NOISE, looks=looks).proof()
     assert (proof.count, proof.counted) == (120, 200)
 
 
 def test_what_an_earlier_look_proved_is_not_lost():
     plan = Doubling(known_labels=True, pilot=0)
     good, bad = Look(50, {4: 33}), Look(50, {4: 10})
-    early = plan.prove([good], NOISE, label=4).lower
+    early = Case(plan, NOISE, 4, [good]).proof().lower
     assert 0 < early < 0.5
-    assert plan.prove([good, bad], NOISE, label=4).lower == early
-    assert plan.prove([bad, good], NOISE, label=4).lower < early
+    assert Case(plan, NOISE, 4, [good, bad]).proof().lower == early
+    assert Case(plan, NOISE, 4, [bad, good]).proof().lower < early
 
 
 def test_a_case_that_is_told_look_after_look_knows_what_the_whole_list_says():
     plan = Doubling()
     looks = [Look(20, {1: 12, 0: 8}), Look(50, {1: 30, 0: 20}), Look(50, {1: 30}), Look(100, {1: 70})]
-    case = plan.follow((), NOISE)
+    case = Case(plan, NOISE)
     for number in range(len(looks)):
-        assert case.more == plan.more(looks[:number], NOISE) == looks[number].samples
+        assert case.more == Case(plan, NOISE, looks=looks[:number]).more == looks[number].samples
         case.add(looks[number])
-        assert case.proof() == plan.prove(looks[: number + 1], NOISE)
-    assert case.more == plan.more(looks, NOISE) == 0
+        assert case.proof() == Case(plan, NOISE, looks=looks[: number + 1]).proof()
+    assert case.more == Case(plan, NOISE, looks=looks).more == 0
 
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_the_pilot_counts_only_where_the_plan_says_so(counts):
     plan = Doubling(counts_pilot=counts)
-    proof = plan.prove([Look(20, {1: 20}), Look(30 if counts else 50, {1: 5})], NOISE)
+    proof = Case(plan, NOISE, looks=[Look(20, {1: 20}), Look(30 if counts else 50, {1: 5})]).proof()
     assert (proof.count, proof.counted) == ((25, 50) if counts else (5, 50))
     assert plan.most_samples == (200 if counts else 220)
 
 
 def test_a_pilot_that_does_not_count_proves_nothing_however_unanimous():
-    proof = replace(Doubling(), pilot=100).prove([Look(100, {1: 100})], NOISE)
+    proof = Case(replace(Doubling(), pilot=100), NOISE, looks=[Look(100, {1: 100})]).proof()
     assert (proof.prediction, proof.lower, proof.count, proof.counted) == (1, 0, 0, 0)
 
 
@@ -112,10 +114,10 @@ def test_a_pilot_that_does_not_count_proves_nothing_however_unanimous():
 
 @pytest.mark.parametrize("plan", [Fixed(1_000, known_labels=True), Doubling(known_labels=True, pilot=0)], ids=str)
 def test_with_known_labels_the_class_is_the_label_and_no_pilot_chooses(plan):
-    first = plan.more([], NOISE, label=7)
+    first = Case(plan, NOISE, 7).more
     assert (plan.pilot, first) == (0, 1_000 if isinstance(plan, Fixed) else 50)
     looks = [Look(first, {7: 20, 1: first - 20})]  # another class has the majority
-    proof = plan.prove(looks, NOISE, label=7)
+    proof = Case(plan, NOISE, 7, looks).proof()
     assert (proof.prediction, proof.count, proof.counted) == (7, 20, first)
     assert Certificate.from_votes(looks, plan=plan, noise=NOISE, label=7).abstained
 
@@ -123,18 +125,81 @@ def test_with_known_labels_the_class_is_the_label_and_no_pilot_chooses(plan):
 def test_an_input_specific_plan_with_known_labels_plans_for_the_label():
     plan = InputSpecific(10_000, known_labels=True)
     pilot = Look(plan.pilot, {7: 90, 1: 10})
-    assert plan.more([], NOISE, label=7) == plan.pilot == 100
-    assert plan.more([pilot], NOISE, label=7) == plan.after_pilot(90, NOISE)
-    assert plan.more([pilot], NOISE, label=1) == plan.after_pilot(10, NOISE) == 0
-    assert plan.prove([pilot], NOISE, label=1).prediction == 1
+    assert Case(plan, NOISE, 7).more == plan.pilot == 100
+    assert Case(plan, NOISE, 7, [pilot]).more == plan.after_pilot(90, NOISE)
+    assert Case(plan, NOISE, 1, [pilot]).more == plan.after_pilot(10, NOISE) == 0
+    assert Case(plan, NOISE, 1, [pilot]).proof().prediction == 1
 
 
 def test_an_input_without_its_label_is_refused_where_labels_are_to_be_known():
     with pytest.raises(InvalidInput, match="known_labels needs the label of every input, and this one has none"):
-        Fixed(1_000, known_labels=True).more([], NOISE)
-    assert Fixed(1_000).more([], NOISE) == 100  # elsewhere nobody asks
+        Case(Fixed(1_000, known_labels=True), NOISE)
+    assert Case(Fixed(1_000), NOISE).more == 100  # elsewhere nobody asks
 
 
 def test_a_known_label_without_any_vote_still_is_the_class():
-    proof = Fixed(1_000, known_labels=True).prove([Look(1_000, {})], NOISE, label=2)
+    proof = Case(Fixed(1_000, known_labels=True), NOISE, 2, [Look(1_000, {})]).proof()
     assert (proof.prediction, proof.lower, proof.counted) == (2, 0, 1_000)
+
+
+# --- plans that do not follow the rules
+
+
+@dataclass(frozen=True)
+class Endless(Plan):
+    """Asks for one more sample for ever."""
+
+    samples: int = 10**9
+    alpha: float = 0.001
+    pilot: int = 5
+    known_labels: bool = False
+    name: ClassVar[str] = "endless"
+
+    def __str__(self):
+        return "endless"
+
+    def request(self, state, noise):
+        return np.ones(np.shape(state.count), int)[()]
+
+    def lower_bound(self, state, noise):
+        return np.zeros(np.shape(state.count))[()]
+
+
+def follow_one(plan):
+    case = Case(plan, NOISE)
+    while case.more:
+        case.add(Look(case.more, {0: case.more}))
+
+
+def replay_some(plan):
+    return simulate(from_shares([0.6, 0.9], [True, True]), plan, noise=NOISE, repetitions=2)
+
+
+@pytest.mark.parametrize("use", [follow_one, replay_some, partial(exact_coverage, noise=NOISE)])
+def test_a_plan_that_never_stops_is_refused_wherever_it_is_followed(use, monkeypatch):
+    monkeypatch.setattr("smoothcert.plans.machine.MOST_LOOKS", 30)
+    with pytest.raises(InvalidInput, match=r'^"endless" takes more than 30 looks$'):
+        use(Endless())
+
+
+@pytest.mark.parametrize("use", [follow_one, replay_some, partial(exact_coverage, noise=NOISE)])
+def test_a_request_beyond_the_most_samples_is_refused_wherever_a_plan_is_followed(use):
+    with pytest.raises(InvalidInput, match=r"Endless.request asks for 16 samples of an input, .* at most 15"):
+        use(Endless(samples=10))
+
+
+class Mistaken(Endless):
+    def request(self, state, noise):
+        return np.full(np.shape(state.count), 1.5)[()]
+
+
+class TooSure(Endless):
+    def lower_bound(self, state, noise):
+        return np.full(np.shape(state.count), 1.5)[()]
+
+
+@pytest.mark.parametrize("use", [follow_one, replay_some, partial(exact_coverage, noise=NOISE)])
+@pytest.mark.parametrize(("plan", "words"), [(Mistaken(), "a whole number"), (TooSure(), "a number between 0 and 1")])
+def test_requests_and_bounds_are_checked_wherever_a_plan_is_followed(use, plan, words):
+    with pytest.raises(InvalidInput, match=f"{type(plan).__name__}.* must return {words}"):
+        use(plan)

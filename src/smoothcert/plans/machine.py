@@ -1,0 +1,264 @@
+"""The machine that follows a plan. Nothing else knows the rules of doing so.
+
+- The first look is the pilot, if the plan has one. It chooses the class, unless the class is known.
+- A pilot that does not count proves nothing. Its votes are dropped with the second look.
+- What a look proved stays proved: the lower bound is the largest one of all looks.
+- A request is a whole number of samples. All requests together stay within `plan.most_samples`, and a plan ends.
+- Votes that nobody asked for prove nothing.
+
+States are arrays of any shape: one input in the engine, (repetitions, inputs) in a simulation, neighbouring counts in
+the exact enumeration. These differ only in where votes come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from smoothcert._registry import naming_users_code
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.noises import Noise
+from smoothcert.plans.base import Plan
+from smoothcert.plans.records import Look, Proof, State, Votes
+
+MOST_LOOKS = 10_000
+
+
+def begin(plan: Plan, noise: Noise, shape: tuple[int, ...] = (), chosen: Any = None) -> State:
+    """The states before the first look, with what is wanted for it.
+
+    Args:
+        plan: The plan.
+        noise: The smoothing noise.
+        shape: The shape of the states; () for one input.
+        chosen: The class of each input where it is fixed in advance.
+    """
+    check_choice(plan, noise)
+    state = State(0, 0, 0, chosen=chosen)
+    first = _in_bounds(plan, state, plan.pilot) or wanted(plan, noise, state)
+    if not first:
+        raise InvalidInput(f"{type(plan).__name__}.request asks for 0 samples, but the plan has no pilot")
+    if not shape:
+        return state._replace(more=first)
+    zeros = np.zeros(shape, np.int64)
+    return state._replace(count=zeros, drawn=zeros, lower=np.zeros(shape), more=np.full(shape, first))
+
+
+def accumulate(plan: Plan, noise: Noise, state: State, votes: Any) -> State:
+    """Add the `Votes` of a look."""
+    look, chosen, strongest = state.look + 1, state.chosen, state.strongest
+    count, drawn, rivals = (state.count, state.drawn, state.rivals) if keeps(plan, state.look) else (0, 0, None)
+    if look == 1:
+        chosen = votes.top if chosen is None else chosen
+        strongest = votes.strongest_beside(chosen) if plan.uses_rivals else None
+    if plan.uses_rivals:
+        groups = votes.in_groups(chosen, strongest)
+        rivals = groups if rivals is None else rivals + groups
+    count, drawn = count + votes.of(chosen), drawn + votes.samples
+    added = state._replace(look=look, count=count, drawn=drawn, rivals=rivals, chosen=chosen, strongest=strongest)
+    if type(plan).remember is Plan.remember:
+        return added
+    return added._replace(memory=_of_those(state.more, plan.remember(added, votes, noise), state.memory))
+
+
+def conclude(plan: Plan, noise: Noise, state: State) -> State:
+    """What is proved after a look, and how many more samples are wanted."""
+    if state.chosen is None and state.memory is None:  # the plans in a memory choose classes of their own
+        return state._replace(more=0)
+    state = state._replace(lower=raised(state.lower, bound(plan, noise, state)))
+    return state._replace(more=wanted(plan, noise, state))
+
+
+def bound(plan: Plan, noise: Noise, state: State) -> Any:
+    """The lower bound that this look proves, 0 for none."""
+    return _checked(plan, "lower_bound", state, noise, state.more) if counts(plan, state.look) else 0.0
+
+
+def raised(before: Any, bound: Any) -> Any:
+    """The largest lower bound of a look and of all before it: what was proved stays proved."""
+    if isinstance(before, np.ndarray) or isinstance(bound, np.ndarray):
+        return np.maximum(before, bound)
+    return max(before, bound)
+
+
+def wanted(plan: Plan, noise: Noise, state: State) -> Any:
+    """How many more samples are wanted; 0 for inputs that wanted none before."""
+    answer = plan.request(state, noise)
+    more: Any = None
+    with suppress(TypeError, ValueError, OverflowError):
+        if isinstance(state.count, np.ndarray):
+            asked = np.where(state.more, np.broadcast_to(answer, state.count.shape), 0)
+            whole = asked.astype(np.int64)
+            more = whole if np.all((whole == asked) & (whole >= 0)) else None
+        else:
+            more = int(answer) if int(answer) == answer >= 0 else None
+    if more is None:
+        name = type(plan).__name__
+        raise InvalidInput(f"{name}.request must return a whole number of samples, at least 0, got {answer}")
+    return _in_bounds(plan, state, more)
+
+
+def upper(plan: Plan, noise: Noise, state: State) -> Any:
+    """The upper bound on every other class, 1 where no sample counts; None for a plan without one."""
+    if not plan.uses_rivals:
+        return None
+    if state.rivals is None:
+        return np.ones(np.shape(state.drawn))[()]
+    return np.where(state.drawn, _checked(plan, "upper_bound", state, noise, state.drawn), 1.0)[()]
+
+
+def settled(plan: Plan, state: State) -> State:
+    """The state without votes that do not count."""
+    if counts(plan, state.look) and state.chosen is not None:
+        return state
+    return state._replace(count=0 * state.count, drawn=0 * state.drawn, rivals=None)
+
+
+def counts(plan: Plan, look: int) -> bool:
+    """Whether the votes up to a look count for the proof."""
+    return look > 1 or not plan.pilot or plan.pilot_counts
+
+
+def keeps(plan: Plan, look: int) -> bool:
+    """Whether the votes up to a look still count after the next one."""
+    return look != 1 or counts(plan, look)
+
+
+def spent(plan: Plan, state: State) -> Any:
+    """All samples of each input so far, every forward pass counted."""
+    return state.drawn + (plan.pilot if state.look > 1 and not keeps(plan, 1) else 0)
+
+
+def follow(
+    plan: Plan, noise: Noise, draw: Callable[[State], Votes], shape: tuple[int, ...], chosen: Any = None
+) -> State:
+    """Follow a plan on many inputs to the end.
+
+    Args:
+        plan: The plan.
+        noise: The smoothing noise.
+        draw: Gives the votes for the samples that a state wants.
+        shape: The shape of the states.
+        chosen: The class of each input where it is fixed in advance.
+    """
+    with naming_users_code():
+        state = begin(plan, noise, shape, chosen)
+        while np.any(state.more):
+            state = conclude(plan, noise, accumulate(plan, noise, state, draw(state)))
+        return state
+
+
+def check_choice(plan: Plan, noise: Noise) -> None:
+    """Refuse a plan whose class would be chosen by the very votes that count for it."""
+    if not (plan.pilot or plan.known_labels or noise.outcomes):
+        raise InvalidInput(
+            f'"{plan}" has no pilot, so the votes that choose the class would count for it, and certificates could be '
+            f"wrong more often than alpha says: give it a pilot, or {setting('known_labels', 'True')}"
+        )
+
+
+class Case:
+    """One input on its way through a plan: told look after look, it knows how many more samples are wanted.
+
+    Args:
+        plan: The plan.
+        noise: The smoothing noise.
+        label: The label of the input, where it is known.
+        looks: Votes that it is told at once.
+
+    >>> from smoothcert import Fixed, Gaussian
+    >>> case = Case(Fixed(10_000), Gaussian(0.5))
+    >>> case.more, case.add(Look(100, {3: 90, 5: 10}))
+    (100, 10000)
+    """
+
+    @naming_users_code()
+    def __init__(self, plan: Plan, noise: Noise, label: int | None = None, looks: Iterable[Look] = ()) -> None:
+        if plan.known_labels and label is None:
+            raise InvalidInput("known_labels needs the label of every input, and this one has none")
+        self.plan = plan
+        self.noise = noise
+        self.state = begin(plan, noise, chosen=label if plan.known_labels else None)
+        for look in looks:
+            self.add(look)
+
+    @property
+    def more(self) -> int:
+        """Samples that are wanted next."""
+        more: int = self.state.more
+        return more
+
+    @naming_users_code()
+    def add(self, look: Look) -> int:
+        """Take the votes of the next look; returns how many more samples are wanted.
+
+        Args:
+            look: The votes of the samples that were wanted.
+        """
+        if look.samples == self.more > 0:
+            self.state = conclude(self.plan, self.noise, accumulate(self.plan, self.noise, self.state, look))
+        return self.more
+
+    @naming_users_code()
+    def proof(self) -> Proof:
+        """What the votes so far prove."""
+        return proof(self.plan, self.noise, self.state)
+
+
+@singledispatch
+def proof(plan: Plan, noise: Noise, state: State) -> Proof:
+    """What the votes of one input prove."""
+    state = settled(plan, state)
+    others = upper(plan, noise, state) if state.drawn else None
+    return Proof(
+        state.chosen,
+        float(state.lower),
+        None if others is None else float(others),
+        int(state.count),
+        int(state.drawn),
+    )
+
+
+def _checked(plan: Plan, method: str, state: State, noise: Noise, taking_part: Any) -> Any:
+    """A bound on a probability, after a check, because the plan may be the user's own."""
+    answer = getattr(plan, method)(state, noise)
+    with suppress(TypeError, ValueError):
+        if not isinstance(state.count, np.ndarray):
+            if 0 <= (number := float(answer)) <= 1:
+                return number
+        else:
+            numbers = np.where(taking_part, np.asarray(answer, float), 0.0)
+            if np.all((numbers >= 0) & (numbers <= 1)):
+                return np.broadcast_to(numbers, state.count.shape)
+    raise InvalidInput(f"{type(plan).__name__}.{method} must return a number between 0 and 1, got {answer}")
+
+
+def _in_bounds(plan: Plan, state: State, more: Any) -> Any:
+    """Refuse a plan that would never end, or that asks for more than an input may cost."""
+    largest = int(np.max(more, initial=0)) if isinstance(more, np.ndarray) else more
+    if not largest:
+        return more
+    if state.look >= MOST_LOOKS:
+        raise InvalidInput(f'"{plan}" takes more than {MOST_LOOKS:,} looks')
+    asked = int(np.max(more + spent(plan, state))) if isinstance(more, np.ndarray) else more + spent(plan, state)
+    if asked > plan.most_samples:
+        raise InvalidInput(
+            f"{type(plan).__name__}.request asks for {asked:,} samples of an input, but the plan has at most "
+            f"{plan.most_samples:,}"
+        )
+    return more
+
+
+def _of_those(taking_part: Any, new: Any, old: Any) -> Any:
+    """The new memory of the inputs that took part in a look, the old one of those that had enough before."""
+    if not isinstance(taking_part, np.ndarray) or old is None or np.all(taking_part):
+        return new
+    if isinstance(new, tuple):
+        parts = [_of_those(taking_part, *pair) for pair in zip(new, old, strict=True)]
+        return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
+    new = np.asarray(new)
+    return np.where(taking_part.reshape(taking_part.shape + (1,) * (new.ndim - taking_part.ndim)), new, old)

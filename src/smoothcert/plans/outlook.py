@@ -1,0 +1,112 @@
+"""What a plan does with inputs whose class has a known probability: the sample map of `map`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from smoothcert import _check
+from smoothcert.noises import Noise
+from smoothcert.plans.at_radii import AtRadii
+from smoothcert.plans.base import Plan
+from smoothcert.plans.combined import primary
+from smoothcert.plans.dispatch import ByRule
+from smoothcert.plans.exact import Exact
+from smoothcert.plans.fixed import Fixed
+from smoothcert.plans.forward import Forward, TooManyStates
+from smoothcert.plans.input_specific import InputSpecific
+from smoothcert.plans.simulation import simulated_endings
+from smoothcert.statistics.bounds import lower_bound
+
+_REPETITIONS = 10_000  # of a simulation, where the states are too many
+
+
+class Outlook(NamedTuple):
+    """What a plan does with inputs whose class has a known probability; one entry per probability."""
+
+    samples: Any
+    """Samples, every forward pass counted: as planned, or expected where `expected` is true."""
+    proved: dict[str, Any]
+    """What is proved, by column title: radii, or probabilities to prove a radius."""
+    expected: bool
+
+
+def outlook(plan: Plan, noise: Noise, p: ArrayLike) -> Outlook:
+    """What a plan does with inputs whose class has probability p.
+
+    Args:
+        plan: The plan. Of a combined plan, the one that certifies.
+        noise: The smoothing noise.
+        p: Probabilities of the class.
+    """
+    plan, values = primary(plan).for_noise(noise), np.atleast_1d(_check.probabilities("p", p))
+    known = in_closed_form(plan, values, noise)
+    return _from_states(plan, values, noise) if known is None else known
+
+
+@ByRule
+def in_closed_form(plan: Plan, p: ArrayLike, noise: Noise) -> Outlook | None:
+    """The outlook of plans that need no pass over all states for it; None for the others."""
+    return None
+
+
+@in_closed_form.register(Fixed)
+def _(plan: Fixed, p: ArrayLike, noise: Noise) -> Outlook:
+    p = np.asarray(p, float)
+    radius = noise.radius(lower_bound(p * plan.samples, plan.samples, alpha=plan.level))
+    return Outlook(np.full(p.shape, plan.samples), {"radius": np.maximum(radius, 0)}, expected=False)
+
+
+@in_closed_form.register(InputSpecific)
+def _(plan: InputSpecific, p: ArrayLike, noise: Noise) -> Outlook:
+    p, psi = np.asarray(p, float), plan.sample_map(noise)
+    needed = psi(p)
+    kept = np.where(needed > 0, psi.radius(np.maximum(needed, 1), p), 0)
+    full = noise.radius(p) if plan.reference == "ideal" else psi.radius(plan.samples, p)
+    title = "ideal radius" if plan.reference == "ideal" else "radius at ceiling"
+    return Outlook(needed, {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)}, expected=False)
+
+
+@in_closed_form.register(Exact)
+def _(plan: Exact, p: ArrayLike, noise: Noise) -> Outlook:
+    p = np.asarray(p, float)
+    radius = np.maximum(noise.certified_radius(p), 0)
+    return Outlook(np.full(p.shape, noise.outcomes or 0), {"radius": radius}, expected=False)
+
+
+@in_closed_form.register(AtRadii)
+def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook:
+    forward = Forward(plan, noise, most_groups=np.inf)
+    found = [forward.ending(float(q), limit=np.inf) for q in np.atleast_1d(p)]
+    proved = {
+        f"proves {radius:g}": np.array(
+            [sum(share for lower, share in end.proved.items() if lower >= threshold) for end in found]
+        )
+        for radius, threshold in zip(plan.radii, plan.tables(noise).thresholds.tolist(), strict=True)
+    }
+    return Outlook(np.array([end.samples for end in found]), proved, expected=True)
+
+
+def _from_states(plan: Plan, p: Any, noise: Noise) -> Outlook:
+    try:
+        forward = Forward(plan, noise)
+        samples = [forward.ending(float(q), limit=np.inf).samples for q in p]
+        certified = [forward.ending(float(q), limit=0.5).failed for q in p]
+    except TooManyStates:
+        ended = simulated_endings(plan, noise, p, repetitions=_REPETITIONS, rng=np.random.default_rng(0))
+        samples, certified = ended.samples.mean(axis=1), (ended.needed > 0.5).mean(axis=1)
+    return Outlook(np.asarray(samples), {"certified": np.asarray(certified)}, expected=True)
+
+
+@ByRule
+def is_adaptive(plan: Plan) -> bool:
+    """Whether inputs get different numbers of samples."""
+    return True
+
+
+@is_adaptive.register(Fixed)
+@is_adaptive.register(Exact)
+def _(plan: Plan) -> bool:
+    return False

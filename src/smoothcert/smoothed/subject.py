@@ -1,0 +1,190 @@
+"""The subject of a certificate: a classifier as it is run on inputs of one shape.
+
+A certificate is about the classifier with its denoiser, its noise, its number format and its batch size. All of these
+are settled before a `Subject` is made, so every task sees the same ones.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothcert.data.base import Dataset
+from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup_clock import SetupClock
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.models.base import Classifier
+from smoothcert.models.denoisers.check import check_values
+from smoothcert.models.identity import answers
+from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises.grid_gaussian import is_gaussian
+from smoothcert.plans import Plan
+from smoothcert.sampling.engine import Engine, Input, assemble
+from smoothcert.smoothed.prepare import prepare
+
+Say = Callable[[str], None]
+"""A function that shows a message to the user."""
+
+_GRID_ROUNDING = 2.0**-22
+"""How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that were scaled, or
+normalised and scaled back, need half of that. The noise is added to the multiple, so the certificate is about it."""
+
+
+def say_nothing(message: str) -> None:
+    """Show no message."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A classifier as it is run on inputs of one shape.
+
+    Args:
+        classifier: The base classifier, with the denoiser in front of it if there is one.
+        noise: The smoothing noise, for this shape.
+        runtime: How the classifier is run. The batch size is 0 until it is measured.
+        example: An input. Its values matter only for `answers`.
+        seed: The key of the noise.
+        settings: Further settings that change what is certified, by name, as the manifest records them.
+        flexible: Whether batches that are not full may be smaller, where the classifier can take them.
+    """
+
+    classifier: Classifier
+    noise: Noise
+    runtime: Runtime
+    example: Tensor
+    seed: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    flexible: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an input without noise."""
+        return tuple(self.example.shape)
+
+    @property
+    def noisy_shape(self) -> tuple[int, ...]:
+        """The shape of a noisy input, which is what the classifier takes."""
+        return self.noise.draw.output_shape(self.shape)
+
+    def read(self, dataset: Dataset, id: int) -> Input:
+        """Read one input, and check that it can be certified."""
+        x, label = dataset[id]
+        which = f"input {id} of {dataset.name}"
+        if tuple(x.shape) != self.shape:
+            raise InvalidInput(f"{which} has shape {tuple(x.shape)}, but the first input has {self.shape}")
+        if not bool(x.isfinite().all()):
+            raise InvalidInput(f"{which} has NaN or infinite values: leave it out with {setting('ids')}")
+        check_values(self.classifier.values, x, which)
+        _check_grid(which, x, self.noise)
+        if label >= self.classifier.classes:
+            raise InvalidInput(
+                f"{which} has label {label}, but the model knows only the classes 0 to {self.classifier.classes - 1}"
+            )
+        return id, x, None if label < 0 else label
+
+    def answers(self) -> list[tuple[int, float]] | None:
+        """The answers of the classifier to a few fixed noisy inputs, by which a changed classifier is noticed."""
+        shape = self.noisy_shape
+        return answers(
+            self.classifier.module,
+            self.example if shape == self.shape else torch.zeros(shape),
+            self.runtime.torch_device,
+            self.runtime.torch_dtype,
+            classes=self.classifier.classes,
+        )
+
+    def prepare(self, say: Say = say_nothing, clock: SetupClock | None = None) -> Prepared:
+        """Check the classifier, move it to its device and make it fast; the batch size is chosen here."""
+        classifier, runtime = self.classifier, self.runtime
+        classify, runtime = prepare(
+            classifier.module, classifier.classes, self.noisy_shape, runtime, say, clock, draw=self.noise.draw
+        )
+        return Prepared(replace(self, runtime=runtime), classify)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A subject that is ready to classify noisy batches.
+
+    Args:
+        subject: The subject, whose runtime says what really runs.
+        classify: A function from a noisy batch to one class per row.
+    """
+
+    subject: Subject
+    classify: Callable[[Tensor], Tensor]
+
+    def engine(self, plan: Plan, *, seed: int | None = None) -> Engine:
+        """An engine that certifies inputs by a plan; `seed` replaces the one of the subject."""
+        subject, runtime = self.subject, self.subject.runtime
+        return assemble(
+            self.classify,
+            classes=subject.classifier.classes,
+            shape=subject.shape,
+            noise=subject.noise,
+            plan=plan,
+            runtime=runtime,
+            seed=subject.seed if seed is None else seed,
+            # Compiled code and CUDA graphs take one batch size only.
+            flexible=subject.flexible and runtime.compile == "none" and runtime.torch_device.type != "cuda",
+        )
+
+
+def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], name: str) -> None:
+    """Refuse inputs with another number of channels; warn about another size, which most networks accept.
+
+    A grey image would pass through the normalisation of a colour model, with the same noise in all channels.
+    """
+    expected, given = classifier.input_shape, noise.draw.output_shape(shape)
+    if expected is None or expected == given:
+        return
+    if given != shape:
+        raise InvalidInput(
+            f"{noise} turns inputs of shape {shape} into {given}, but {classifier.name} takes {expected}: use weights "
+            "that were trained with this noise"
+        )
+    if (len(expected), expected[:1]) != (len(given), given[:1]):
+        raise InvalidInput(
+            f"{classifier.name} takes inputs of shape {expected}, but those of {name} have shape {given}"
+        )
+    warnings.warn(
+        f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape {given}", stacklevel=3
+    )
+
+
+def warn_about_training(subject: Subject) -> None:
+    """Warn if a classifier was trained for something else. Its radii are true, but often small."""
+    classifier, noise, how = subject.classifier, subject.noise, None
+    if (before := classifier.trained_noise) is not None:
+        if not before.same_kind(noise) and not (isinstance(noise, Gaussian) and is_gaussian(before, noise.sigma)):
+            how = f"with {before} and is certified with {noise}"
+    elif (trained := classifier.trained_sigma) is not None and abs(trained - noise.deviation) > 1e-6:
+        strength = f"with noise of deviation {trained:g}" if trained else "without noise"
+        how = f"{strength} and is certified with {noise}"
+    front = classifier.trained_denoiser
+    if front is not None and front != (classifier.denoiser and classifier.denoiser["hash"]):
+        how = f"behind a denoiser and is certified {'behind another one' if classifier.denoiser else 'without one'}"
+    if how is not None:
+        warnings.warn(f"{classifier.name} was trained {how}; radii are true, but often small", stacklevel=4)
+
+
+def _check_grid(which: str, x: Tensor, noise: Noise) -> None:
+    """Raise if a noise needs values on a grid and the input has others."""
+    if noise.grid is None:
+        return
+    step, largest = noise.grid
+    exact = x.double()
+    off_grid = ((exact / step).round() * step - exact).abs() > _GRID_ROUNDING * exact.abs().clamp(min=1)
+    if largest is not None:
+        off_grid |= (x < 0) | (x > largest)
+    if bool(off_grid.any()):
+        top = "" if largest is None else f" from 0 to {largest:g}"
+        raise InvalidInput(
+            f"{which} has the value {float(x[off_grid][0]):g}, but {noise} needs multiples of 1/{1 / step:.6g}{top}: "
+            "round the inputs, or use another noise"
+        )

@@ -1,0 +1,87 @@
+"""Load the model and the data of a run again, after a check that they have not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypedDict
+
+from torch import nn
+
+from smoothcert.data import Dataset, find_dataset
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.models import Classifier
+from smoothcert.models.load import names_code
+from smoothcert.runs.manifest import Manifest
+from smoothcert.smoothed import Smoothed, Subject
+
+
+class Places(TypedDict, total=False):
+    """Where the parts of a run are now, if they are not where its manifest says.
+
+    Code that a run names is never executed, so a model or denoiser of the user's own code has to be given again.
+    """
+
+    model: str | Classifier | Callable[..., Any] | None
+    weights: str | Path | None
+    denoiser: str | Path | nn.Module | None
+    data: Any
+
+
+def reload(
+    manifest: Manifest, places: Places, *, purpose: str, instead: str = "", here: bool = True
+) -> tuple[Smoothed, Subject, Dataset]:
+    """The classifier, the subject and the data of a run.
+
+    Args:
+        manifest: The manifest of the run.
+        places: Where its parts are now.
+        purpose: What for, to be said in errors, as in "draw again".
+        instead: What else the user can do, to be said in errors.
+        here: Whether this machine has a device of the kind of the run; otherwise the CPU stands in.
+    """
+    m, model, denoiser = manifest, places.get("model"), places.get("denoiser")
+    has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
+    code = {"model": m.model} if model is None and names_code(m.model) else {}
+    if denoiser is None and m.denoiser is not None and not has_denoiser:
+        denoiser = m.denoiser["name"]
+        code |= {"denoiser": denoiser} if names_code(denoiser) else {}
+    if code:
+        named = " and ".join(f"the {what} {name}" for what, name in code.items())
+        wanted = " and ".join(map(setting, code))
+        raise InvalidInput(
+            f"cannot {purpose}: the run was made with {named}, and code that a run names is not executed: give "
+            f"{wanted}{instead}"
+        )
+    given = places.get("data")
+    try:
+        dataset = find_dataset(m.data if given is None else given)
+        smoothed = Smoothed(
+            m.model if model is None else model,
+            noise=m.noise,
+            weights=places.get("weights") or (m.weights if model is None or isinstance(model, str) else None),
+            classes=m.classes,
+            denoiser=denoiser,
+            seed=m.seed,
+            device=m.device if here else "cpu",
+            dtype=m.dtype,
+            batch=m.batch or "auto",
+            compile=m.compile_request,
+            **m.settings,
+        )
+        subject = smoothed.bind(dataset, ())
+    except InvalidInput as error:
+        parts = ["model", "weights", "data"] if m.denoiser is None else ["model", "weights", "denoiser", "data"]
+        wanted = f"{', '.join(map(setting, parts[:-1]))} and {setting(parts[-1])}"
+        raise InvalidInput(
+            f"cannot {purpose}: {error.message}; give the model and the data with {wanted}{instead}"
+        ) from None
+    classifier = subject.classifier
+    for what, recorded, found in (
+        ("denoiser's weights", m.denoiser and m.denoiser["hash"], classifier.denoiser and classifier.denoiser["hash"]),
+        ("weights", m.weights_hash, classifier.weights_hash),
+        ("data", m.data_hash, dataset.fingerprint),
+    ):
+        if recorded != found:
+            raise InvalidInput(f"cannot {purpose}: the {what} are not those that the run was made with")
+    return smoothed, subject, dataset

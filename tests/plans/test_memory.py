@@ -1,0 +1,125 @@
+"""A plan with a memory of its own: bets against a majority, whose stakes depend on the votes of every earlier look."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+import smoothcert as sc
+from smoothcert.plans import Case
+from smoothcert.plans.outlook import outlook
+from smoothcert.tasks.audit import audit
+from smoothcert.tasks.replay import from_shares, simulate
+
+NOISE = sc.Gaussian(0.5)
+ABOVE_HALF = float(np.nextafter(0.5, 1))
+
+
+@dataclass(frozen=True)
+class Bets(sc.Plan):
+    """Bets on the class in every look, with a stake that the looks before it teach. A rich player proves a majority."""
+
+    samples: int = 1_000
+    alpha: float = 0.01
+    pilot: int = 20
+    known_labels: bool = False
+    limit: float = 1.0  # of the wealth at which the majority is proved, as a share of 1 / alpha
+    name: ClassVar[str] = "bets"
+
+    def __str__(self):
+        return f"bets {self.samples:,}"
+
+    def request(self, state, noise):
+        rich = self.lower_bound(state, noise) > 0
+        return np.where(rich | (state.look > self.samples // 50), 0, 50)[()]
+
+    def remember(self, state, votes, noise):
+        """The logarithm of the wealth, and the votes for the class and in all that the next stake rests on."""
+        wealth, seen, cast = state.memory or (0.0, 0.0, 0.0)
+        mine = votes.of(state.chosen)
+        stake = np.clip(2 * (seen + 0.5) / (cast + 1) - 1, 0, 0.9)
+        wealth = wealth + mine * np.log1p(stake) + (votes.samples - mine) * np.log1p(-stake)
+        return (wealth, seen + mine, cast + votes.samples)
+
+    def lower_bound(self, state, noise):
+        return np.where(state.memory[0] >= np.log(self.limit / self.alpha), ABOVE_HALF, 0.0)[()]
+
+    def certified_radius(self, lower, upper, noise):
+        return np.where(np.asarray(lower) > 0.5, 0.0, np.nan)[()]
+
+
+def right_of_zero(x):
+    return (x[:, 0] > 0).long()
+
+
+def certify(out, plan, shares, **settings):
+    data = [([0.5 * float(ndtri(p)), 0.0], 1) for p in shares]
+    return sc.certify(right_of_zero, data, noise=NOISE, plan=plan, classes=2, out=out, device="cpu", **settings)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:input 0 of list")
+SHARES = np.linspace(0.35, 0.95, 25)
+
+
+@pytest.mark.parametrize("plan", [Bets(), Bets(known_labels=True)], ids=["pilot", "labels"])
+def test_it_is_certified_audited_and_resumed(plan, tmp_path):
+    run = certify(tmp_path / "whole", plan, SHARES)
+    assert 0 < run.abstained.sum() < len(SHARES)
+    assert len(set(run.samples.tolist())) > 2
+    assert audit(run.path, model=right_of_zero, data=None, redraw=0).findings == ()
+    certify(tmp_path / "resumed", plan, SHARES, limit=10)
+    resumed = certify(tmp_path / "resumed", plan, SHARES)
+    assert [c.looks for c in resumed] == [c.looks for c in run]
+    assert [c.proof for c in resumed] == [c.proof for c in run]
+
+
+def test_the_same_looks_give_the_same_proof_and_their_order_matters():
+    good, bad, pilot = sc.Look(50, {1: 32}), sc.Look(50, {1: 25}), sc.Look(20, {1: 14})
+    orders = ([pilot, good, bad], [pilot, good, bad], [pilot, bad, good])
+    one, again, turned = (Case(Bets(), NOISE, looks=looks) for looks in orders)
+    assert one.state == again.state
+    assert one.state.count == turned.state.count
+    assert one.state.memory != turned.state.memory
+
+
+def test_a_replay_simulates_it_as_its_certificates_are_made():
+    p = np.full(300, 0.62)
+    plan = Bets(known_labels=True)
+    found = simulate(from_shares(p, np.ones(300, bool)), plan, noise=NOISE, repetitions=5).plan
+    rng, made = np.random.default_rng(3), []
+    for _ in range(1_000):
+        case, looks = Case(plan, NOISE, 0), []
+        while case.more:
+            votes = int(rng.binomial(case.more, 0.62))
+            looks.append(sc.Look(case.more, {0: votes, 1: case.more - votes}))
+            case.add(looks[-1])
+        made.append(sc.Certificate.from_votes(looks, plan=plan, noise=NOISE, label=0))
+    assert found.samples == pytest.approx(np.mean([c.samples for c in made]), rel=0.05)
+    assert outlook(plan, NOISE, 0.62).samples == pytest.approx([found.samples], rel=0.05)
+
+
+def test_its_failure_is_simulated_because_counts_do_not_tell_its_wealth():
+    found = sc.exact_coverage(Bets(), NOISE)
+    assert found.valid
+    assert (found.searched, found.exact) == (True, False)
+    assert found.simulated.at_least < found.worst_failure < found.simulated.at_most < 0.01
+    greedy = sc.exact_coverage(Bets(limit=0.05), NOISE)  # rich with a twentieth of what it takes
+    assert not greedy.valid
+    assert greedy.exceeds
+    assert greedy.worst_failure > 0.02
+
+
+def test_an_input_that_has_enough_keeps_its_memory_while_others_go_on():
+    """With memories that went on, the radius at the end would be another one."""
+
+    class LastWord(Bets):
+        def remember(self, state, votes, noise):
+            wealth, seen, cast = super().remember(state, votes, noise)
+            return (wealth + 0 * votes.samples - 1e9 * (np.asarray(votes.samples) == 0), seen, cast)
+
+    p = np.linspace(0.5, 1, 40)
+    kinds = (Bets(), LastWord())
+    one, other = (simulate(from_shares(p, np.ones(40, bool)), plan, noise=NOISE, repetitions=2).plan for plan in kinds)
+    assert one == other

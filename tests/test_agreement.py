@@ -1,0 +1,46 @@
+"""Comparisons that need no model. What they find in networks is tested where users meet it: models, kernels, device."""
+
+import pytest
+import torch
+
+from smoothcert._agreement import Again, OtherAnswers, check_labels_of_form, differing_labels, repeats
+from smoothcert.errors import InvalidInput
+
+X = torch.rand((6, 4), generator=torch.Generator().manual_seed(0))
+ALONE = [Again(X[i : i + 1], [0], [i], 1e-3) for i in range(len(X))]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "holds"),
+    [
+        (lambda x: 2 * x, True),
+        (lambda x: x.argmax(1), True),
+        (lambda x: x - x.mean(0), False),
+        (lambda x: torch.where(x < x.min() + 1e-6, torch.nan, x), False),
+        (lambda x: torch.where(x < 0.5, torch.nan, x), True),
+    ],
+    ids=["own row", "labels", "mean of the batch", "NaN beside a number", "NaN beside NaN"],
+)
+def test_rows_are_compared_alone_and_in_company(outputs, holds):
+    assert repeats(outputs, outputs(X), ALONE) is holds
+
+
+def test_only_a_batch_of_another_size_may_fail():
+    def picky(x):
+        if len(x) < 6:
+            raise InvalidInput("six rows")
+        return x
+
+    assert repeats(picky, X, [again._replace(may_fail=True) for again in ALONE])
+    with pytest.raises(InvalidInput, match="six rows"):
+        repeats(picky, X, ALONE)
+
+
+def test_labels_are_compared_with_a_finer_format_only_if_they_differ():
+    def never(x):
+        raise AssertionError("not needed")
+
+    check_labels_of_form(lambda x: x, lambda x: x, never, X)
+    with pytest.raises(OtherAnswers, match=r"other labels for 100\.0% of noisy inputs"):
+        check_labels_of_form(lambda x: x.flip(1), lambda x: x, lambda x: x, X)
+    assert differing_labels(X, X.flip(1)) == 1
