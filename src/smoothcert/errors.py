@@ -21,7 +21,7 @@ def setting(name: str, value: object = "") -> str:
     """A parameter in a message: `out=DIR` in Python, `--out DIR` on the command line."""
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, str):
-        plain = not value or value.isupper() or value in ("True", "False")  # DIR stands for the user's own value
+        plain = not value or value.isupper()  # DIR stands for the user's own value
         return either(f"{name}={value}" if plain else f'{name}="{value}"', f"{flag} {value}".rstrip())
     if value is True:
         return either(f"{name}=True", flag)

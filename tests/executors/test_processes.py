@@ -98,7 +98,7 @@ def test_the_error_describes_a_mistake_of_the_user(job):
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        ("0,1", "got 0,1: write devices=cuda:0,cuda:1$"),
+        ("0,1", 'got 0,1: write devices="cuda:0,cuda:1"$'),
         ("cpu,cuda:0", "of one kind"),
         ("cpu,warp", "of one kind"),
         ("all", "no CUDA device"),

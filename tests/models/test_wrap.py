@@ -48,7 +48,7 @@ def test_a_pipeline_of_hugging_face_is_given_by_its_name():
             return [{"label": "cat", "score": 1.0}]
 
     Pipeline.__module__ = "transformers.pipelines.image_classification"
-    with pytest.raises(InvalidInput, match="Pipeline does not take batches of floats: give model=hf:NAME or hf:FOLDER"):
+    with pytest.raises(InvalidInput, match='does not take batches of floats: give model="hf:NAME" or hf:FOLDER'):
         as_classifier(Pipeline(), classes=None, example=EXAMPLE)
 
 

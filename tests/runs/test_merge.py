@@ -99,7 +99,7 @@ def test_shards_of_different_divisions_and_a_folder_in_use_are_refused(shards, t
 
 
 def test_a_shard_needs_a_batch_that_all_shards_share(tmp_path):
-    with pytest.raises(sc.InvalidInput, match="shard=1/3 needs batch=N"):
+    with pytest.raises(sc.InvalidInput, match='shard="1/3" needs batch=N'):
         certify(tmp_path, shard="1/3", batch="auto")
 
 

@@ -406,7 +406,7 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
         (lambda: smoothed(sigma=0.5), r"noise=Gaussian\(sigma=0.5\) and sigma=0.5 exclude one another"),
         (lambda: smoothed(noise=sc.Gaussian(1e300)).predict([[0.1]]), "1e.300 is too large for float32"),
         (lambda: smoothed(nn.Linear(1, 2, device="meta")), "has no weights yet .it is on the meta device"),
-        (lambda: smoothed(weights="checkpoint.pth"), "weights=checkpoint.pth is for a model given by its name"),
+        (lambda: smoothed(weights="checkpoint.pth"), 'weights="checkpoint.pth" is for a model given by its name'),
         (lambda: sc.certify(smoothed(), [[0.1]], sigma=0.5), r"a Smoothed already: give sigma to Smoothed\(...\)"),
         (lambda: smoothed().certify([[0.1], [0.1, 0.2]]), "different lengths"),
         (lambda: smoothed().certify([[0.1], [0.2]], [0]), "there are 2 inputs but 1 labels"),

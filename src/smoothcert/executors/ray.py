@@ -57,7 +57,7 @@ class RayExecutor(PoolExecutor[Any]):
             return Runtime.resolve("cpu" if device == "auto" else device, dtype, compile, batch)
         if not ray.cluster_resources().get("GPU"):
             raise InvalidInput(
-                f"the Ray cluster has no GPU: give {setting('gpus_per_worker', '0')} to compute on its CPUs"
+                f"the Ray cluster has no GPU: give {setting('gpus_per_worker', 0)} to compute on its CPUs"
             )
         resolve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)(_resolve)
         try:

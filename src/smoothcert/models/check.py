@@ -110,5 +110,5 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     if not repeats(partial(answer, module, classes=classes), output, again):
         raise InvalidInput(
             "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
-            f"or give {setting('stochastic', 'True')} if it is random by design"
+            f"or give {setting('stochastic', True)} if it is random by design"
         )

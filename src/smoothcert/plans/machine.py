@@ -157,7 +157,7 @@ def check_choice(plan: Plan, noise: Noise) -> None:
     if not (plan.pilot or plan.known_labels or noise.outcomes):
         raise InvalidInput(
             f'"{plan}" has no pilot, so the votes that choose the class would count for it, and certificates could be '
-            f"wrong more often than alpha says: give it a pilot, or {setting('known_labels', 'True')}"
+            f"wrong more often than alpha says: give it a pilot, or {setting('known_labels', True)}"
         )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import critical_count, lower_bound
 
@@ -83,7 +83,7 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
     if flags_only and radius is None:
         raise InvalidInput(
             f"{path} only says whether a radius was proved, not which one: give the tested radius as "
-            f"{setting('radius', 'R')}"
+            f"{either('radius=R', '--log-radius R')}"
         )
     tested = _check.at_least("radius", radius, 0) if flags_only else None
     if missing := [c for c in COLUMNS[:4] if c not in header and not (c == "radius" and flags_only)]:

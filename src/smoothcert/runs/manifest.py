@@ -135,7 +135,7 @@ class Manifest:
                 kept["denoiser"] = {key: str(kept["denoiser"][key]) for key in ("name", "hash", "description")}
             return cls(**(unknown | kept))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInput(f"{where}: its manifest cannot be read: {error}") from None
+            raise InvalidInput(f"{where}: its manifest cannot be read: {getattr(error, 'message', error)}") from None
 
     def differences(self, recorded: Manifest) -> list[str]:
         """What keeps this manifest from continuing a recorded run: every setting that differs, in words.

@@ -81,7 +81,7 @@ def _check_missing(runs: Sequence[Run]) -> None:
         if missing := sorted(set(run.manifest.ids).difference(run.id.tolist())):
             raise InvalidInput(
                 f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge the existing "
-                f"certificates with {setting('partial', 'True')}"
+                f"certificates with {setting('partial', True)}"
             )
     shards = [parse_shard(run.manifest.shard) for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
@@ -97,7 +97,7 @@ def _check_missing(runs: Sequence[Run]) -> None:
             )
             raise InvalidInput(
                 f"shard {named} is missing: add its run, or merge the existing certificates with "
-                f"{setting('partial', 'True')}"
+                f"{setting('partial', True)}"
             )
 
 

@@ -57,7 +57,7 @@ class Engine:
         """Open an input and request its first samples."""
         if self.plan.known_labels and label is None:
             raise InvalidInput(
-                f"input {id} has no label, and {setting('known_labels', 'True')} needs one for every input"
+                f"input {id} has no label, and {setting('known_labels', True)} needs one for every input"
             )
         opened = _OpenInput(id, label, Case(self.plan, self.noise, label))
         slot = self.sampler.open(id, x)

@@ -251,7 +251,7 @@ def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int], *, k
     labels = getattr(dataset, "labels", {})
     if known and (without := [id for id in ids if len(labels) and labels[id] < 0]):
         raise InvalidInput(
-            f"input {without[0]} of {dataset.name} has no label, and {setting('known_labels', 'True')} needs one "
+            f"input {without[0]} of {dataset.name} has no label, and {setting('known_labels', True)} needs one "
             "for every input"
         )
     wrong = [id for id in ids if len(labels) and labels[id] >= classifier.classes]

@@ -161,7 +161,7 @@ def read_population(
     if of_label and not plan.known_labels:
         raise InvalidInput(
             f"{path} was certified with known labels and does not tell which class a pilot would choose: replay the "
-            f"folder of the run, or use {setting('known_labels', 'True')}"
+            f"folder of the run, or use {setting('known_labels', True)}"
         )
     correct = np.ones(len(results), bool) if of_label else results.correct
     return _labelled(from_shares(p, correct), results), noise, _remark(results, plan.samples)
@@ -170,7 +170,7 @@ def read_population(
 def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
     if plan.known_labels and results.unlabelled:
         raise InvalidInput(
-            f"{path} has inputs without a label, and {setting('known_labels', 'True')} needs one for every input"
+            f"{path} has inputs without a label, and {setting('known_labels', True)} needs one for every input"
         )
 
 

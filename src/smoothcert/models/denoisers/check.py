@@ -66,7 +66,7 @@ def check_repeatable(denoiser: Denoiser, x: Tensor, sigma: float) -> None:
     if not repeats(estimates, first, again, scale=max(largest(first[0]), largest(noisy))):
         raise InvalidInput(
             f"the denoiser {denoiser.name} changes its estimate for the same input (random numbers or batch "
-            f"statistics?): give {setting('stochastic', 'True')} if it is random by design"
+            f"statistics?): give {setting('stochastic', True)} if it is random by design"
         )
 
 
