@@ -9,11 +9,11 @@ import torch
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import GridGaussian, Laplace
 from smoothcert.training import Consistency, Gaussian, Macer, SmoothAdv, method_named
+from smoothcert.training.methods.ascent import ascend, loss_gradient
 from smoothcert.training.methods.base import log_mean_probability
 from smoothcert.training.methods.consistency import consistency_loss
 from smoothcert.training.methods.gaussian import natural_loss
 from smoothcert.training.methods.macer import radius_loss
-from smoothcert.training.methods.ascent import ascend, loss_gradient
 
 
 def logits(*copies):
