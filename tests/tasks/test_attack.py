@@ -1,6 +1,7 @@
 """Attacks on smoothed classifiers whose true radius is known."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_a_linear_classifier_is_broken_just_above_its_true_radius(tmp_path):
 
 def test_radii_that_are_too_large_are_broken(tmp_path):
     places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
-    with sqlite3.connect(tmp_path / "run" / FILE) as db:
+    with closing(sqlite3.connect(tmp_path / "run" / FILE)) as db, db:
         db.execute("UPDATE certificates SET radius = 3 * radius")
     assert sc.attack(tmp_path / "run", **FAST, **places).broken.tolist() == [0, 1, 2, 3]
 
