@@ -48,13 +48,14 @@ def draw(
 ):
     """The noisy rows of segments (id, first sample, count) of an input whose values are all `x`."""
     description = Additive(law, scale) if noise is None else restore(noise).draw
-    inputs = torch.full((2, *shape), x, device=device)
+    exact = torch.float64 if dtype == "float64" else torch.float32  # as `VoteCounter` keeps them
+    inputs = torch.full((2, *shape), x, device=device, dtype=exact)
     noisy_shape = description.output_shape(tuple(shape))
     out = torch.full((batch, *noisy_shape), torch.nan, device=device, dtype=getattr(torch, dtype))
     parts = [Segment(0, id, first, count) for id, first, count in segments]
     rows = _HostBuffer(batch, device).send(Batch(parts, []), padding=1)
     make(seed, description).write(out, inputs, parts, rows)
-    return out[: sum(part.count for part in parts)].float().cpu().numpy()
+    return out[: sum(part.count for part in parts)].to(exact).cpu().numpy()
 
 
 for number, line in enumerate(sys.stdin):

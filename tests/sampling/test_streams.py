@@ -85,6 +85,13 @@ def test_seeds_that_differ_give_independent_noise(draw):
 LAWS = {"normal": norm(), "uniform": uniform(-1, 2), "laplace": laplace()}
 
 
+@pytest.mark.parametrize("law", ["normal", "uniform", "laplace"])
+def test_float64_inputs_are_not_rounded_where_the_classifier_is_in_float64(draw, law):
+    plain = draw((1, 0, 20), law=law)
+    found = draw((1, 0, 20), law=law, x=1.7e9 + 60, dtype="float64")
+    np.testing.assert_allclose(found - (1.7e9 + 60), plain, atol=1e-6)
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_noise_has_the_law_that_was_asked_for(draw, law):
     z = draw(*((id, 0, 10) for id in range(4)), shape=(10_000,), seed=3, law=law).ravel().astype(float)

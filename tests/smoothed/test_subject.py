@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import smoothcert as sc
 from smoothcert.data import ArrayDataset
@@ -46,3 +48,47 @@ def test_inputs_beside_the_grid_are_refused(noise, message):
     subject.read(dataset, 0)
     with pytest.raises(sc.InvalidInput, match=message):
         subject.read(dataset, 1)
+
+
+SECONDS = 1_700_000_060.0
+
+
+def late(x):
+    return (x[:, 0] > 1_700_000_000).long()
+
+
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+
+    def forward(self, x):
+        return torch.stack([1_700_000_000 - x[:, 0], x[:, 0] - 1_700_000_000], 1) * self.slope
+
+
+ROUNDED = r"input 0 of .* has a value of size 1.7\d*e\+09, where .* in float32 are 1.3e\+02 apart, .*dtype=\"float64\""
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+@pytest.mark.parametrize(
+    "x", [[[SECONDS]], np.array([[SECONDS]]), torch.tensor([[SECONDS]], dtype=torch.float64)], ids=type
+)
+def test_an_input_is_not_rounded_by_more_than_a_little_of_the_noise(x):
+    """In float32 it would be 1,700,000,000, with class 0 and radius 48, though the class is 1 at distance 60."""
+    settings = {"noise": sc.Gaussian(15), "device": "cpu"}
+    for model, dtype in ((late, "auto"), (Late(), "float32")):
+        with pytest.raises(sc.InvalidInput, match=ROUNDED):
+            sc.Smoothed(model, classes=2, dtype=dtype, **settings).certify(x, plan=sc.Fixed(1000))
+    for model, dtype in ((late, "float64"), (Late(), "auto")):
+        [found] = sc.Smoothed(model, classes=2, dtype=dtype, **settings).certify(x, plan=sc.Fixed(1000))
+        assert found.prediction == 1
+        assert 30 < found.radius < 60
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+def test_values_on_a_grid_are_refused_where_float32_does_not_hold_it():
+    subject, dataset = bind(torch.tensor([[2.0**24 + 60]], dtype=torch.float64), sc.GridGaussian(15.0, step=1.0))
+    with pytest.raises(sc.InvalidInput, match="neighbouring numbers in float32 are 2 apart"):
+        subject.read(dataset, 0)
+    subject, dataset = bind(torch.tensor([[2.0**20 + 60]], dtype=torch.float64), sc.GridGaussian(15.0, step=1.0))
+    subject.read(dataset, 0)

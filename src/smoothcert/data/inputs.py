@@ -21,6 +21,8 @@ _LARGEST_IN_FLOAT32 = 2**24
 def as_input(x: Any) -> Tensor:
     """An input as a tensor: float64 if it is an array or a tensor of float64 or of large integers, else float32.
 
+    A list has no number format. It becomes float64 if float32 would round one of its numbers.
+
     >>> import numpy as np
     >>> as_input(np.array([0, 51, 255], np.uint8))
     tensor([0.0000, 0.2000, 1.0000])
@@ -28,7 +30,10 @@ def as_input(x: Any) -> Tensor:
     if isinstance(x, Image.Image):
         return to_tensor(x, where="the input")
     array = as_array(x)
-    floats = torch.from_numpy(array.astype(float_type(array) if hasattr(x, "dtype") else np.float32))
+    with np.errstate(over="ignore"):
+        rounded = array.astype(np.float32)
+    exact = hasattr(x, "dtype") or not np.array_equal(rounded, array)
+    floats = torch.from_numpy(array.astype(float_type(array)) if exact else rounded)
     return floats / 255 if array.dtype == np.uint8 else floats
 
 

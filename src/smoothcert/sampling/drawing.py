@@ -112,7 +112,7 @@ class _Additive(_HalfWords):
             rest = (beyond + (more(self.positions(where)) + 0.5) * 2.0**-64) * 2.0**-31
             values = torch.from_numpy(np.where(half < 0, -1, 1) * tail(rest) / factor)
             z[where[:, 0], where[:, 1]] = values.to(z)
-        noisy = z.view(-1, *self.shape)
+        noisy = z.view(-1, *self.shape).to(x.dtype)
         return torch.add(x, noisy, alpha=factor * self.draw.scale, out=noisy)
 
 

@@ -67,7 +67,9 @@ class VoteCounter:
             self._classify_with_noise = partial(classify.with_noise, seed=self.stream.seed, draw=draw)
         self.device = device
         self.flexible = flexible
-        clean = torch.zeros((slots + 1, *shape), device=device, dtype=torch.float32)
+        # Noise is added in float32 or, for a classifier in float64, in float64. See `Subject.read`.
+        exact = torch.float64 if dtype == torch.float64 else torch.float32
+        clean = torch.zeros((slots + 1, *shape), device=device, dtype=exact)
         self.inputs = clean.to(memory_format=memory_format)
         noisy = (batch, *noise.draw.output_shape(shape))
         self.noisy = torch.zeros(noisy, device=device, dtype=dtype).to(memory_format=memory_format)

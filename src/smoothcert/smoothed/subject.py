@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers.check import check_values
 from smoothcert.models.identity import answers
 from smoothcert.noises import Gaussian, Noise
+from smoothcert.noises.draws import CircularShift, Keep
 from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.sampling.engine import Engine, Input, assemble
@@ -33,6 +35,8 @@ Say = Callable[[str], None]
 _GRID_ROUNDING = 2.0**-22
 """How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that were scaled, or
 normalised and scaled back, need half of that. The noise is added to the multiple, so the certificate is about it."""
+_COARSEST = 1e-3
+"""How far apart neighbouring numbers may be where noise is added, as a share of the deviation of the noise."""
 
 
 def say_nothing(message: str) -> None:
@@ -81,6 +85,7 @@ class Subject:
             raise InvalidInput(f"{which} has NaN or infinite values: leave it out with {setting('ids')}")
         check_values(self.classifier.values, x, which)
         _check_grid(which, x, self.noise)
+        _check_spacing(which, x, self.noise, double=self.runtime.dtype == "float64")
         if label >= self.classifier.classes:
             raise InvalidInput(
                 f"{which} has label {label}, but the model knows only the classes 0 to {self.classifier.classes - 1}"
@@ -187,4 +192,24 @@ def _check_grid(which: str, x: Tensor, noise: Noise) -> None:
         raise InvalidInput(
             f"{which} has the value {float(x[off_grid][0]):g}, but {noise} needs multiples of 1/{1 / step:.6g}{top}: "
             "round the inputs, or use another noise"
+        )
+
+
+def _check_spacing(which: str, x: Tensor, noise: Noise, *, double: bool) -> None:
+    """Refuse an input with values so large that the number format cannot tell it from inputs that are not near.
+
+    The certificate would be about the rounded input, and the noise would move it in steps of the rounding.
+    """
+    if isinstance(noise.draw, (Keep, CircularShift)):  # these add nothing to a value
+        return
+    largest = float(x.abs().max())
+    name, kind = ("float64", np.float64) if double else ("float32", np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spacing = float(np.spacing(kind(largest)))
+    needed = _COARSEST * noise.deviation if noise.grid is None else noise.grid[0] / 2
+    if not spacing <= needed:
+        advice = "" if double else f", or give them in float64, with {setting('dtype', 'float64')}"
+        raise InvalidInput(
+            f"{which} has a value of size {largest:.9g}, where neighbouring numbers in {name} are {spacing:.2g} apart, "
+            f"which is too coarse for {noise}: shift or scale the inputs{advice}"
         )
