@@ -8,7 +8,7 @@ from torch import nn
 
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
-from smoothcert.models.outputs import find_logits
+from smoothcert.models.outputs import LabelClassifier, find_logits
 
 LOGITS = torch.rand((5, 3), generator=torch.Generator().manual_seed(0))
 FEATURES = torch.zeros(5, 64)
@@ -91,3 +91,21 @@ def test_a_model_is_certified_whatever_it_wraps_its_logits_in(wrapped, stochasti
     other = sc.certify(lambda x: wrapped(network(x)), data, **settings)
     assert plain.radius.tolist() == other.radius.tolist()
     assert plain.count.tolist() == other.count.tolist()
+
+
+def test_only_nan_plus_infinity_and_nothing_but_minus_infinity_are_no_vote():
+    inf, nan = float("inf"), float("nan")
+    rows = [[0.0, -inf, -1], [-inf, -inf, -2], [-inf] * 3, [inf, 0, 0], [nan, 0, 1], [nan, -inf, 1]]
+    votes = LabelClassifier(lambda x: torch.tensor(rows), classes=3)(torch.zeros(6, 1))
+    assert votes.tolist() == [0, 2, 3, 3, 3, 3]
+
+
+def test_logarithms_of_probabilities_get_the_votes_of_the_probabilities():
+    """Trees give a probability of exactly 0 to most classes, so `predict_log_proba` is full of -inf."""
+
+    def proba(x):
+        return nn.functional.one_hot((x[:, 0] > 0.5).long() + 1, 3).double()
+
+    for model in (proba, lambda x: proba(x).log(), lambda x: proba(x).log().numpy()):
+        smoothed = sc.Smoothed(model, sigma=0.5, device="cpu")
+        assert smoothed.certify([[0.9], [0.1]], [2, 1], plan=sc.Fixed(1000)).certified_accuracy([0.0]) == [1.0]

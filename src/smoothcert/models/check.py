@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from smoothcert._agreement import other_companies, repeats
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.models.copying import copied
-from smoothcert.models.outputs import find_logits
+from smoothcert.models.outputs import find_logits, has_winner
 from smoothcert.models.seeded import SeededRows
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -101,7 +101,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
             f"the model must return logits of shape {(rows, classes)} or integer labels of shape {(rows,)} for "
             f"{rows} inputs and {classes} classes, got {output.dtype} of shape {tuple(output.shape)}"
         )
-    if output.is_floating_point() and not bool(output.isfinite().all(1).any()):
+    if output.ndim == 2 and not bool(has_winner(output).any()):
         hint = "" if x.dtype == torch.float32 else ', or try dtype="float32"'
         raise InvalidInput(
             "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint

@@ -71,7 +71,8 @@ def answers(
         noise = torch.randn((rows, *example.shape), generator=torch.Generator().manual_seed(0))
         strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
         x = example.detach().cpu().float() + strength * noise
-        return answer(model, x.to(device, dtype), classes=classes).cpu().double().nan_to_num(0, 0, 0)
+        values = answer(model, x.to(device, dtype), classes=classes).cpu().double()
+        return values.nan_to_num(0, 0, float(values.nan_to_num(0, 0, 0).min()) - 1)  # -inf never wins
 
     with suppress(InvalidInput, RuntimeError, AssertionError):  # for example, this process may not have the device
         output = outputs(_INPUTS_FOR_LOGITS)

@@ -51,7 +51,8 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
 class LabelClassifier(nn.Module):
     """Turns the output of a classifier into one class per row.
 
-    A row with an output that is not finite gets the number `classes`, which is not a class: it is no vote.
+    A row with NaN, with +inf or with nothing but -inf gets the number `classes`, which is not a class: it is no vote. A
+    single -inf is the logarithm of the probability 0, and another class can win.
 
     Args:
         module: The classifier: a batch of inputs to logits of shape (batch, classes) or to labels of shape (batch,),
@@ -73,7 +74,12 @@ class LabelClassifier(nn.Module):
             )
         if output.ndim == 1:
             return torch.where((output >= 0) & (output < self.classes), output.long(), self.classes)
-        return torch.where(output.isfinite().all(1), output.argmax(1), self.classes)
+        return torch.where(has_winner(output), output.argmax(1), self.classes)
+
+
+def has_winner(logits: Tensor) -> Tensor:
+    """Whether a class wins in each row: the largest logit is finite. The largest of NaN and anything else is NaN."""
+    return logits.amax(1).isfinite()
 
 
 def _from_numpy(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:
