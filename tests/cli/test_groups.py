@@ -63,7 +63,7 @@ def test_a_noise_is_named_or_given_by_its_sigma(options):
     [
         ({}, "the noise is missing: give --sigma, or --noise as in gaussian:0.5"),
         ({"sigma": 0.5, "noise": "gaussian:0.5"}, "--sigma 0.5 and --noise gaussian:0.5 exclude one another"),
-        ({"noise": "pink:0.5"}, "unknown noise 'pink': choose one of .*gaussian"),
+        ({"noise": "pink:0.5"}, "--noise must be one of .*gaussian.*, got 'pink'"),
         ({"noise": "gaussian"}, "--noise gaussian: write the strength after a colon, as in gaussian:0.5"),
         ({"noise": "gaussian:much"}, "write the strength after a colon"),
         ({"noise": "gaussian:0.5,1"}, "--noise gaussian:0.5,1: gaussian does not take 0.5,1"),

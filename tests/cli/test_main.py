@@ -15,9 +15,9 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
     [
         ("map --sigma 0", "sigma must be a number above 0, got 0.0"),
         ("map --sigma nan", "got nan"),
-        ("map --sigma wide", "'--sigma': give a number, as in 0.25"),
-        ("map --sigma 0.5 --samples 10k", "'--samples': give a whole number, as in 10000"),
-        ("map --sigma 0.5 --kind both", "'--kind': 'both' is not one of"),
+        ("map --sigma wide", "'--sigma'"),
+        ("map --sigma 0.5 --samples 10k", "'--samples'"),
+        ("map --sigma 0.5 --kind both", "'both' is not one of"),
         ("map", "--sigma"),
         ("map --sigma 0.5 --sogma 1", "--sogma"),
         ("map --sigma 0.5 --alpha 0", "alpha must be"),

@@ -190,7 +190,7 @@ def test_stability_changes_the_denoiser_and_not_the_classifier(images, tmp_path)
 @pytest.mark.parametrize(("method", "classifier"), [(Denoising(0.5, stability=1.0), None), (Denoising(0.5), True)])
 def test_stability_needs_a_classifier_and_a_weight(method, classifier, images, tmp_path):
     own = Recipe("unet-small", method, epochs=1, batch=16)
-    with pytest.raises(InvalidInput, match="needs both a classifier and a weight above 0"):
+    with pytest.raises(InvalidInput, match="needs a classifier and a weight above 0"):
         train(own, *images, out=tmp_path, device="cpu", classifier=classifier and brightness())
 
 

@@ -135,7 +135,7 @@ def test_published_constants_depend_on_the_noise():
 
 
 def test_a_constant_that_a_method_does_not_have_is_an_error():
-    with pytest.raises(InvalidInput, match="method consistency has no epsilon; it has weight, copies, entropy_weight"):
+    with pytest.raises(InvalidInput, match="method consistency has no epsilon: that is for smoothadv"):
         method_named("consistency", sigma=0.25, epsilon=1.0)
     with pytest.raises(InvalidInput, match="copies must be at least 2, got 1"):
         method_named("consistency", sigma=0.25, copies=1)

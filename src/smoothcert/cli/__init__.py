@@ -40,12 +40,6 @@ app = typer.Typer(
 for module in (demo, certify, merge, audit, probe, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
-# Messages of the parser, and what we print instead.
-_WORDS = {
-    "Value error, ": "",
-    "Input should be a valid integer, unable to parse string as an integer": "give a whole number, as in 10000",
-    "Input should be a valid number, unable to parse string as a number": "give a number, as in 0.25",
-}
 # How long torch's threads spin while they wait for each other. With the default, they spin for so long that they slow
 # down the threads that they wait for, if these share their cores.
 _SPINS = "1000"
@@ -89,7 +83,7 @@ def main() -> None:
         if getattr(error, "option_name", None) == "--import":
             sys.exit(_fail("--import goes before the command, as in smoothcert --import FILE certify"))
         if message := getattr(error, "format_message", None):  # the parser complains about an option
-            sys.exit(_fail(_plain(message())))
+            sys.exit(_fail(message()))
         raise
     if code == _INTERRUPTED:
         print(
@@ -97,13 +91,6 @@ def main() -> None:
             file=sys.stderr,
         )
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _plain(message: str) -> str:
-    """A message of the parser in plain words."""
-    for theirs, ours in _WORDS.items():
-        message = message.replace(theirs, ours)
-    return message
 
 
 def _fail(message: str) -> int:

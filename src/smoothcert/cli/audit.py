@@ -26,7 +26,7 @@ def command(
 
     from smoothcert.tasks.audit import audit
 
-    found = audit(run, redraw=redraw, seed=seed, **places.places())
+    found = audit(run, redraw=redraw, seed=seed, **places.settings())
     if json:
         print_json(asdict(found) | {"holds": not found.findings})
     else:

@@ -15,7 +15,7 @@ from smoothcert.cli.options import Json, print_json, print_table
 def command(
     noise: NoiseOptions,
     subject: SubjectOptions,
-    data: Annotated[str | None, typer.Option("--data", help="Inputs to use. Default: random ones.")] = None,
+    data: Annotated[str | None, typer.Option(help="Inputs to use. Default: random ones.")] = None,
     seconds: Annotated[float, typer.Option(help="Seconds for each measurement.")] = 10.0,
     json: Json = False,
 ) -> None:
@@ -30,12 +30,12 @@ def command(
     imported = seconds_since_start()
     settings = subject.settings() | {"noise": noise.build()}
     try:
-        smoothed = Smoothed(subject.model, **settings)
+        smoothed = Smoothed(**settings)
     except InvalidInput as error:
         if subject.model is None or subject.weights is not None:
             raise
         try:
-            smoothed = Smoothed(subject.model, **settings | {"weights": "none"})
+            smoothed = Smoothed(**settings | {"weights": "none"})
         except InvalidInput:
             raise error from None
         _say(f"found no weights of {subject.model}: timing it without training, which takes the same time")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from smoothcert.cli.groups import CertifiedNoiseOptions, PlanOptions, SubjectOptions, expand
-from smoothcert.cli.options import Data, folder, print_json
+from smoothcert.cli.options import Data, Ids, Skip, folder, print_json
 
-_WHERE = "Many devices"
+_place_option = partial(typer.Option, rich_help_panel="Many devices")
 
 
 @expand
@@ -21,16 +22,15 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            "--out",
             parser=folder,
             metavar="<path>",
             help="The folder of the run. The same command resumes it, also with more inputs.",
         ),
     ],
     subject: SubjectOptions,
-    skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
+    skip: Skip = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
-    ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
+    ids: Ids = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -40,23 +40,15 @@ def command(
     ] = None,
     executor: Annotated[
         Literal["local", "ray"],
-        typer.Option(help="Where to compute: on this machine, or on a Ray cluster.", rich_help_panel=_WHERE),
+        _place_option(help="Where to compute: on this machine, or on a Ray cluster."),
     ] = "local",
     devices: Annotated[
-        str | None,
-        typer.Option(help="local: start one process per device: cuda:0,cuda:1 or all.", rich_help_panel=_WHERE),
+        str | None, _place_option(help="local: start one process per device: cuda:0,cuda:1 or all.")
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="ray: auto or HOST:PORT. Default: a new Ray instance.", rich_help_panel=_WHERE),
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(help="ray: the number of workers, or auto: as many as fit.", rich_help_panel=_WHERE),
-    ] = None,
+    address: Annotated[str | None, _place_option(help="ray: auto or HOST:PORT. Default: a new Ray instance.")] = None,
+    workers: Annotated[str | None, _place_option(help="ray: the number of workers, or auto: as many as fit.")] = None,
     gpus_per_worker: Annotated[
-        float | None,
-        typer.Option(help="ray: GPUs per worker. Default: 1 if there are any.", rich_help_panel=_WHERE),
+        float | None, _place_option(help="ray: GPUs per worker. Default: 1 if there are any.")
     ] = None,
     track: Annotated[
         list[str],
@@ -75,8 +67,7 @@ def command(
 
     silent: list[Progress] = [Progress()] if quiet else []
     run = certify(
-        subject.model,
-        data,
+        data=data,
         noise=smoothing if noise.sigma is None else None,
         sigma=noise.sigma,
         plan=chosen,

@@ -14,7 +14,7 @@ _RADII = (0.0, 0.25, 0.5)
 
 def command(
     out: Annotated[
-        Path, typer.Option("--out", parser=folder, metavar="<path>", help="The folder for the runs and the report.")
+        Path, typer.Option(parser=folder, metavar="<path>", help="The folder for the runs and the report.")
     ] = Path("runs/demo"),
     json: Json = False,
 ) -> None:

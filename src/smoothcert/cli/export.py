@@ -17,15 +17,12 @@ def command(
     format: Annotated[
         Literal["cohen", "csv", "parquet", "json", "sok"] | None,
         typer.Option(
-            "--format",
             help="cohen: the published form of logs, tab-separated. csv, parquet, json: all columns and settings. sok: "
             "rows for the SoK leaderboard, in YAML. Default: by the ending of the file; cohen for .tsv.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The file to write. Default: standard output.")] = None,
-    radii: Annotated[
-        str | None, typer.Option("--radii", help="sok: the radii to write a row for, separated by commas.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    radii: Annotated[str | None, typer.Option(help="sok: the radii to write a row for, separated by commas.")] = None,
     log_radius: LogRadius = None,
 ) -> None:
     """Write the certificates of a run as a file. Radii are rounded down."""

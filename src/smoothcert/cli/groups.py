@@ -7,9 +7,10 @@ option of the command.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -22,45 +23,34 @@ if TYPE_CHECKING:
     from smoothcert.noises import Noise
     from smoothcert.plans import Plan
 
-_PLAN = "Plan"
-_OPTIONS = {
-    "samples": "--samples",
-    "alpha": "--alpha",
-    "decline": "--decline",
-    "kind": "--kind",
-    "reference": "--reference",
-    "bound": "--bound",
-    "pilot": "--pilot",
-    "pilot_use": "--pilot-use",
-    "grid": "--grid",
-    "known_labels": "--known-labels",
-    "radii": "--radii",
-}
+_plan_option = partial(typer.Option, rich_help_panel="Plan")
+
+
+class _Group:
+    """Base of the groups."""
+
+    def settings(self) -> dict[str, Any]:
+        """The options by name."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
-class SubjectOptions:
+class SubjectOptions(_Group):
     """The classifier and how it is run: the settings of `Smoothed` without the noise."""
 
     model: Annotated[
         str | None,
         typer.Option(
-            "--model",
             help="fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME, "
             "timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the "
             "--weights contain it.",
         ),
     ] = None
-    weights: Annotated[str | None, typer.Option("--weights", help="A checkpoint (.safetensors, .pth, .pth.tar).")] = (
-        None
-    )
-    classes: Annotated[
-        int | None, typer.Option("--classes", help="The number of classes, if the model returns labels.")
-    ] = None
+    weights: Annotated[str | None, typer.Option(help="A checkpoint (.safetensors, .pth, .pth.tar).")] = None
+    classes: Annotated[int | None, typer.Option(help="The number of classes, if the model returns labels.")] = None
     denoiser: Annotated[
         str | None,
         typer.Option(
-            "--denoiser",
             help="Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for "
             "a diffusers UNet2DModel, file.py:function or package.module:function.",
         ),
@@ -74,63 +64,48 @@ class SubjectOptions:
             "so dropout can be on.",
         ),
     ] = False
-    seed: Annotated[int, typer.Option("--seed", help="The key of the noise: the same seed draws the same noise.")] = 0
+    seed: Annotated[int, typer.Option(help="The key of the noise: the same seed draws the same noise.")] = 0
     device: Device = "auto"
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16", "float64"],
         typer.Option(
-            "--dtype",
             help="Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of "
             "float32, else float32; float64 for a model that is in float64.",
         ),
     ] = "auto"
-    batch: Annotated[str, typer.Option("--batch", help="Rows per forward pass. Default: chosen by measuring.")] = "auto"
+    batch: Annotated[str, typer.Option(help="Rows per forward pass. Default: chosen by measuring.")] = "auto"
     compile: Annotated[
         Literal["auto", "none", "fast", "default", "max"],
         typer.Option(
-            "--compile",
             help="How to speed up the classifier. fast: kernels of our own, ready in seconds, the default on CUDA. "
             "default: torch's compiler. max: the compiler tunes convolutions, for half a minute or more.",
         ),
     ] = "auto"
 
-    def settings(self) -> dict[str, Any]:
-        """The settings by name, without the model."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "model"}
-
 
 @dataclass(frozen=True)
-class PlaceOptions:
+class PlaceOptions(_Group):
     """Where the parts of a run are now."""
 
     model: Annotated[
-        str | None,
-        typer.Option("--model", help="The model, if it has moved or is your own code. Default: as in the run."),
+        str | None, typer.Option(help="The model, if it has moved or is your own code. Default: as in the run.")
     ] = None
-    weights: Annotated[
-        str | None, typer.Option("--weights", help="Where its weights are now. Default: as in the run.")
-    ] = None
+    weights: Annotated[str | None, typer.Option(help="Where its weights are now. Default: as in the run.")] = None
     denoiser: Annotated[
-        str | None,
-        typer.Option("--denoiser", help="The denoiser, if it has moved or is your own code. Default: as in the run."),
+        str | None, typer.Option(help="The denoiser, if it has moved or is your own code. Default: as in the run.")
     ] = None
-    data: Annotated[
-        str | None, typer.Option("--data", help="Where the data is now, as for certify. Default: as in the run.")
-    ] = None
-
-    def places(self) -> dict[str, Any]:
-        """The places by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    data: Annotated[str | None, typer.Option(help="Where the data is now, as for certify. Default: as in the run.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
-class CertifiedNoiseOptions:
+class CertifiedNoiseOptions(_Group):
     """The smoothing noise of a run, which knows its data and its device."""
 
     sigma: Annotated[
         float | None,
         typer.Option(
-            "--sigma",
             help="Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, "
             "else gaussian:S. A run that is resumed keeps its noise.",
         ),
@@ -138,7 +113,6 @@ class CertifiedNoiseOptions:
     noise: Annotated[
         str | None,
         typer.Option(
-            "--noise",
             help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
             "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, or "
             "a noise of --import.",
@@ -160,17 +134,14 @@ class CertifiedNoiseOptions:
             raise InvalidInput(f"--sigma {self.sigma:g} and --noise {self.noise} exclude one another: give one of them")
         if self.noise is None:
             return None if self.sigma is None else Gaussian(self.sigma)
-        known = {dashed(cls.__name__): cls for cls in _subclasses(Noise)}
         name, _, strength = self.noise.partition(":")
-        if name not in known:
-            _refuse_unfinished(cls for cls in _abstract_subclasses(Noise) if dashed(cls.__name__) == name)
-            raise InvalidInput(f"unknown noise {name!r}: choose one of {', '.join(sorted(known))}")
+        cls = _find("--noise", name, {dashed(cls.__name__): cls for cls in _subclasses(Noise)})
         try:
             values = [float(part) for part in strength.split(",")]
         except ValueError:
             raise InvalidInput(f"--noise {self.noise}: write the strength after a colon, as in {name}:0.5") from None
         try:
-            made: Noise = known[name](*values)
+            made: Noise = cls(*values)
             return made
         except TypeError:
             raise InvalidInput(f"--noise {self.noise}: {name} does not take {strength}") from None
@@ -182,12 +153,11 @@ class NoiseOptions(CertifiedNoiseOptions):
 
     sigma: Annotated[
         float | None,
-        typer.Option("--sigma", help="Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S."),
+        typer.Option(help="Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S."),
     ] = None
-    size: Annotated[
-        int | None,
-        typer.Option("--size", help="Numbers in an input (ablation: pixels), if there is no data."),
-    ] = None
+    size: Annotated[int | None, typer.Option(help="Numbers in an input (ablation: pixels), if there is no data.")] = (
+        None
+    )
 
     def given(self) -> Noise | None:
         """The noise that the options describe; None if they describe none."""
@@ -196,135 +166,97 @@ class NoiseOptions(CertifiedNoiseOptions):
 
 
 @dataclass(frozen=True)
-class PlanOptions:
+class PlanOptions(_Group):
     """The plan. An option that is not given is None; the plan then has its own default."""
 
     method: Annotated[
         str,
-        typer.Option(
-            "--method",
+        _plan_option(
             help="input-specific: as many samples as each input needs. radii: decide --radii. fixed: the same for all "
             "inputs. exact: count all outcomes of a noise that has few, as splitting:0.5,255. Or the name of a plan "
             "of --import.",
-            rich_help_panel=_PLAN,
         ),
     ] = "input-specific"
-    samples: Annotated[
-        int | None,
-        typer.Option("--samples", help="The ceiling. Default: 100,000.", rich_help_panel=_PLAN),
-    ] = None
+    samples: Annotated[int | None, _plan_option(help="The ceiling. Default: 100,000.")] = None
     radii: Annotated[
         str | None,
-        typer.Option(
-            "--radii",
+        _plan_option(
             help="Radii, separated by commas: to decide with --method radii, else to show certified accuracy at.",
-            rich_help_panel=_PLAN,
         ),
     ] = None
     decline: Annotated[
         float | None,
-        typer.Option(
-            "--decline",
-            help="input-specific: how much smaller than the reference a radius may be. Default: 0.05.",
-            rich_help_panel=_PLAN,
-        ),
+        _plan_option(help="input-specific: how much smaller than the reference a radius may be. Default: 0.05."),
     ] = None
     kind: Annotated[
         Literal["absolute", "relative"] | None,
-        typer.Option(
-            "--kind", help="Whether the decline is absolute or relative. Default: absolute.", rich_help_panel=_PLAN
-        ),
+        _plan_option(help="Whether the decline is absolute or relative. Default: absolute."),
     ] = None
     reference: Annotated[
         Literal["ceiling", "ideal"] | None,
-        typer.Option(
-            "--reference",
+        _plan_option(
             help="The reference of the decline: the radius at the ceiling, or the ideal radius. Default: ceiling.",
-            rich_help_panel=_PLAN,
         ),
     ] = None
     bound: Annotated[
         Literal["binary", "runner-up"] | None,
-        typer.Option(
-            "--bound",
+        _plan_option(
             help="runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.",
-            rich_help_panel=_PLAN,
         ),
     ] = None
     known_labels: Annotated[
-        bool,
-        typer.Option(
-            "--known-labels", help="Certify the label itself instead of the predicted class.", rich_help_panel=_PLAN
-        ),
+        bool, _plan_option("--known-labels", help="Certify the label itself instead of the predicted class.")
     ] = False
     alpha: Annotated[
-        float | None,
-        typer.Option(
-            "--alpha", help="Probability that one certificate is wrong, at most. Default: 0.001.", rich_help_panel=_PLAN
-        ),
+        float | None, _plan_option(help="Probability that one certificate is wrong, at most. Default: 0.001.")
     ] = None
     pilot: Annotated[
         int | None,
-        typer.Option(
-            "--pilot",
+        _plan_option(
             help="Samples of the first look. Default: 1% of the ceiling, at least 100; 50 with --method radii.",
-            rich_help_panel=_PLAN,
         ),
     ] = None
     pilot_use: Annotated[
         Literal["fresh", "reuse"] | None,
-        typer.Option(
-            "--pilot-use",
+        _plan_option(
             help="fresh: the pilot only plans. reuse: it also counts, as published (not sound). Default: fresh.",
-            rich_help_panel=_PLAN,
         ),
     ] = None
     grid: Annotated[
         Literal["exact", "paper"] | None,
-        typer.Option(
-            "--grid",
+        _plan_option(
             help="exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.",
-            rich_help_panel=_PLAN,
         ),
     ] = None
 
     def build(self) -> Plan:
         """The plan that the options describe. An option that the plan does not have is an error."""
         from smoothcert import _check
-        from smoothcert.plans import Plan
+        from smoothcert.plans import Combined, Plan
 
-        known = {cls.name: cls for cls in _subclasses(Plan) if isinstance(getattr(cls, "name", None), str)}
-        known.pop("combined", None)  # it needs other plans, which options cannot describe
-        if self.method not in known:
-            _refuse_unfinished(cls for cls in _abstract_subclasses(Plan) if getattr(cls, "name", None) == self.method)
-            close = get_close_matches(self.method, known, n=1)
-            hint = f": did you mean {close[0]}?" if close else ""
-            raise InvalidInput(f"--method must be one of {', '.join(sorted(known))}, got {self.method!r}{hint}")
-        cls = known[self.method]
-        if not is_dataclass(cls):
-            raise InvalidInput(f"{cls.__name__} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))")
-        own = {field.name: field for field in fields(cls)}
-        values = {name: getattr(self, name) for name in _OPTIONS}
-        given = {name: value for name, value in values.items() if value is not None and value is not False}
-        if "radii" in own:
-            if self.radii is None:
-                raise InvalidInput(f"--method {self.method} needs --radii, as in --radii 0,0.25,0.5")
-            given["radii"] = tuple(numbers("--radii", self.radii))
-        else:
+        named = {getattr(cls, "name", None): cls for cls in _subclasses(Plan) if cls is not Combined}
+        known = {name: cls for name, cls in named.items() if isinstance(name, str)}
+        cls = _find("--method", self.method, known)
+        own = inspect.signature(cls).parameters
+        given = {name: value for name, value in self.settings().items() if value is not None and value is not False}
+        del given["method"]
+        if "radii" not in own:
             given.pop("radii", None)  # these are only shown
+        elif self.radii is None:
+            raise InvalidInput(f"--method {self.method} needs --radii, as in --radii 0,0.25,0.5")
+        else:
+            given["radii"] = tuple(numbers("--radii", self.radii))
         if self.pilot is not None:
-            given["pilot"] = _check.whole("pilot", self.pilot, least=1)
-        for name in given:
-            if name not in own:
-                classes = {other: c for other, c in known.items() if is_dataclass(c)}
-                owners = [other for other, c in classes.items() if name in {f.name for f in fields(c)}]
-                raise InvalidInput(
-                    f"{_OPTIONS[name]} is for --method {' or '.join(owners)}: leave it out with --method {self.method}"
-                )
-        needed = [n for n, f in own.items() if f.init and f.default is MISSING and f.default_factory is MISSING]
-        if missing := [name for name in needed if name not in given]:
+            given["pilot"] = _check.whole("pilot", self.pilot, least=1)  # a plan takes 0 for its default
+        if foreign := next((name for name in given if name not in own), None):
+            owners = [other for other, kind in known.items() if foreign in inspect.signature(kind).parameters]
+            raise InvalidInput(
+                f"--{foreign.replace('_', '-')} is for --method {' or '.join(owners)}: leave it out with --method "
+                f"{self.method}"
+            )
+        if missing := [name for name, p in own.items() if p.default is p.empty and name not in given]:
             raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: use it from Python")
-        made: Plan = known[self.method](**given)
+        made: Plan = cls(**given)
         return made
 
     def shown_radii(self) -> list[float] | None:
@@ -332,13 +264,10 @@ class PlanOptions:
         return None if self.radii is None else sorted(set(numbers("--radii", self.radii)))
 
 
-_GROUPS = (SubjectOptions, PlaceOptions, NoiseOptions, CertifiedNoiseOptions, PlanOptions)
-
-
 def expand(command: Callable[..., None]) -> Callable[..., None]:
     """Replace the parameters of a command that are groups (noise and plan) by their fields."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type] = {name: hint for name, hint in hints.items() if hint in _GROUPS}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if _Group in getattr(hint, "__mro__", ())}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name not in groups:
@@ -362,20 +291,20 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _subclasses(cls: Any) -> list[Any]:
-    """All subclasses that are neither abstract nor private."""
-    return [sub for sub in _descendants(cls) if not inspect.isabstract(sub) and not sub.__name__.startswith("_")]
+    """All public subclasses: ours that are complete, and all of the user's."""
+    below = [found for sub in cls.__subclasses__() for found in (*_subclasses(sub), sub)]
+    return [sub for sub in below if not sub.__name__.startswith("_") and (home(sub) or not inspect.isabstract(sub))]
 
 
-def _abstract_subclasses(cls: Any) -> list[Any]:
-    """All subclasses of the user that lack a method."""
-    return [sub for sub in _descendants(cls) if inspect.isabstract(sub) and home(sub) is not None]
-
-
-def _descendants(cls: Any) -> list[Any]:
-    return [found for sub in cls.__subclasses__() for found in (*_descendants(sub), sub)]
-
-
-def _refuse_unfinished(classes: Iterable[Any]) -> None:
-    for cls in classes:
-        missing = " and ".join(sorted(cls.__abstractmethods__))
+def _find(option: str, name: str, known: dict[str, Any]) -> Any:
+    """The class that the user names, after a check that it can be used."""
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f": did you mean {close[0]}?" if close else ""
+        raise InvalidInput(f"{option} must be one of {', '.join(sorted(known))}, got {name!r}{hint}")
+    cls = known[name]
+    if missing := " and ".join(sorted(getattr(cls, "__abstractmethods__", ()))):
         raise InvalidInput(f"{cls.__name__} of module {cls.__module__} cannot be used: it does not define {missing}")
+    if not is_dataclass(cls):
+        raise InvalidInput(f"{cls.__name__} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))")
+    return cls

@@ -19,7 +19,7 @@ _ROUNDED_TWICE = "Radii are rounded down when they are computed, and again here:
 def command(
     noise: NoiseOptions,
     plan: PlanOptions,
-    at: Annotated[str, typer.Option("--at", help="Probabilities of the class, separated by commas.")] = _DEFAULT_AT,
+    at: Annotated[str, typer.Option(help="Probabilities of the class, separated by commas.")] = _DEFAULT_AT,
     json: Json = False,
 ) -> None:
     """Show how many samples an input needs, given the probability p of its class, and what they prove."""

@@ -12,9 +12,7 @@ from smoothcert.cli.options import Json, folder, print_json
 
 def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of the runs.")],
-    out: Annotated[
-        Path, typer.Option("--out", parser=folder, metavar="<path>", help="A new folder for the merged run.")
-    ],
+    out: Annotated[Path, typer.Option(parser=folder, metavar="<path>", help="A new folder for the merged run.")],
     partial: Annotated[bool, typer.Option("--partial", help="Merge although certificates are missing.")] = False,
     json: Json = False,
 ) -> None:

@@ -21,12 +21,11 @@ def folder(text: str) -> Path:
 
 Data = Annotated[
     str,
-    typer.Option(
-        "--data",
-        help="fashion-mnist, cifar10:DIR, imagenet:DIR, hf:NAME, an .npz file or a folder of images.",
-    ),
+    typer.Option(help="fashion-mnist, cifar10:DIR, imagenet:DIR, hf:NAME, an .npz file or a folder of images."),
 ]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
+Skip = Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")]
+Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from smoothcert.cli.groups import SubjectOptions, expand
-from smoothcert.cli.options import Data, Json, numbers, print_json, print_table
+from smoothcert.cli.options import Data, Ids, Json, Skip, numbers, print_json, print_table
 
 _BAR = 24
 
@@ -26,12 +26,12 @@ def command(
         ),
     ] = None,
     copies: Annotated[int, typer.Option(help="Noisy copies of each input.")] = 16,
-    skip: Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")] = None,
+    skip: Skip = None,
     limit: Annotated[
         int, typer.Option(help="Take at most this many inputs, by default from all parts of the data.")
     ] = 100,
-    ids: Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Also draw the chart to this .svg, .png or .pdf.")] = None,
+    ids: Ids = None,
+    out: Annotated[Path | None, typer.Option(help="Also draw the chart to this .svg, .png or .pdf.")] = None,
     json: Json = False,
 ) -> None:
     """Measure how often a model is right on noisy inputs, to find out which noise is too large for it."""
@@ -49,8 +49,7 @@ def command(
             status.update(f"probing: right on {level.accuracy:.0%} of inputs at sigma {level.sigma:g}")
 
         found = probe(
-            subject.model,
-            data,
+            data=data,
             sigmas=chosen,
             copies=copies,
             ids=ids,

@@ -24,16 +24,16 @@ _MOST_IDS = 10**6
 def command(
     runs: Runs,
     places: PlaceOptions,
-    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     reference: Reference = None,
     radii: Radii = None,
     log_radius: LogRadius = None,
     explain: Annotated[
         str | None,
-        typer.Option("--explain", help="Explain the certificates of these inputs in pictures, as in 0,5,10-12."),
+        typer.Option(help="Explain the certificates of these inputs in pictures, as in 0,5,10-12."),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", help="Also write every figure as PDF, SVG and PNG to this folder.")
+        Path | None, typer.Option(help="Also write every figure as PDF, SVG and PNG to this folder.")
     ] = None,
 ) -> None:
     """Write one self-contained page about runs, to read offline or to send to a colleague."""
@@ -41,7 +41,7 @@ def command(
     from smoothcert.runs.collect import collect
 
     data = places.data
-    if explain is None and (given := [name for name, place in places.places().items() if place and name != "data"]):
+    if explain is None and (given := [name for name, place in places.settings().items() if place and name != "data"]):
         raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
     if figures is not None and any(path.exists() and not path.is_dir() for path in (figures, *figures.parents)):
         raise InvalidInput(f"cannot write figures into {figures}: it is not a folder")
@@ -53,7 +53,7 @@ def command(
         reference=reference,
         radii=None if radii is None else numbers("--radii", radii),
         dataset=None if data is None else _load(data),
-        explained=() if explain is None else _explained(results, explain, places.places()),
+        explained=() if explain is None else _explained(results, explain, places.settings()),
     )
     print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
     if figures is not None:

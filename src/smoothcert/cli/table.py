@@ -13,12 +13,12 @@ from smoothcert.errors import InvalidInput
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")]
 Reference = Annotated[
     Path | None,
-    typer.Option("--reference", help="The run that MAD is measured against. Default: the fixed run at its ceiling."),
+    typer.Option(help="The run that MAD is measured against. Default: the fixed run at its ceiling."),
 ]
-Radii = Annotated[str | None, typer.Option("--radii", help="Radii for certified accuracy, separated by commas.")]
+Radii = Annotated[str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")]
 LogRadius = Annotated[
     float | None,
-    typer.Option("--log-radius", help="The radius that was tested, for a log that only says whether it was proved."),
+    typer.Option(help="The radius that was tested, for a log that only says whether it was proved."),
 ]
 
 
@@ -29,7 +29,7 @@ def command(
     log_radius: LogRadius = None,
     format: Annotated[
         Literal["terminal", "markdown", "latex", "csv", "json"] | None,
-        typer.Option("--format", help="The format of the table. Default: terminal."),
+        typer.Option(help="The format of the table. Default: terminal."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -15,7 +13,6 @@ from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
     from smoothcert.models import Classifier
-    from smoothcert.noises import Noise
     from smoothcert.training import Epoch, Recipe, Trained
 
 
@@ -99,24 +96,24 @@ def command(
     json: Json = False,
 ) -> None:
     """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise."""
-    from smoothcert import _check
     from smoothcert.data import load_dataset
     from smoothcert.models.denoisers import load_denoiser
     from smoothcert.training import Recipe, method_named, train
 
-    _check_options(method, copies=copies, weight=None if method == "denoiser" else weight, epsilon=epsilon, steps=steps)
-    constants = _noise(noise, sigmas, method) | _loss_weights(method, weight, stability)
+    constants: dict[str, Any] = {"copies": copies, "epsilon": epsilon, "steps": steps}
+    constants["stability" if stability else "weight"] = 1.0 if stability and weight is None else weight
+    chosen = method_named(method, **_noise(noise, sigmas, method), **constants)
     # Behind a denoiser, the bundled weights with the least noise in training fit best.
-    sigma = None if denoiser or stability else _deviation(**constants)
-    classifier = _classifier(method, arch, model, weights, sigma, stability)
+    sigma = None if denoiser or stability else chosen.sigma
+    classifier = _classifier(method, arch, model, weights, sigma)
     recipe = Recipe(
         _architecture(method, arch, classifier),
-        method_named(method, **constants, copies=copies, epsilon=epsilon, steps=steps),
+        chosen,
         epochs=epochs,
         batch=batch,
-        learning_rate=None if lr is None else _check.between("--lr", lr, 0),
+        learning_rate=lr,
         schedule=schedule,
-        weight_decay=_check.at_least("--weight-decay", weight_decay, 0),
+        weight_decay=weight_decay,
         seed=seed,
     )
     training, validation = load_dataset(data, train=True), load_dataset(data)
@@ -205,71 +202,28 @@ def _result(recipe: Recipe, trained: Trained, held_out: bool) -> str:
 
 def _noise(options: NoiseOptions, sigmas: str | None, method: str) -> dict[str, Any]:
     """The noise as `method_named` takes it. There is no smoothing noise of sigma 0, but training without noise."""
-    if sigmas is not None:
-        return _sigma_range(options, sigmas, method)
-    without = options.sigma == 0 and options.noise is None
-    return {"sigma": 0.0} if without else {"noise": options.build()}
-
-
-def _deviation(noise: Noise | None = None, sigma: float | None = None, **_: Any) -> float | None:
-    """The standard deviation of the noise that `_noise` returned."""
-    return sigma if noise is None else noise.deviation
-
-
-def _sigma_range(options: NoiseOptions, sigmas: str, method: str) -> dict[str, Any]:
-    if method != "denoiser":
-        raise InvalidInput(f"--sigmas is for --method denoiser: give --sigma with --method {method}")
-    if options.given() is not None:
-        raise InvalidInput("--sigmas is the noise already: leave out --sigma and --noise")
+    if sigmas is None:
+        without = options.sigma == 0 and options.noise is None
+        return {"sigma": 0.0} if without else {"noise": options.build()}
     found = numbers("--sigmas", sigmas)
-    if len(found) != 2 or not 0 < found[0] <= found[1] < math.inf:
-        raise InvalidInput(f"--sigmas must be the smallest and the largest sigma, as in 0.1,1.0, got {sigmas}")
-    return {"sigma": found[1], "sigma_low": found[0]}
-
-
-def _check_options(method: str, **given: float | None) -> None:
-    """Refuse an option that the method does not have."""
-    from smoothcert.training.methods import METHODS
-
-    for name, value in given.items():
-        having = [other for other, kind in METHODS.items() if name in {field.name for field in fields(kind)}]
-        if value is not None and method not in having:
-            named = " and ".join(", ".join(having).rsplit(", ", 1))
-            raise InvalidInput(f"--{name} is for --method {named}: leave it out with --method {method}")
-
-
-def _loss_weights(method: str, weight: float | None, stability: bool) -> dict[str, Any]:
-    """The weight of the second part of the loss, under the name that it has in the method."""
-    from smoothcert import _check
-
-    if stability and method != "denoiser":
-        raise InvalidInput(f"--stability is for --method denoiser: leave it out with --method {method}")
-    if stability:
-        return {"stability": 1.0 if weight is None else _check.between("--weight", weight, 0)}
-    if weight is not None and method == "denoiser":
-        raise InvalidInput("--weight is for --stability with --method denoiser: give both of them or none")
-    return {"weight": weight}
+    if method != "denoiser" or len(found) != 2 or options.given() is not None:
+        raise InvalidInput(
+            f"--sigmas {sigmas}: give the smallest and the largest sigma, as in 0.1,1.0, with --method denoiser and "
+            "without --sigma and --noise"
+        )
+    return {"sigma_low": found[0], "sigma": found[1]}
 
 
 def _classifier(
-    method: str, arch: str | None, model: str | None, weights: str | None, sigma: float | None, stability: bool
+    method: str, arch: str | None, model: str | None, weights: str | None, sigma: float | None
 ) -> Classifier | None:
     """The classifier to start from, or the one of the stability loss."""
     from smoothcert.models import load_classifier
 
-    if method == "denoiser":
-        if stability != bool(model or weights):
-            raise InvalidInput(
-                "--stability needs the classifier: give --model or --weights"
-                if stability
-                else "--model and --weights are for --stability with --method denoiser: give --stability as well"
-            )
-    elif model and arch:
-        raise InvalidInput(f"--arch {arch} and --model {model} exclude one another: give one of them")
-    else:
+    if method != "denoiser":
+        if model and arch:
+            raise InvalidInput(f"--arch {arch} and --model {model} exclude one another: give one of them")
         model = model or (arch if weights or method == "finetune" else None)
-        if method == "finetune" and not (model or weights):
-            raise InvalidInput("--method finetune needs the classifier: give --model or --weights")
     return load_classifier(model, weights=weights, sigma=sigma) if model or weights else None
 
 

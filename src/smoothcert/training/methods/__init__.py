@@ -50,9 +50,11 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
     """
     kind = METHODS[_check.one_of("method", name, tuple(METHODS))]
     given = {key: value for key, value in constants.items() if value is not None}
-    known = [field.name for field in fields(kind) if field.name not in ("sigma", "noise")]
-    if unknown := [key for key in given if key not in known]:
-        raise InvalidInput(f"method {name} has no {', '.join(unknown)}; it has {', '.join(known) or 'no constants'}")
+    for key in given:
+        having = [other.name for other in METHODS.values() if key in {field.name for field in fields(other)}]
+        if name not in having:
+            owners = f": that is for {' or '.join(having)}" if having else ""
+            raise InvalidInput(f"method {name} has no {key}{owners}")
     if noise is None and sigma == 0 and kind is Gaussian:
         return Gaussian(0.0)
     if noise is None or isinstance(noise, GaussianNoise):

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, either
 from smoothcert.models.denoisers import UNETS, UNet, build_unet
 from smoothcert.training.methods.base import Method, Objective, keep
 from smoothcert.training.optimizers import adamw
@@ -103,7 +103,8 @@ class Denoising(Method):
             _copy_weights(start.denoiser, network, start.architecture)
         facts = {"shape": json.dumps(start.shape), "sigma_high": self.sigma}
         if (start.classifier is None) != (self.stability == 0):
-            raise InvalidInput("the stability loss of a denoiser needs both a classifier and a weight above 0")
+            both = either("classifier= and stability=1.0", "--stability, and --model or --weights")
+            raise InvalidInput(f"the stability loss of a denoiser needs a classifier and a weight above 0: give {both}")
         if start.classifier is None:
             return Trainee(network, network, facts)
         if not isinstance(start.classifier.module, nn.Module):

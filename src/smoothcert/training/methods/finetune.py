@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.training.methods.gaussian import Gaussian
 from smoothcert.training.trainee import Start, Trainee
 
@@ -23,7 +23,9 @@ class Finetune(Gaussian):
 
     def trainee(self, start: Start) -> Trainee:
         """The classifier behind the denoiser; see `Method.trainee`."""
-        if start.classifier is None or start.denoiser is None:
-            missing = "classifier to start from" if start.classifier is None else "denoiser"
-            raise InvalidInput(f"method finetune needs a {missing}: give {missing.split()[0]}=")
+        if start.classifier is None:
+            model = either("classifier=", "--model or --weights")
+            raise InvalidInput(f"method finetune needs a classifier to start from: give {model}")
+        if start.denoiser is None:
+            raise InvalidInput(f"method finetune needs a denoiser: give {setting('denoiser')}")
         return super().trainee(start)
