@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WEIGHTS ?= ../shared/weights
+CIFAR10 ?= ../shared/cifar10
 LOGS ?= ../shared/logs
+IMAGENET ?= ../shared/imagenet
 
-.PHONY: demo test lint format docs commands notebooks paper clean
+.PHONY: demo test lint format docs commands notebooks results paper clean
 
 demo: $(VENV)/.installed
 	$(BIN)/smoothcert demo
@@ -45,6 +48,11 @@ commands: $(VENV)/.installed
 notebooks: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt --group notebooks
 	$(BIN)/python tools/notebooks.py
+
+# Runs the experiments that can run here and are not current, and writes their numbers into README and docs.
+results: $(VENV)/.installed
+	$(BIN)/python -m benchmarks --weights $(WEIGHTS) --data $(CIFAR10) --logs $(LOGS) --imagenet $(IMAGENET)
+	$(BIN)/python -m benchmarks render
 
 paper: $(VENV)/.installed
 	$(BIN)/python docs/paper/reproduce.py $(LOGS)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 import typer
+from benchmarks.experiments import chosen
 
 from smoothcert.cli import app, main
 
@@ -75,6 +76,8 @@ def _check_other_command(words: list[str]) -> None:
     """Commands that install or build are not run, but the files that they name must exist."""
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), words
+    elif words[:3] == ["python", "-m", "benchmarks"]:
+        assert words[3] in ("render", "--list") or list(chosen(words[3:4])), words
     elif words[0] == "python":
         assert (ROOT / words[1]).is_file(), words
     else:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from smoothcert.report import write_report as write_report
     from smoothcert.report.explained import Explained as Explained
     from smoothcert.report.plot import plot as plot
+    from smoothcert.runs.attacks import Attacks as Attacks
+    from smoothcert.runs.attacks import read_attacks as read_attacks
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
     from smoothcert.runs.merge import merge as merge
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from smoothcert.runs.table import table as table
     from smoothcert.smoothed import Smoothed as Smoothed
     from smoothcert.statistics.sample_map import SampleMap as SampleMap
+    from smoothcert.tasks.attack import attack as attack
     from smoothcert.tasks.audit import audit as audit
     from smoothcert.tasks.certify import certify as certify
     from smoothcert.tasks.explain import explain as explain
@@ -68,6 +71,9 @@ if TYPE_CHECKING:
     from smoothcert.training import train as train
 
 _HOME = {
+    "attack": "tasks.attack",
+    "Attacks": "runs.attacks",
+    "read_attacks": "runs.attacks",
     "audit": "tasks.audit",
     "certify": "tasks.certify",
     "load_dataset": "data",

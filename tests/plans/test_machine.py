@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, exact_coverage
+from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, certify, exact_coverage
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
 from smoothcert.statistics.bounds import lower_bound
@@ -175,14 +175,23 @@ def replay_some(plan):
     return simulate(from_shares([0.6, 0.9], [True, True]), plan, noise=NOISE, repetitions=2)
 
 
-@pytest.mark.parametrize("use", [follow_one, replay_some, partial(exact_coverage, noise=NOISE)])
+def certify_some(plan):
+    return certify(
+        lambda x: (x[:, 0] > 0).long(), np.array([[0.1], [0.9]]), noise=NOISE, plan=plan, classes=2, batch=20
+    )
+
+
+FOLLOWED = [follow_one, replay_some, partial(exact_coverage, noise=NOISE), certify_some]
+
+
+@pytest.mark.parametrize("use", FOLLOWED)
 def test_a_plan_that_never_stops_is_refused_wherever_it_is_followed(use, monkeypatch):
     monkeypatch.setattr("smoothcert.plans.machine.MOST_LOOKS", 30)
     with pytest.raises(InvalidInput, match=r'^"endless" takes more than 30 looks$'):
         use(Endless())
 
 
-@pytest.mark.parametrize("use", [follow_one, replay_some, partial(exact_coverage, noise=NOISE)])
+@pytest.mark.parametrize("use", FOLLOWED)
 def test_a_request_beyond_the_most_samples_is_refused_wherever_a_plan_is_followed(use):
     with pytest.raises(InvalidInput, match=r"Endless.request asks for 16 samples of an input, .* at most 15"):
         use(Endless(samples=10))
@@ -198,7 +207,7 @@ class TooSure(Endless):
         return np.full(np.shape(state.count), 1.5)[()]
 
 
-@pytest.mark.parametrize("use", [follow_one, replay_some, partial(exact_coverage, noise=NOISE)])
+@pytest.mark.parametrize("use", FOLLOWED)
 @pytest.mark.parametrize(("plan", "words"), [(Mistaken(), "a whole number"), (TooSure(), "a number between 0 and 1")])
 def test_requests_and_bounds_are_checked_wherever_a_plan_is_followed(use, plan, words):
     with pytest.raises(InvalidInput, match=f"{type(plan).__name__}.* must return {words}"):

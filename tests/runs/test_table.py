@@ -222,10 +222,20 @@ def test_a_narrow_terminal_gets_a_column_per_run(iss_run, fixed_run, monkeypatch
     assert next(line for line in lines if "ACR" in line).split()[0] == "ACR"
 
 
-def test_nothing_certified_at_a_radius_is_beaten_by_something(iss_run, fixed_run):
-    largest = float(iss_run.radius.max())
-    beyond = table([iss_run, fixed_run], radii=[largest])
-    assert [row[-1].best for row in beyond.cells] == [False, True]
+@pytest.mark.parametrize(("lost", "marked"), [(5, [False, False]), (9, [True, False])])
+def test_a_mark_needs_a_difference_that_is_more_than_chance(fixed_run, altered, lost, marked):
+    """Of 60 inputs, losing 5 may be chance, losing 9 is not."""
+    largest = np.argsort(-fixed_run.radius)[:lost]
+    less = altered(fixed_run, radius=np.where(np.isin(np.arange(60), largest), 0.01, fixed_run.radius))
+    assert [row[-1].best for row in table([fixed_run, less], radii=[0.25]).cells] == marked
+
+
+def test_what_chance_could_explain_is_marked_with_the_best(fixed_run, altered):
+    close = altered(fixed_run, name="close", radius=np.where(fixed_run.id == 590, 0.01, fixed_run.radius))
+    nothing = altered(fixed_run, name="nothing", radius=fixed_run.radius / 100)
+    made = table([fixed_run, close, nothing], radii=[0.25])
+    assert [row[-1].best for row in made.cells] == [True, True, False]
+    assert [row[made.titles.index("ACR")].best for row in made.cells] == [True, True, False]
 
 
 def test_a_table_takes_paths_and_tells_equal_names_apart(iss_run, tmp_path):

@@ -9,11 +9,11 @@ import torch
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import GridGaussian, Laplace
 from smoothcert.training import Consistency, Gaussian, Macer, SmoothAdv, method_named
+from smoothcert.training.methods.ascent import ascend, loss_gradient
 from smoothcert.training.methods.base import log_mean_probability
 from smoothcert.training.methods.consistency import consistency_loss
 from smoothcert.training.methods.gaussian import natural_loss
 from smoothcert.training.methods.macer import radius_loss
-from smoothcert.training.methods.smoothadv import attack
 
 
 def logits(*copies):
@@ -95,7 +95,7 @@ class HalfSpace(torch.nn.Module):
 def test_attack_goes_straight_against_the_label_to_the_edge_of_the_ball():
     x = torch.full((2, 1, 4, 4), 0.5)
     noise = 0.1 * torch.randn(3, 2, 1, 4, 4)
-    found = attack(HalfSpace(), x, torch.tensor([0, 1]), noise, epsilon=torch.tensor(0.8), steps=4)
+    found = ascend(loss_gradient(HalfSpace(), torch.tensor([0, 1]), noise), x, epsilon=torch.tensor(0.8), steps=4)
     assert torch.allclose(found[0], torch.full((1, 4, 4), 0.5 - 0.2), atol=1e-5)  # 0.8 over 16 equal pixels
     assert torch.allclose(found[1], torch.full((1, 4, 4), 0.5 + 0.2), atol=1e-5)
 
@@ -104,7 +104,8 @@ def test_attack_stays_in_the_box_and_in_the_ball():
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(27, 5))
     x = torch.rand(6, 3, 3, 3).round()  # all on the boundary of the box
-    found = attack(module, x, torch.arange(6) % 5, torch.zeros(1, 6, 3, 3, 3), epsilon=torch.tensor(1.5), steps=5)
+    gradient = loss_gradient(module, torch.arange(6) % 5, torch.zeros(1, 6, 3, 3, 3))
+    found = ascend(gradient, x, epsilon=torch.tensor(1.5), steps=5)
     assert found.min() >= 0
     assert found.max() <= 1
     assert (found - x).flatten(1).norm(dim=1).max() <= 1.5 + 1e-5

@@ -13,6 +13,7 @@ from contextlib import suppress
 import typer
 
 from smoothcert.cli import (
+    attack,
     audit,
     bench,
     certify,
@@ -37,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, certify, merge, audit, probe, bench, map, coverage, replay, table, report, export, train):
+for module in (demo, certify, merge, audit, attack, probe, bench, map, coverage, replay, table, report, export, train):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 # How long torch's threads spin while they wait for each other. With the default, they spin for so long that they slow

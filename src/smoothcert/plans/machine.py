@@ -29,14 +29,7 @@ MOST_LOOKS = 10_000
 
 
 def begin(plan: Plan, noise: Noise, shape: tuple[int, ...] = (), chosen: Any = None) -> State:
-    """The states before the first look, with what is wanted for it.
-
-    Args:
-        plan: The plan.
-        noise: The smoothing noise.
-        shape: The shape of the states; () for one input.
-        chosen: The class of each input where it is fixed in advance.
-    """
+    """The states before the first look, with what is wanted for it; `chosen` is a class that is fixed in advance."""
     check_choice(plan, noise)
     state = State(0, 0, 0, chosen=chosen)
     first = _in_bounds(plan, state, plan.pilot) or wanted(plan, noise, state)
@@ -136,20 +129,32 @@ def spent(plan: Plan, state: State) -> Any:
 def follow(
     plan: Plan, noise: Noise, draw: Callable[[State], Votes], shape: tuple[int, ...], chosen: Any = None
 ) -> State:
-    """Follow a plan on many inputs to the end.
-
-    Args:
-        plan: The plan.
-        noise: The smoothing noise.
-        draw: Gives the votes for the samples that a state wants.
-        shape: The shape of the states.
-        chosen: The class of each input where it is fixed in advance.
-    """
+    """Follow a plan on many inputs to the end; `draw` gives the votes for the samples that a state wants."""
+    conclude_all = _conclude_once_per_state if reads_only_counts(plan) else conclude
     with naming_users_code():
         state = begin(plan, noise, shape, chosen)
         while np.any(state.more):
-            state = conclude(plan, noise, accumulate(plan, noise, state, draw(state)))
+            state = conclude_all(plan, noise, accumulate(plan, noise, state, draw(state)))
         return state
+
+
+def reads_only_counts(plan: Plan) -> bool:
+    """Whether the rule of a plan knows nothing but the votes for the class, the samples and what was proved."""
+    return type(plan).remember is Plan.remember and not plan.uses_rivals
+
+
+def _conclude_once_per_state(plan: Plan, noise: Noise, state: State) -> State:
+    """`conclude`, where the rule is asked once for all inputs that are in the same state."""
+    going = state.more > 0
+    count, drawn = state.count[going], state.drawn[going]
+    lowers, level = np.unique(state.lower[going], return_inverse=True)
+    key = (level * (drawn.max() + 1) + drawn) * (count.max() + 1) + count
+    _, first, where = np.unique(key, return_index=True, return_inverse=True)
+    few = State(state.look, count[first], drawn[first], lowers[level[first]], chosen=0, more=np.ones_like(first))
+    few = conclude(plan, noise, few)
+    lower, more = state.lower.copy(), state.more.copy()
+    lower[going], more[going] = few.lower[where], few.more[where]
+    return state._replace(lower=lower, more=more)
 
 
 def check_choice(plan: Plan, noise: Noise) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import inf, isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
@@ -42,7 +43,34 @@ CREATE TABLE IF NOT EXISTS certificates (
     seconds REAL NOT NULL,
     proof TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS attacks (
+    norm TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    distance REAL,
+    prediction INTEGER,
+    changed BLOB,
+    PRIMARY KEY (norm, id)
+);
 """
+
+
+class Attack(NamedTuple):
+    """The attack on one input."""
+
+    id: int
+    distance: float
+    """The length of the smallest change that alters the answer; infinite if none was found."""
+    prediction: int | None = None
+    """The answer to the changed input."""
+    changed: bytes | None = None
+    """The changed input, in float32."""
+
+
+class AttackedInputs(NamedTuple):
+    """The attacks on a run in one norm."""
+
+    settings: dict[str, Any]
+    distances: dict[int, float]
 
 
 class Journal:
@@ -145,6 +173,36 @@ class Journal:
         """Add or replace entries of the manifest, in one transaction."""
         with self.transaction():
             self._set(entries)
+
+    def add_attacks(self, norm: str, attacks: Iterable[Attack]) -> None:
+        """Add the attacks on some inputs, in one transaction."""
+        rows = [(norm, a.id, None if isinf(a.distance) else a.distance, a.prediction, a.changed) for a in attacks]
+        with self.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO attacks VALUES (?, ?, ?, ?, ?)", rows)
+
+    def attacks(self, norm: str) -> AttackedInputs | None:
+        """The attacks in one norm; None if there are none."""
+        with self._errors("read"):
+            recorded = self._db.execute("SELECT value FROM manifest WHERE key = ?", (f"attack in {norm}",)).fetchone()
+            if recorded is None:
+                return None
+            rows = self._db.execute("SELECT id, distance FROM attacks WHERE norm = ?", (norm,)).fetchall()
+        return AttackedInputs(json.loads(recorded[0]), {id: inf if d is None else d for id, d in rows})
+
+    def attack(self, norm: str, id: int) -> Attack | None:
+        """The attack on one input, with the changed input."""
+        if self.attacks(norm) is None:
+            return None
+        with self._errors("read"):
+            query = "SELECT id, distance, prediction, changed FROM attacks WHERE norm = ? AND id = ?"
+            row = self._db.execute(query, (norm, id)).fetchone()
+        return row and Attack(row[0], inf if row[1] is None else row[1], *row[2:])
+
+    def forget_attacks(self, norm: str, settings: dict[str, Any]) -> None:
+        """Begin attacks in one norm: those of an earlier call go."""
+        with self.transaction():
+            self._db.execute("DELETE FROM attacks WHERE norm = ?", (norm,))
+            self._set({f"attack in {norm}": settings})
 
     def _set(self, entries: dict[str, Any]) -> None:
         rows = [(key, json.dumps(value)) for key, value in entries.items()]

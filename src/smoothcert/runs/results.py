@@ -295,8 +295,15 @@ class Results:
         Args:
             radii: The radii r.
         """
-        closed = self.decided_radii is not None
-        return metrics.certified_accuracy(self.radius, self.correct, radii, closed=closed)
+        return np.asarray(np.mean(self.certified(radii), axis=-2))
+
+    def certified(self, radii: ArrayLike) -> NDArray[np.bool_]:
+        """Whether each input (row) is correct and its radius is proved to be above each r (column).
+
+        Args:
+            radii: The radii r.
+        """
+        return metrics.certified(self.radius, self.correct, radii, closed=self.decided_radii is not None)
 
     def certified_accuracy_band(self, radii: ArrayLike) -> Interval:
         """The 95% band of each CA(r) over inputs.

@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from smoothcert import _check
@@ -19,6 +19,7 @@ from smoothcert.plans.outlook import is_adaptive
 from smoothcert.runs.collect import Source, collect, opened
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
+from smoothcert.statistics.comparison import mcnemar, mean_interval
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 
@@ -47,6 +48,7 @@ class Row:
             then called "not certified" instead of "abstained".
         radii_only: Whether the plan decides radii, so that ACR counts only these radii.
         dtype: The number format of the classifier.
+        run: The results themselves.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Row:
     known_labels: bool = False
     radii_only: bool = False
     dtype: str | None = None
+    run: Results = field(kw_only=True, repr=False, compare=False)
 
     def plain(self) -> dict[str, Any]:
         """The row as a dictionary for JSON."""
@@ -165,14 +168,20 @@ class Table:
 
         Values that look equal in print are all best. A value of 0 is never best, and neither is a value without
         another one to compare it with. If less is better, values of 0 are left out of the comparison: a MAD of 0 is
-        that of the reference itself.
+        that of the reference itself. ACR and CA vary with the inputs: there, the best value beats another run by more
+        than chance, and values that chance could explain are best as well.
         """
         alike = [r for r in self.rows if (r.noise, r.alpha, r.labels) == (row.noise, row.alpha, row.labels)]
         values = [(r, column.value(r)) for r in alike]
         rivals = [r for r, value in values if value or (value is not None and column.best is max)]
         if column.best is None or len(rivals) < 2 or not column.value(row):
             return False
-        return column.text(row) == column.text(column.best(rivals, key=column.value))
+        best = column.best(rivals, key=column.value)
+        if column.differs is None:
+            return column.text(row) == column.text(best)
+        alpha = (1 - metrics.CONFIDENCE) / (len(rivals) - 1)
+        beaten = [id(r) for r in rivals if column.differs(best.run, r.run, alpha)]
+        return bool(beaten) and id(row) not in beaten
 
     def _csv(self) -> str:
         text = io.StringIO()
@@ -239,6 +248,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         known_labels=run.plan is not None and primary(run.plan).known_labels,
         radii_only=run.decided_radii is not None,
         dtype=(run.manifest.dtype or None) if run.manifest is not None else None,
+        run=run,
     )
 
 
@@ -274,6 +284,8 @@ class _Column:
     """`min` or `max`; None if no value is better than another."""
     instead: Callable[[Row], str | None] = lambda row: None
     """The text of a row whose value is None, because it is not compared with others."""
+    differs: Callable[[Results, Results, float], bool] | None = None
+    """Whether two runs on the same inputs differ by more than chance at this alpha; None for what is no estimate."""
 
     def text(self, row: Row) -> str:
         """The cell of a row."""
@@ -287,7 +299,22 @@ def _at_radii(row: Row) -> str | None:
 
 
 def _accuracy_column(radius: float) -> _Column:
-    return _Column(f"CA {radius:g}", lambda row: row.certified_accuracy[radius], lambda v: f"{100 * v:.1f}", max)
+    def differs(a: Results, b: Results, alpha: float) -> bool:
+        only_a, only_b = a.certified([radius]) & ~b.certified([radius]), b.certified([radius]) & ~a.certified([radius])
+        return mcnemar(int(only_a.sum()), int(only_b.sum())) <= alpha
+
+    return _Column(
+        f"CA {radius:g}",
+        lambda row: row.certified_accuracy[radius],
+        lambda v: f"{100 * v:.1f}",
+        max,
+        differs=differs,
+    )
+
+
+def _acr_differs(a: Results, b: Results, alpha: float) -> bool:
+    low, high = mean_interval(b.radius * b.correct - a.radius * a.correct, alpha=alpha)
+    return bool(low > 0 or high < 0)
 
 
 def duration(seconds: float) -> str:
@@ -310,7 +337,12 @@ _COLUMNS = (
     _Column("time", lambda row: row.seconds or None, duration, min),
     _Column("MAD", lambda row: row.mad, lambda v: f"{v:.3f}", min),
     _Column(
-        "ACR", lambda row: None if row.radii_only else row.acr, metrics.round_down, max, lambda row: _at_radii(row)
+        "ACR",
+        lambda row: None if row.radii_only else row.acr,
+        metrics.round_down,
+        max,
+        lambda row: _at_radii(row),
+        differs=_acr_differs,
     ),
 )
 _ABSTAINED = _Column("abstained", lambda row: None if row.known_labels else row.abstained, "{:.1%}".format)
@@ -320,7 +352,10 @@ _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 _DTYPE = _Column("number format", lambda row: row.dtype, str)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
 
-_CAPTION = "* best among runs with the same inputs, noise and alpha; logs are compared as if these were the same"
+_CAPTION = (
+    "* best among runs with the same inputs, noise and alpha; logs are compared as if these were the same. ACR and CA: "
+    "only where another run is worse by more than chance (95%, paired), with all runs that chance could explain"
+)
 
 
 def _html_cell(cell: Cell) -> str:

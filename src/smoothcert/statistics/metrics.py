@@ -50,9 +50,14 @@ def certified_accuracy(
     >>> certified_accuracy([1.0, 0.5, 2.0], [True, True, False], [0.0, 0.5]).round(2).tolist()
     [0.67, 0.33]
     """
+    return np.asarray(np.mean(certified(radius, correct, radii, closed=closed), axis=-2))
+
+
+def certified(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False) -> NDArray[np.bool_]:
+    """Whether each input (row) is correct with a radius strictly above each r of `radii` (column), or at least r."""
     proved = np.where(np.asarray(correct, bool), np.asarray(radius, float), -np.inf)
     above = np.greater_equal if closed else np.greater
-    return np.asarray(np.mean(above(proved[..., None], np.asarray(radii, float)), axis=-2))
+    return np.asarray(above(proved[..., None], np.asarray(radii, float)))
 
 
 def certified_accuracy_band(

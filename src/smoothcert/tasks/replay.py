@@ -20,7 +20,7 @@ from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Plan, State, Votes
 from smoothcert.plans.combined import primary
-from smoothcert.plans.machine import follow, settled, spent, upper
+from smoothcert.plans.machine import follow, reads_only_counts, settled, spent, upper
 from smoothcert.plans.pilot import basis
 from smoothcert.plans.records import ClassVotes, ManyVotes
 from smoothcert.runs.formats import read_results
@@ -316,7 +316,7 @@ def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, 
     shape, classes = (repetitions, len(population)), population.p.shape[1]
     fixed_class = population.label if plan.known_labels else population.chosen
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
-    only_count = chosen is not None and not plan.uses_rivals and type(plan).remember is Plan.remember
+    only_count = chosen is not None and reads_only_counts(plan)
     shares, rest = population.p, 1 - population.p.sum(axis=1, keepdims=True)
     if np.any(rest > 1e-9):  # samples that vote for no class
         shares = np.concatenate([shares, np.maximum(rest, 0)], axis=1)

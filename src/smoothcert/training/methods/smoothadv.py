@@ -5,37 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.training.methods.base import Method, Objective, draw_noise, keep, log_mean_probability, logits_of
+from smoothcert.training.methods.ascent import ascend, loss_gradient
+from smoothcert.training.methods.base import Method, Objective, draw_noise, keep, logits_of
 from smoothcert.training.methods.gaussian import natural_loss
-
-
-def attack(module: nn.Module, x: Tensor, labels: Tensor, noise: Tensor, *, epsilon: Tensor, steps: int) -> Tensor:
-    """Search an input x' in [0, 1] with ||x' - x||_2 <= epsilon that the smoothed soft classifier misclassifies.
-
-    The attack maximises J(x') = -log mean_i F_y(x' + delta_i) with the same m noise samples delta_i in every step. Each
-    step has the length 2 epsilon / T along the normalised gradient and is followed by a projection.
-    """
-    adversarial = x
-    for _ in range(steps):
-        adversarial = adversarial.detach().requires_grad_()
-        logits = logits_of(module, adversarial + noise)
-        loss = functional.nll_loss(log_mean_probability(logits), labels, reduction="sum")
-        (gradient,) = torch.autograd.grad(loss, adversarial)
-        moved = adversarial.detach() + 2 * epsilon / steps * gradient / _norm(gradient)
-        change = moved.clamp(0, 1) - x
-        adversarial = x + change * (epsilon / _norm(change)).clamp(max=1)
-    return adversarial
-
-
-def _norm(x: Tensor) -> Tensor:
-    """The l2 norm of each row, never zero, in a shape by which `x` can be divided."""
-    norm: Tensor = torch.linalg.vector_norm(x, dim=tuple(range(1, x.ndim)), keepdim=True)
-    return norm.clamp_min(1e-12)
 
 
 @dataclass(frozen=True)
@@ -85,7 +60,7 @@ class SmoothAdv(Method):
         noise = draw_noise(x, self.copies, self.sigma)
         epsilon = self.epsilon * ((epoch + 1) / self.warmup).clamp(max=1)
         module.eval()  # the attack is on the network in evaluation mode and must not change its batch statistics
-        adversarial = attack(module, x, labels, noise, epsilon=epsilon, steps=self.steps)
+        adversarial = ascend(loss_gradient(module, labels, noise), x, epsilon=epsilon, steps=self.steps)
         module.train()
         logits = logits_of(module, adversarial + noise)
         return Objective(natural_loss(logits, labels), logits)

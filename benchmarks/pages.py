@@ -1,0 +1,228 @@
+"""Fill pages with the numbers of result files.
+
+Markers are comments in Markdown. What stands between a marker and its end is written by `python -m benchmarks render`:
+
+    <!-- table FILE: title = {path:format} | CA * = {ca/*:.1f} -->   one row for each of the file's `rows`
+    <!-- /table -->
+    <!-- figure FILE#NAME: what it shows -->                         a drawing of the file's `figures/NAME`
+    <!-- /figure -->
+    <!-- output FILE#KEY -->                                         what a command printed, `{"command": , "text": }`
+    <!-- /output -->
+    <!-- sources -->                                                 version and machine of the numbers in sentences
+    <!-- /sources -->
+    takes <!--= FILE rows/plan=fixed/seconds:.1f -->53.6<!--/--> s   one number in a sentence
+
+FILE is a name in docs/results, a pattern (`radii-*`) or several with commas; `FILE#key` shows other rows than `rows`.
+A path has keys, numbers of rows, or `key=value` for the first row with that value; after `min` or `max`, `*` stands for
+all rows. In a column, `*` makes one column for each key. Missing values are empty cells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+
+PAGES = [results.ROOT / "README.md", *sorted(results.ROOT.glob("docs/**/*.md"))]
+BLOCK = re.compile(
+    r"(?P<start><!-- (?P<kind>table|figure|output|sources)\b(?P<what>.*?)-->\n)"
+    r"(?P<body>.*?)(?P<end><!-- /(?P=kind) -->)",
+    re.S,
+)
+INLINE = re.compile(
+    r"(?P<start><!--= (?P<file>\S+) (?P<path>[^:>]+?)(?::(?P<format>[^>]*?))? -->)(?P<body>.*?)(?P<end><!--/-->)", re.S
+)
+FIELD = re.compile(r"\{([^:}]+)(?::([^}]*))?\}")
+CODE = re.compile(r"^```.*?^```$", re.M | re.S)
+
+
+def render() -> list[Path]:
+    """Write all pages and figures. Returns the pages that changed."""
+    changed = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for kind, what, _ in blocks(text):
+            if kind == "figure":
+                _draw(*_figure(what)[:2])
+        if (filled := fill(page, text)) != text:
+            page.write_text(filled, encoding="utf-8")
+            changed.append(page)
+    return changed
+
+
+def fill(page: Path, text: str) -> str:
+    """The text of a page with the present numbers."""
+
+    def block(match: re.Match[str]) -> str:
+        write = {"table": _table, "figure": _image, "output": _output, "sources": _sources}[match["kind"]]
+        what = text if match["kind"] == "sources" else " ".join(match["what"].split())
+        return match["start"] + write(page, what) + match["end"]
+
+    def number(match: re.Match[str]) -> str:
+        return match["start"] + _number(match["file"], match["path"].strip(), match["format"] or "") + match["end"]
+
+    return INLINE.sub(number, BLOCK.sub(block, text))
+
+
+def blocks(text: str) -> Iterator[tuple[str, str, str]]:
+    """Kind, content of the marker, and what is written below it."""
+    for match in BLOCK.finditer(text):
+        yield match["kind"], " ".join(match["what"].split()), match["body"]
+
+
+def used(text: str) -> set[str]:
+    """The result files that a page shows."""
+    shown = {name for kind, what, _ in blocks(text) if what for name in results.names(re.split("[#:]", what)[0])}
+    return shown | {match["file"] for match in INLINE.finditer(text)}
+
+
+def unmarked_tables(text: str) -> Iterator[str]:
+    """Titles of the tables with a cell that begins with a number, outside of markers and code."""
+    outside = CODE.sub("", BLOCK.sub("\n", text))
+    for match in re.finditer(r"^(\|.*)\n\|[\s:|-]+\n((?:\|.*\n?)+)", outside, re.M):
+        cells = [cell.strip(" *~+-") for row in match[2].splitlines() for cell in row.strip().strip("|").split("|")]
+        if any(re.match(r"[.\d]", cell) for cell in cells):
+            yield match[1]
+
+
+def pick(value: Any, path: str) -> Any:
+    """What stands at a path, or None."""
+    for key in path.split("/"):
+        if isinstance(value, list):
+            name, equal, wanted = key.partition("=")
+            value = next((row for row in value if str(row[name]) == wanted), None) if equal else value[int(key)]
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _number(file: str, path: str, format: str) -> str:
+    found = results.read(file)
+    assert found is not None, f"docs/results/{file}.json does not exist"
+    function, _, among = path.partition(" ")
+    if function in ("min", "max"):
+        before, _, after = among.partition("/*/")
+        rows = pick(found["numbers"], before)
+        values = [pick(row, after) for row in (rows.values() if isinstance(rows, dict) else rows)]
+        value = (min if function == "min" else max)(value for value in values if value is not None)
+    else:
+        value = pick(found["numbers"], path)
+    assert value is not None, f"docs/results/{file}.json has nothing at {path}"
+    return f"{value:{format}}"
+
+
+def _table(page: Path, what: str) -> str:
+    place, _, columns = what.partition(":")
+    pattern, _, key = place.partition("#")
+    files = results.names(pattern.strip())
+    assert files, f"{page.name}: no file in docs/results matches {pattern}"
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        found = results.read(file) or {}
+        rows += [found["settings"] | row for row in pick(found["numbers"], key.strip() or "rows")]
+    titles, cells = [], []
+    for column in columns.split("|"):
+        title, _, template = (part.strip() for part in column.partition(" = "))
+        for shown, cell in _expanded(title, template or f"{{{title}}}", rows):
+            titles.append(shown)
+            cells.append(cell)
+    numeric = [all(re.search(r":[^}]*[fd%g]", field[0]) for field in FIELD.finditer(cell)) for cell in cells]
+    lines = [titles, ["---:" if right else "---" for right in numeric]]
+    lines += [[FIELD.sub(lambda field, row=row: _shown(row, field), cell) for cell in cells] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{_origin(page, files)}\n"
+
+
+def _expanded(title: str, template: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """One column, or one for each key that any row has in place of `*`."""
+    if not (star := re.search(r"\{([^}*]+)/\*", template)):
+        yield title, template
+        return
+    keys = dict.fromkeys(key for row in rows for key in pick(row, star[1]) or {})
+    for key in sorted(keys, key=float):
+        yield title.replace("*", key), template.replace("*", key)
+
+
+def _shown(row: dict[str, Any], field: re.Match[str]) -> str:
+    value = pick(row, field[1])
+    return "" if value is None else f"{value:{field[2] or ''}}"
+
+
+def _origin(page: Path, files: list[str]) -> str:
+    """The line below a table or figure: version, machine and file, in groups of files that have both in common."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for file in files:
+        found = results.read(file) or {}
+        link = os.path.relpath(results.FOLDER / f"{file}.json", page.parent)
+        groups.setdefault((found["version"], found["machine"]), []).append(f"[{file}]({link})")
+    parts = [f"version {version} on {machine}: {', '.join(links)}" for (version, machine), links in groups.items()]
+    return f"<small>Measured with {'; with '.join(parts)}.</small>"
+
+
+def _sources(page: Path, text: str) -> str:
+    inline = {match["file"] for match in INLINE.finditer(text)}
+    return "\n".join(f"- {_origin(page, [file])}" for file in sorted(inline)) + "\n"
+
+
+def _figure(what: str) -> tuple[Path, list[dict[str, Any]], str, str]:
+    """The file of a drawing, its panels, what it shows, and the result file that it is from."""
+    place, _, alt = what.partition(":")
+    file, _, name = place.partition("#")
+    panels = pick((results.read(file) or {}).get("numbers"), f"figures/{name}")
+    assert panels, f"docs/results/{file}.json has no figure {name}"
+    return results.FOLDER / f"{file}-{name}.svg", panels, alt.strip(), file
+
+
+def _image(page: Path, what: str) -> str:
+    path, _, alt, file = _figure(what)
+    return f"![{alt}]({os.path.relpath(path, page.parent)})\n\n{_origin(page, [file])}\n"
+
+
+def _output(page: Path, what: str) -> str:
+    file, _, key = what.partition("#")
+    found = results.read(file) or {}
+    shown = pick(found["numbers"], key)
+    origin = _origin(page, [file])
+    return f"<!-- not run: {shown['needs']} -->\n```console\n$ {shown['command']}\n{shown['text']}\n```\n{origin}\n"
+
+
+def seal(panels: list[dict[str, Any]]) -> str:
+    """The last line of a drawing, by which it is known that it shows these numbers."""
+    return f"<!-- {hashlib.sha256(json.dumps(panels).encode()).hexdigest()[:16]} -->"
+
+
+def figures(text: str) -> Iterator[tuple[Path, str]]:
+    """Every drawing of a page with its seal."""
+    for kind, what, _ in blocks(text):
+        if kind == "figure":
+            path, panels, _, _ = _figure(what)
+            yield path, seal(panels)
+
+
+def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
+    """Draw panels: `{"title": , "x": axis, "y": axis, "lines": [...], "points": [...], "bars": [...]}`."""
+    if path.is_file() and path.read_text(encoding="utf-8").endswith(seal(panels) + "\n"):
+        return
+    import numpy as np
+
+    from smoothcert.report import chart
+    from smoothcert.report.figures import save
+
+    drawn = []
+    for panel in panels:
+        kinds = {"lines": chart.Line, "points": chart.Points, "bars": chart.Bars}
+        layers = [
+            kinds[kind](**{key: np.array(value) if isinstance(value, list) else value for key, value in layer.items()})
+            for kind in kinds
+            for layer in panel.get(kind, [])
+        ]
+        series = tuple(dict.fromkeys(layer.series for layer in layers if layer.series))
+        axes = chart.Axis(**panel["x"]), chart.Axis(**panel["y"])
+        drawn.append(chart.Chart(path.stem, panel["title"], series, *axes, tuple(layers)))
+    save(drawn if len(drawn) > 1 else drawn[0], path.with_suffix(""), ["svg"])
+    path.write_text(path.read_text(encoding="utf-8").rstrip() + f"\n{seal(panels)}\n", encoding="utf-8")

@@ -1,0 +1,117 @@
+"""What attacks on a run achieved: for each input, the nearest change that alters the answer of its classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert._check import NO_CLASS
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.run import Run, open_run
+from smoothcert.statistics import metrics
+
+
+@dataclass(frozen=True, eq=False)
+class Attacks:
+    """One value per attacked input, sorted by id.
+
+    The truth lies between the two sides: a certificate proves that no change below `radius` alters the answer, and an
+    attack shows that a change of length `distance` does.
+
+    Args:
+        norm: In what changes are measured.
+        settings: How the inputs were attacked.
+        id: The number of each input.
+        radius: The certified radius of the right answer, 0 where it is not certified.
+        distance: The length of the smallest change that was found; 0 if the answer is wrong without one, infinite if no
+            attack succeeded.
+        closed: Whether the true radius is known to be above `radius`, as for a plan that decides radii.
+        certified: Whether the right answer is certified.
+    """
+
+    norm: str
+    settings: Mapping[str, Any]
+    id: NDArray[np.int64]
+    radius: NDArray[np.float64]
+    distance: NDArray[np.float64]
+    closed: bool
+    certified: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def attacked_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
+        """The share of inputs whose answer is right and was not altered by a change of length r at most.
+
+        Args:
+            radii: The radii r.
+        """
+        radii = np.asarray(radii, float)
+        return np.asarray((self.distance > radii[..., None]).mean(axis=-1))
+
+    def certified_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
+        """Certified accuracy on the attacked inputs.
+
+        Args:
+            radii: The radii r.
+        """
+        return metrics.certified_accuracy(self.radius, self.certified, radii, closed=self.closed)
+
+    def plain(self, radii: ArrayLike | None = None) -> dict[str, Any]:
+        """Both sides as a dictionary for JSON.
+
+        Args:
+            radii: The radii of certified and attacked accuracy. Default: steps up to the largest radius.
+        """
+        shown = metrics.default_radii(float(self.radius.max())) if radii is None else np.asarray(radii, float).tolist()
+        return {
+            "norm": self.norm,
+            "settings": dict(self.settings),
+            "inputs": len(self),
+            "radii": shown,
+            "certified_accuracy": self.certified_accuracy(shown).tolist(),
+            "attacked_accuracy": self.attacked_accuracy(shown).tolist(),
+            "broken_within_certified_radius": self.broken.tolist(),
+            "smallest_change": {
+                int(id): d if np.isfinite(d) else None for id, d in zip(self.id, self.distance.tolist(), strict=True)
+            },
+        }
+
+    @property
+    def broken(self) -> NDArray[np.int64]:
+        """Inputs whose answer was altered within their certified radius. Alpha allows one in a thousand by default."""
+        within = self.distance <= self.radius if self.closed else self.distance < self.radius
+        return np.asarray(self.id[self.certified & within])
+
+
+def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | None:
+    """What attacks on a run achieved so far; None if it was not attacked.
+
+    Args:
+        run: The run, or its folder.
+        norm: In what changes are measured. Default: the norm of the certificates.
+    """
+    run = run if isinstance(run, Run) else open_run(run)
+    norm = norm or run.noise.norm
+    with Journal(run.path) as journal:
+        found = journal.attacks(norm)
+    if found is None or not found.distances:
+        return None
+    where = np.searchsorted(run.id, np.array(sorted(found.distances), np.int64))
+    ids = run.id[where]
+    right = (run.prediction == run.label) | ((run.label == NO_CLASS) & ~run.abstained)
+    radius = run.radius if norm == run.noise.norm else run.noise.other_radii(run.radius, found.settings["shape"])[norm]
+    return Attacks(
+        norm,
+        found.settings,
+        ids,
+        np.where(right, radius, 0.0)[where],
+        np.array([found.distances[id] for id in ids.tolist()]),
+        run.decided_radii is not None,
+        right[where],
+    )

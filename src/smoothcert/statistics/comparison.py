@@ -1,0 +1,171 @@
+"""Two models on the same inputs: what their difference shows beyond chance.
+
+D is 1 for an input that only B certifies, -1 for one that only A certifies and 0 for all others. The question is about
+delta, the mean of D over all inputs of the kind that these n were drawn from at random.
+
+- `mcnemar` is exact for delta = 0: given the number of pairs that differ, B has its share of them with probability 1/2.
+- `difference_interval` tests every other delta with the distribution of the sum of D, at the most likely share of
+  differing pairs for that delta. It contains 0 exactly if `mcnemar` does not reject.
+- `anytime_interval` holds at every number of inputs at once, so that sampling may stop whenever it is clear enough. For
+  each delta, it bets a stake c on every pair. The payoff 1 + c (D - delta) / (1 + delta), 0 < c < 1, has a mean of at
+  most 1 if D has a mean of at most delta. So the wealth, a mean over stakes of the product of payoffs, ever reaches
+  1 / alpha with a probability of at most alpha (Ville).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from smoothcert.statistics import binomial
+from smoothcert.statistics.bounds import Interval, critical_count
+
+_STAKES = ((np.arange(64) + 0.5) / 64) ** 2  # small stakes win against small differences
+_STEPS = 40  # halvings of an interval
+_FAR = 10  # standard deviations: fewer than 1e-20 of all cases are further away
+_FLIPS = 2_000
+_FLIPS_AT_ONCE = 250
+_POWER = 0.8
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """The exact two-sided p-value of "A and B are certified equally often".
+
+    >>> mcnemar(2, 12)
+    0.012939453125
+    """
+    return min(1.0, 2 * float(binomial.tail(max(only_a, only_b), only_a + only_b, 0.5)))
+
+
+def difference_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) -> Interval:
+    """An interval of delta at confidence 1 - alpha, for a number of inputs that was fixed beforehand.
+
+    >>> low, high = difference_interval(2, 12, 500, alpha=0.05)
+    >>> round(low, 4), round(high, 4)
+    (0.005, 0.0382)
+    """
+
+    def low(a: int, b: int) -> float:
+        return _largest(lambda delta: _reaches(a, b, inputs, delta) <= alpha / 2, -1.0, (b - a) / inputs)
+
+    found = Interval(low(only_a, only_b), -low(only_b, only_a))
+    told_apart = mcnemar(only_a, only_b) <= alpha
+    return found if told_apart else Interval(min(found.low, 0.0), max(found.high, 0.0))
+
+
+def anytime_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) -> Interval:
+    """An interval of delta that holds for all numbers of inputs together with confidence 1 - alpha."""
+
+    def low(a: int, b: int) -> float:
+        enough = math.log(2 / alpha)
+        return _largest(lambda delta: float(log_wealth(a, b, inputs, delta)) >= enough, -1.0, (b - a) / inputs)
+
+    return Interval(low(only_a, only_b), -low(only_b, only_a))
+
+
+def log_wealth(only_a: ArrayLike, only_b: ArrayLike, inputs: ArrayLike, delta: float) -> binomial.Array:
+    """The logarithm of what bets against "the mean of D is at most delta" have won."""
+    a, b, n = np.broadcast_arrays(only_a, only_b, inputs)
+    pairs = np.stack([a, n - a - b, b], axis=-1)
+    room = max(1 + delta, 1e-12)
+    payoffs = 1 + _STAKES * (np.array([[-1], [0], [1]]) - delta) / room
+    return np.asarray(np.logaddexp.reduce(pairs @ np.log(payoffs), axis=-1) - math.log(len(_STAKES)))
+
+
+def mean_interval(differences: ArrayLike, *, alpha: float) -> Interval:
+    """Student's interval of the mean difference; infinite for a single pair.
+
+    >>> low, high = mean_interval([0.1, 0.2, 0.0, 0.1], alpha=0.05)
+    >>> round(low, 3), round(high, 3)
+    (-0.03, 0.23)
+    """
+    d = np.asarray(differences, float)
+    if len(d) < 2:
+        return Interval(-math.inf, math.inf)
+    error = float(stdtrit(len(d) - 1, 1 - alpha / 2) * np.std(d, ddof=1)) / math.sqrt(len(d))
+    return Interval(float(np.mean(d)) - error, float(np.mean(d)) + error)
+
+
+def curve_band(differences: ArrayLike, *, alpha: float) -> float:
+    """Half the width of a band around the mean of each column that holds for all columns together.
+
+    It is a quantile of the largest mean after the signs of whole rows are flipped at random. If A and B are alike,
+    every choice of signs is as likely as the one that was seen, so the test whether the band excludes 0 is exact.
+
+    Args:
+        differences: D for each input (row) and radius (column).
+        alpha: The probability that the band misses the true difference anywhere.
+    """
+    d = np.asarray(differences, np.float32)
+    generator = np.random.default_rng(0)
+    largest = [
+        np.abs((2 * generator.integers(2, size=(_FLIPS_AT_ONCE, len(d)), dtype=np.int8) - 1) @ d).max(axis=1)
+        for _ in range(_FLIPS // _FLIPS_AT_ONCE)
+    ]
+    # Adding what was seen itself to the flips makes the test exact.
+    return float(np.sort(np.concatenate(largest))[min(math.ceil((1 - alpha) * (_FLIPS + 1)), _FLIPS) - 1]) / len(d)
+
+
+def power(difference: float, differing: float, inputs: int, *, alpha: float) -> float:
+    """The probability that `mcnemar` shows a difference.
+
+    Args:
+        difference: The true delta.
+        differing: The share of pairs that differ, at least the difference.
+        inputs: The number of inputs.
+        alpha: The probability to claim a difference where there is none.
+
+    >>> round(power(0.03, 0.08, 500, alpha=0.05), 2)
+    0.61
+    """
+    count, weight = _likely(inputs, differing)
+    share = 0.5 + difference / differing / 2
+    needed = critical_count(0.5, np.maximum(count, 1), alpha=alpha / 2)
+    shown = binomial.tail(needed, count, share) + binomial.tail(needed, count, 1 - share)
+    return float(np.sum(weight * shown))
+
+
+def detectable(differing: float, inputs: int, *, alpha: float) -> float:
+    """The smallest difference that this many inputs show in four cases of five.
+
+    Args:
+        differing: The share of pairs that differ. A larger difference also makes more pairs differ.
+        inputs: The number of inputs.
+        alpha: The probability to claim a difference where there is none.
+
+    >>> round(detectable(0.08, 500, alpha=0.05), 3)
+    0.037
+    """
+    return _largest(lambda delta: power(delta, max(differing, delta), inputs, alpha=alpha) < _POWER, 1e-9, 1.0)
+
+
+def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest value between `low` and `high`, rounded down, up to which a condition holds."""
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _reaches(only_a: int, only_b: int, inputs: int, delta: float) -> float:
+    """P(sum of D >= only_b - only_a) under delta, at the most likely share of differing pairs (Tango 1998)."""
+    n, net = inputs, only_b - only_a
+    linear, constant = (2 * n - net) * delta - only_a - only_b, -only_a * delta * (1 - delta)
+    only_a_share = (math.sqrt(max(linear**2 - 8 * n * constant, 0.0)) - linear) / (4 * n)
+    differing = min(max(2 * only_a_share + delta, abs(delta)), 1.0)
+    if differing == 0:
+        return float(net <= 0)
+    count, weight = _likely(n, differing)
+    share = min(max(0.5 + delta / differing / 2, 0.0), 1.0)
+    return float(np.sum(weight * binomial.tail((net + count + 1) // 2, count, share)))
+
+
+def _likely(inputs: int, share: float) -> tuple[binomial.Counts, binomial.Array]:
+    """All counts of differing pairs that are not too unlikely to matter, and their probabilities."""
+    middle, spread = inputs * share, _FAR * (math.sqrt(inputs * share * (1 - share)) + 1)
+    count = np.arange(max(math.floor(middle - spread), 0), min(math.ceil(middle + spread), inputs) + 1)
+    return count, binomial.pmf(count, inputs, share)

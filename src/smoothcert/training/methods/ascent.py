@@ -1,0 +1,85 @@
+"""Projected gradient ascent on the loss of a smoothed classifier, in l2, l1 and l-infinity.
+
+SmoothAdv trains with it, and `attack` searches with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from smoothcert.training.methods.base import log_mean_probability, logits_of
+
+Gradient = Callable[[Tensor], Tensor]
+"""The direction in which a loss grows, at a batch of inputs."""
+
+_SPARSE_SHARE = 0.01
+"""The share of coordinates that a step in l1 changes: the steepest ones."""
+
+
+def loss_gradient(module: nn.Module, labels: Tensor, noise: Tensor) -> Gradient:
+    """The gradient of J(x') = -log mean_i F_y(x' + delta_i), with the same m noise samples delta_i in every step."""
+
+    def gradient(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        loss = functional.nll_loss(log_mean_probability(logits_of(module, x + noise)), labels, reduction="sum")
+        return torch.autograd.grad(loss, x)[0]
+
+    return gradient
+
+
+def ascend(
+    gradient: Gradient,
+    x: Tensor,
+    *,
+    epsilon: Tensor,
+    steps: int,
+    norm: str = "l2",
+    values: tuple[float, float] | None = (0.0, 1.0),
+) -> Tensor:
+    """Search an input x' with ||x' - x|| <= epsilon and a large loss; its values stay in a range, if there is one.
+
+    Each step has the length 2 epsilon / T along the steepest direction and is followed by a projection.
+    """
+    found = x
+    for _ in range(steps):
+        moved = found.detach() + 2 * epsilon / steps * _steepest(gradient(found), norm)
+        found = x + _projected((moved if values is None else moved.clamp(*values)) - x, epsilon, norm)
+    return found
+
+
+def _steepest(gradient: Tensor, norm: str) -> Tensor:
+    """The change of length 1 along which a linear loss grows fastest; in l1, of several coordinates instead of one."""
+    if norm == "linf":
+        return gradient.sign()
+    if norm == "l2":
+        return gradient / _length(gradient)
+    flat = gradient.flatten(1)
+    steep = flat.abs().topk(max(int(_SPARSE_SHARE * flat.shape[1]), 1), dim=1).indices
+    signs = torch.zeros_like(flat).scatter(1, steep, flat.sign().gather(1, steep))
+    return (signs / signs.abs().sum(1, keepdim=True).clamp_min(1)).view_as(gradient)
+
+
+def _projected(change: Tensor, epsilon: Tensor, norm: str) -> Tensor:
+    """The nearest change of length epsilon at most. No coordinate grows or changes its sign."""
+    if norm == "linf":
+        return torch.minimum(torch.maximum(change, -epsilon), epsilon)
+    if norm == "l2":
+        return change * (epsilon / _length(change)).clamp(max=1)
+    sizes = change.flatten(1).abs()
+    limit = epsilon.view(-1, 1)
+    ordered = sizes.sort(dim=1, descending=True).values
+    rank = torch.arange(1, sizes.shape[1] + 1, device=sizes.device)
+    excess = (ordered.cumsum(1) - limit) / rank  # what the first coordinates must lose if only they stay
+    last = (ordered > excess).sum(1, keepdim=True).clamp_min(1) - 1
+    lost = excess.gather(1, last).clamp_min(0)
+    return (change.flatten(1).sign() * (sizes - lost).clamp_min(0)).view_as(change)
+
+
+def _length(x: Tensor) -> Tensor:
+    """The l2 norm of each row, never zero, in a shape by which `x` can be divided."""
+    norm: Tensor = torch.linalg.vector_norm(x, dim=tuple(range(1, x.ndim)), keepdim=True)
+    return norm.clamp_min(1e-12)

@@ -1,0 +1,147 @@
+"""Attacks on smoothed classifiers whose true radius is known."""
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import smoothcert as sc
+from smoothcert.runs.journal import FILE, Journal
+
+SIZE = 12
+pytestmark = pytest.mark.filterwarnings("ignore:arrays?. values lie in")
+FAST = {"steps": 8, "copies": 8}
+
+
+class Halves(nn.Module):
+    """Which side of a plane an input lies on. Under Gaussian noise, its distance from the plane is the true radius."""
+
+    def __init__(self, normal):
+        super().__init__()
+        self.normal = nn.Parameter(torch.as_tensor(normal, dtype=torch.float32))
+
+    def forward(self, x):
+        side = 5 * (x.flatten(1) @ self.normal)
+        return torch.stack([-side, side], dim=1)
+
+
+def _inputs(distances, normal):
+    rng = np.random.default_rng(0)
+    unit = normal / np.linalg.norm(normal)
+    along = rng.standard_normal((len(distances), SIZE))
+    along -= (along @ unit)[:, None] * unit
+    return (along + np.asarray(distances)[:, None] * unit).astype(np.float32)
+
+
+def _run(folder, model, *, noise=None, plan=None, distances=(0.3, 0.6, 1.0, -0.4), normal=None, labels=None):
+    normal = np.ones(SIZE) if normal is None else normal
+    x = _inputs(distances, normal)
+    labels = [int(d > 0) for d in distances] if labels is None else labels
+    noise = noise or sc.Gaussian(0.25)
+    plan = plan or sc.Fixed(2_000)
+    sc.certify(
+        model, x, labels, noise=noise, plan=plan, classes=2, out=folder, device="cpu", dtype="float32", batch=500
+    )
+    return {"model": model, "data": (x, np.array(labels))}
+
+
+def test_a_linear_classifier_is_broken_just_above_its_true_radius(tmp_path):
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
+    found = sc.attack(tmp_path / "run", samples=30_000, **FAST, **places)
+    true = np.array([0.3, 0.6, 1.0, 0.4])
+    assert np.all(found.distance >= true)
+    assert np.all(found.distance <= 1.05 * true)
+    assert not len(found.broken)
+    assert found.settings["by"] == "gradients"
+
+
+def test_radii_that_are_too_large_are_broken(tmp_path):
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
+    with closing(sqlite3.connect(tmp_path / "run" / FILE)) as db, db:
+        db.execute("UPDATE certificates SET radius = 3 * radius")
+    assert sc.attack(tmp_path / "run", **FAST, **places).broken.tolist() == [0, 1, 2, 3]
+
+
+def test_labels_without_a_gradient_are_attacked_by_votes(tmp_path):
+    def halves(x):
+        return (x.flatten(1).sum(1) > 0).long()
+
+    places = _run(tmp_path / "run", halves)
+    found = sc.attack(tmp_path / "run", **FAST, **places)
+    true = np.array([0.3, 0.6, 1.0, 0.4])
+    assert found.settings["by"] == "votes"
+    assert np.all(found.distance >= true)
+    assert np.all(found.distance <= 1.25 * true)
+
+
+def test_changes_in_l1_are_sparse(tmp_path):
+    normal = np.ones(SIZE)
+    normal[3] = 4.0  # changing this coordinate is cheapest
+    distances = np.array([0.3, 0.5])
+    places = _run(tmp_path / "run", Halves(normal), noise=sc.Uniform(1.5), distances=distances, normal=normal)
+    found = sc.attack(tmp_path / "run", **FAST, **places)
+    true = distances * np.linalg.norm(normal) / 4
+    assert np.all(found.distance >= found.radius)
+    assert np.all(found.distance <= 1.25 * true)
+
+
+def test_certificates_in_l2_are_attacked_in_l_infinity(tmp_path):
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
+    found = sc.attack(tmp_path / "run", norm="linf", **FAST, **places)
+    assert np.allclose(found.distance, np.array([0.3, 0.6, 1.0, 0.4]) / SIZE**0.5, rtol=0.06)
+    assert np.all(found.radius <= found.distance)
+
+
+def test_a_wrong_answer_is_broken_without_a_change_and_unlabelled_ones_keep_their_class(tmp_path):
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)), labels=[0, 1, -1, 0])
+    found = sc.attack(tmp_path / "run", **FAST, **places)
+    assert found.distance[0] == 0
+    assert 1 <= found.distance[2] <= 1.05
+    assert found.attacked_accuracy([0, 0.5]).tolist() == [0.75, 0.5]
+    assert found.certified_accuracy([0, 0.5]).tolist() == [0.75, 0.5]
+
+
+def test_pictures_on_a_grid_stay_on_it_and_in_their_range(tmp_path):
+    x = np.full((1, 1, 3, 4), 140, np.uint8)
+    model = Halves(np.ones(SIZE))
+
+    def shifted(batch):
+        return model(batch - 0.5)
+
+    sc.certify(shifted, x, [1], noise=sc.GridGaussian(0.25), plan=sc.Fixed(1_000), classes=2, out=tmp_path / "run",
+               device="cpu", dtype="float32", batch=500)  # fmt: skip
+    sc.attack(tmp_path / "run", **FAST, model=shifted, data=(x, np.array([1])))
+    with Journal(tmp_path / "run") as journal:
+        attack = journal.attack("l2", 0)
+    changed = np.frombuffer(attack.changed, np.float32)
+    assert np.abs(changed * 255 - np.rint(changed * 255)).max() < 1e-4
+    assert attack.prediction == 0
+    assert attack.distance == pytest.approx(np.linalg.norm(changed - 140 / 255), rel=1e-4)
+
+
+def test_an_attack_resumes_and_refuses_other_settings(tmp_path):
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
+    sc.attack(tmp_path / "run", limit=2, **FAST, **places)
+    counted = []
+    found = sc.attack(tmp_path / "run", **FAST, **places, progress=lambda done, total: counted.append((done, total)))
+    assert counted[0] == (2, 4)
+    assert len(found) == 4
+    with pytest.raises(sc.InvalidInput, match=r"other settings: steps \(there 8, now 9\).*restart=True"):
+        sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places)
+    assert len(sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places, limit=1, restart=True)) == 1
+
+
+def test_a_norm_without_an_attack_is_refused(tmp_path):
+    images = np.random.default_rng(0).random((1, 1, 4, 4), dtype=np.float32)
+
+    def dark(x):
+        return (x[:, 0].mean((1, 2)) < 0.5).long()
+
+    data = (images, np.array([0]))
+    sc.certify(dark, *data, noise=sc.Ablation(8), plan=sc.Fixed(100), classes=2, out=tmp_path / "run", device="cpu",
+               batch=50)  # fmt: skip
+    with pytest.raises(sc.InvalidInput, match="no attack in l0 of pixels"):
+        sc.attack(tmp_path / "run", model=dark, data=data)
