@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from smoothcert.models.denoisers import load_denoiser as load_denoiser
     from smoothcert.noises import Ablation as Ablation
     from smoothcert.noises import Additive as Additive
+    from smoothcert.noises import Bands as Bands
+    from smoothcert.noises import Blocks as Blocks
     from smoothcert.noises import Brightness as Brightness
     from smoothcert.noises import Discrete as Discrete
     from smoothcert.noises import Gaussian as Gaussian
@@ -86,6 +88,8 @@ _HOME = {
     "explain": "tasks.explain",
     "Ablation": "noises",
     "Additive": "noises",
+    "Bands": "noises",
+    "Blocks": "noises",
     "Brightness": "noises",
     "Discrete": "noises",
     "Gaussian": "noises",

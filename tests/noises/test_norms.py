@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from smoothcert import InputSpecific, InvalidInput, SampleMap, exact_coverage
 from smoothcert.noises import (
     Ablation,
+    Bands,
+    Blocks,
     Brightness,
     Discrete,
     Gaussian,
@@ -37,6 +39,8 @@ NOISES = [
     Ablation(3, 10),
     Discrete(0.8, size=50),
     Discrete(0.2, 256),
+    Bands(4, 32),
+    Blocks(5, 784),
 ]
 IDS = [str(noise) for noise in NOISES]
 probabilities = st.floats(0.0, 1.0) | st.floats(1e-12, 1e-2).map(lambda rest: 1 - rest)

@@ -114,8 +114,8 @@ class CertifiedNoiseOptions(_Group):
         str | None,
         typer.Option(
             help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
-            "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, or "
-            "a noise of --import.",
+            "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, "
+            "bands:4, blocks:12, or a noise of --import.",
         ),
     ] = None
 
@@ -173,8 +173,8 @@ class PlanOptions(_Group):
         str,
         _plan_option(
             help="input-specific: as many samples as each input needs. radii: decide --radii. fixed: the same for all "
-            "inputs. exact: count all outcomes of a noise that has few, as splitting:0.5,255. Or the name of a plan "
-            "of --import.",
+            "inputs. exact: count all outcomes of a noise that has few, as splitting:0.5,255 or bands:4. Or the name "
+            "of a plan of --import.",
         ),
     ] = "input-specific"
     samples: Annotated[int | None, _plan_option(help="The ceiling. Default: 100,000.")] = None

@@ -11,6 +11,7 @@ from smoothcert.noises.draws import Additive, Draw
 from smoothcert.noises.gaussian import Gaussian
 from smoothcert.noises.grid_gaussian import GridGaussian
 from smoothcert.noises.laplace import Laplace
+from smoothcert.noises.patches import Bands, Blocks
 from smoothcert.noises.splitting import Splitting
 from smoothcert.noises.translation import Translation
 from smoothcert.noises.uniform import Uniform
@@ -18,6 +19,8 @@ from smoothcert.noises.uniform import Uniform
 __all__ = [
     "Ablation",
     "Additive",
+    "Bands",
+    "Blocks",
     "Brightness",
     "Discrete",
     "Draw",

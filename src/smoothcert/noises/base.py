@@ -37,6 +37,8 @@ class Noise(Recorded, ABC):
 
     norm: ClassVar[str]
     """What the radius measures, in a word or two, as in "l2"; shown on axes and in tables. See `certified_change`."""
+    breaks_ties: ClassVar[bool] = False
+    """Whether its radius counts votes one by one, so that it matters which of two classes with equal votes wins."""
     map_peaks_at_ends: ClassVar[bool] = False
     """Whether the sample map has its maximum over every interval of p at one of its ends, once it is above 0."""
 

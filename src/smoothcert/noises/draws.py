@@ -103,18 +103,39 @@ class Split(Draw):
         _positive(self, "scale")
 
 
+class Marked(Draw):
+    """Base of descriptions that keep some pixels: a kept value x becomes the pair (x, 1 - x), an absent one (0, 0).
+
+    The first axis is twice as long.
+    """
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (2 * (shape[0] if shape else 1), *shape[1:])
+
+
 @dataclass(frozen=True)
-class Keep(Draw):
+class Keep(Marked):
     """Keep `keep` random pixels and mark the others as absent.
 
-    A pixel is a position of the last axes; the first axis of an input with three axes holds its channels. A kept value
-    x becomes the pair (x, 1 - x), an absent one (0, 0): the first axis is twice as long.
+    A pixel is a position of the last axes; the first axis of an input with three axes holds its channels.
     """
 
     keep: int
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (2 * (shape[0] if shape else 1), *shape[1:])
+
+@dataclass(frozen=True)
+class Window(Marked):
+    """Keep the pixels of one window and mark the others as absent. Nothing is random: sample i has place i.
+
+    Windows that reach beyond the edge go on at the other side. Places are numbered row by row.
+
+    Args:
+        height: The height of the window; 0 for that of the picture, and then only its columns count as places.
+        width: The width of the window.
+    """
+
+    height: int
+    width: int
 
 
 @dataclass(frozen=True)

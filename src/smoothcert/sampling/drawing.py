@@ -20,7 +20,17 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.draws import Additive, AdditiveGrid, CircularShift, CommonShift, Draw, Keep, Replace, Split
+from smoothcert.noises.draws import (
+    Additive,
+    AdditiveGrid,
+    CircularShift,
+    CommonShift,
+    Draw,
+    Keep,
+    Replace,
+    Split,
+    Window,
+)
 from smoothcert.noises.rounded_normal import thresholds
 
 MoreBits: TypeAlias = Callable[[Tensor], NDArray[np.uint64]]
@@ -241,9 +251,19 @@ class _Keep(Drawer):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         kept = words.topk(self.draw.keep, dim=1, largest=False, sorted=False).indices
         mask = torch.zeros(words.shape, dtype=torch.bool, device=x.device).scatter_(1, kept, True)
-        mask = mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape))
-        # A product with 0 would leave the sign of a hidden value, or NaN.
-        return torch.cat((torch.where(mask, x, 0), torch.where(mask, 1 - x, 0)), dim=1)
+        return _marked(mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape)), x)
+
+
+@draws(Window)
+class _Window(Drawer):
+    enumerated = True
+    words = 1
+
+    def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
+        height, width = self.shape[-2:]
+        right = (torch.arange(width, device=words.device) - words % width) % width < self.draw.width
+        down = (torch.arange(height, device=words.device) - words // width) % height < (self.draw.height or height)
+        return _marked((down[:, :, None] & right[:, None, :])[:, None], x)
 
 
 @draws(Replace)
@@ -265,6 +285,12 @@ class _Replace(Drawer):
             chosen = other + (other >= value)
         noisy: Tensor = torch.where(change, chosen, value).float() / others
         return noisy
+
+
+def _marked(kept: Tensor, x: Tensor) -> Tensor:
+    """Kept values x as pairs (x, 1 - x), all others as (0, 0)."""
+    # A product with 0 would leave the sign of a hidden value, or NaN.
+    return torch.cat((torch.where(kept, x, 0), torch.where(kept, 1 - x, 0)), dim=1)
 
 
 def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -138,7 +138,7 @@ def noisy_copies(x: Tensor, copies: int, *, sigma: float, noise: Noise | None = 
     """Noisy inputs of shape (copies, batch, ...)."""
     if noise is None:
         return x + draw_noise(x, copies, sigma)
-    drawer = drawer_for(noise.draw, tuple(x.shape[1:]))
+    noise, drawer = noise.for_shape(tuple(x.shape[1:])), drawer_for(noise.draw, tuple(x.shape[1:]))
     low, high = (0, noise.outcomes) if noise.outcomes else (-(2**63), 2**63 - 1)
     words = torch.randint(low, high, (copies * len(x), drawer.words), device=x.device)
     noisy = drawer.noisy(words, x.repeat(copies, *[1] * (x.ndim - 1)))
