@@ -51,7 +51,7 @@ def command(
             alpha=alpha,
             restart=restart,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
-            **places.places(),
+            **places.settings(),
         )
     shown = found.plain(None if radii is None else numbers("--radii", radii))
     if json:
