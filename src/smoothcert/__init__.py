@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from smoothcert.plans import InputSpecific as InputSpecific
     from smoothcert.plans import Look as Look
     from smoothcert.plans import Plan as Plan
+    from smoothcert.plans import Price as Price
     from smoothcert.plans import Proof as Proof
     from smoothcert.plans import State as State
     from smoothcert.plans.coverage import Coverage as Coverage
@@ -107,6 +108,7 @@ _HOME = {
     "InputSpecific": "plans",
     "Look": "plans",
     "Plan": "plans",
+    "Price": "plans",
     "Proof": "plans",
     "State": "plans",
     "Coverage": "plans.coverage",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from smoothcert import Fixed, Gaussian, InputSpecific, Plan, State
+from smoothcert import Fixed, Gaussian, InputSpecific, Plan, Price, State
 from smoothcert.plans import coverage, pilot_coverage
 from smoothcert.plans.forward import Forward
 from smoothcert.plans.outlook import outlook
@@ -22,6 +22,7 @@ SMALL = [
     Fixed(60, alpha=0.05, known_labels=True),
     InputSpecific(200, pilot=30, decline=0.2, kind="relative", alpha=0.01),
     InputSpecific(200, pilot=30, decline=0.1, alpha=0.01),
+    Price(200, pilot=30, price=1e-3, alpha=0.01),
     InputSpecific(200, pilot=30, decline=0.2, kind="relative", pilot_use="reuse", alpha=0.01),
     InputSpecific(300, pilot=120, decline=0.3, pilot_use="reuse", alpha=0.05),
 ]

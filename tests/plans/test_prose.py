@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific, Plan
+from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific, Plan, Price
 from smoothcert.plans.prose import caveat, explanation
 
 PLANS = [
@@ -15,6 +15,7 @@ PLANS = [
     Fixed(10_000, pilot_use="reuse"),
     InputSpecific(10_000),
     InputSpecific(10_000, reference="ideal", kind="relative"),
+    Price(10_000, price=1e-5),
     AtRadii([0, 0.5]),
     Combined((Fixed(1_000), AtRadii([0.5]))),
 ]

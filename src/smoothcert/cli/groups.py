@@ -172,9 +172,9 @@ class PlanOptions(_Group):
     method: Annotated[
         str,
         _plan_option(
-            help="input-specific: as many samples as each input needs. radii: decide --radii. fixed: the same for all "
-            "inputs. exact: count all outcomes of a noise that has few, as splitting:0.5,255 or bands:4. Or the name "
-            "of a plan of --import.",
+            help="input-specific: as many samples as each input needs. price: samples that add --price to the radius. "
+            "radii: decide --radii. fixed: the same for all inputs. exact: count all outcomes of a noise that has few, "
+            "as splitting:0.5,255 or bands:4. Or the name of a plan of --import.",
         ),
     ] = "input-specific"
     samples: Annotated[int | None, _plan_option(help="The ceiling. Default: 100,000.")] = None
@@ -198,6 +198,7 @@ class PlanOptions(_Group):
             help="The reference of the decline: the radius at the ceiling, or the ideal radius. Default: ceiling.",
         ),
     ] = None
+    price: Annotated[float | None, _plan_option(help="price: how much radius a sample has to add, as in 1e-6.")] = None
     bound: Annotated[
         Literal["binary", "runner-up"] | None,
         _plan_option(
@@ -255,7 +256,8 @@ class PlanOptions(_Group):
                 f"{self.method}"
             )
         if missing := [name for name, p in own.items() if p.default is p.empty and name not in given]:
-            raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: use it from Python")
+            way = f"give --{missing[0]}" if hasattr(self, missing[0]) else "use it from Python"
+            raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: {way}")
         made: Plan = cls(**given)
         return made
 

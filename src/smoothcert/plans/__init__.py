@@ -12,6 +12,7 @@ from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import InputSpecific, plan_or_default
 from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.price import Price
 from smoothcert.plans.records import Look, Proof, State, Votes
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Look",
     "PilotPlan",
     "Plan",
+    "Price",
     "Proof",
     "State",
     "Votes",

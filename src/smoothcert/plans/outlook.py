@@ -17,7 +17,10 @@ from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.forward import Forward, TooManyStates
 from smoothcert.plans.input_specific import InputSpecific
+from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.price import Price
 from smoothcert.plans.simulation import simulated_endings
+from smoothcert.statistics.binomial import pmf
 from smoothcert.statistics.bounds import lower_bound
 
 _REPETITIONS = 10_000  # of a simulation, where the states are too many
@@ -69,6 +72,15 @@ def _(plan: InputSpecific, p: ArrayLike, noise: Noise) -> Outlook:
     return Outlook(needed, {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)}, expected=False)
 
 
+@in_closed_form.register(Price)
+def _(plan: Price, p: ArrayLike, noise: Noise) -> Outlook:
+    p, votes = np.asarray(p, float)[:, None], np.arange(plan.pilot + 1)
+    n = np.maximum(plan.after_pilot(votes, noise), 1)
+    radius = np.maximum(noise.radius(lower_bound(p * n, n, alpha=plan.level)), 0)
+    share = pmf(votes, plan.pilot, p)
+    return Outlook(expected_samples(plan, p[:, 0], noise), {"radius": (share * radius).sum(axis=1)}, expected=True)
+
+
 @in_closed_form.register(Exact)
 def _(plan: Exact, p: ArrayLike, noise: Noise) -> Outlook:
     p = np.asarray(p, float)
@@ -98,6 +110,20 @@ def _from_states(plan: Plan, p: Any, noise: Noise) -> Outlook:
         ended = simulated_endings(plan, noise, p, repetitions=_REPETITIONS, rng=np.random.default_rng(0))
         samples, certified = ended.samples.mean(axis=1), (ended.needed > 0.5).mean(axis=1)
     return Outlook(np.asarray(samples), {"certified": np.asarray(certified)}, expected=True)
+
+
+@ByRule
+def expected_samples(plan: Plan, p: Any, noise: Noise) -> Any:
+    """The samples that an input costs on average if its class has probability p, every forward pass counted."""
+    return simulated_endings(plan, noise, p, repetitions=100, rng=np.random.default_rng(0)).samples.mean(axis=1)
+
+
+@expected_samples.register(PilotPlan)
+def _(plan: PilotPlan, p: Any, noise: Noise) -> Any:
+    if not plan.pilot:
+        return np.full(len(p), float(plan.samples))
+    votes = np.arange(plan.pilot + 1)
+    return plan.pilot + pmf(votes, plan.pilot, p[:, None]) @ plan.after_pilot(votes, noise)
 
 
 @ByRule

@@ -12,6 +12,7 @@ from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.price import Price
 from smoothcert.statistics.boundaries import default_looks
 
 
@@ -75,6 +76,17 @@ def _(plan: InputSpecific) -> str:
         f"gets as many samples as it needs to come within {decline} of {reference}",
         "It suits ACR and the whole curve of certified accuracy at a lower cost than fixed sampling. The decline is "
         "planned for the expected votes, so single inputs can lose a little more.",
+    ]
+    return _of_pilot_plan(plan, purpose)
+
+
+@explanation.register(Price)
+def _(plan: Price) -> str:
+    purpose = [
+        f"A price for samples: a pilot of {plan.pilot:,} samples shows how sure the votes are. Then each input gets "
+        f"samples for as long as each is expected to add {plan.price:.3g} to its radius, up to {plan.samples:,}.",
+        "It gives the largest ACR for its cost, so it suits a budget of samples or minutes. At small radii, fixed "
+        "sampling of the same cost can certify more inputs.",
     ]
     return _of_pilot_plan(plan, purpose)
 
