@@ -96,7 +96,7 @@ def test_processes_find_its_module(folder, case):
     file, out = f"{folder.name}/{CASES[case][0]}.py", str(folder / "processes")
     small = ["--model", "fashion-cnn", "--data", "fashion-mnist", "--limit", "2", "--batch", "64", "--out", out]
     command = ["-P", "-m", "smoothcert", "--import", file, "certify", *OPTIONS[case], *small, "--devices", "cpu"]
-    assert "2 inputs" in run(folder.parent, *command).stderr
+    assert "2 inputs" in run(folder.parent, *command).stdout
 
 
 def test_its_coverage_and_map_are_computed(folder, case):

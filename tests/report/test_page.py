@@ -283,7 +283,7 @@ def test_plans_together_promise_what_the_first_one_does(simulate):
 def test_the_norm_is_told(iss_run, l1_run, altered):
     l2, l1 = ("change of the input that is smaller than r in " + norm for norm in ("l2", "l1"))
     assert f"a <em>radius</em> r: no {l2} can alter the answer" in render([iss_run])
-    assert "ACR: average certified\nradius (in l2)." in render([iss_run])
+    assert "Radii (in l2)." in render([iss_run])
     both = render([iss_run, l1_run])
     assert f"no {l2} ({iss_run.name}) and no {l1} ({l1_run.name}) can alter" in both
     assert "(in the norm that belongs to the noise of the run)" in both

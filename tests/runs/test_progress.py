@@ -16,6 +16,7 @@ from smoothcert.plans import Look
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.progress import LiveProgress, Pace, PlainProgress, clock
 from smoothcert.runs.run import Run
+from smoothcert.runs.summary import summary
 from smoothcert.statistics.metrics import round_down
 
 PLAN, NOISE = InputSpecific(10_000), Gaussian(0.5)
@@ -81,10 +82,35 @@ def test_plain_progress_is_a_line_now_and_then(now, capsys):
         progress.update(CERTIFICATE, Status(opened=3, committed=3000, forwarded=2000, counted=2000))
     progress.end(run_of([CERTIFICATE]))
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith("2/4 inputs, 2,000 samples, ")
+    assert [line.startswith("2/4 inputs, 2,000 samples, ") for line in lines] == [True] + [False] * (len(lines) - 1)
     assert lines[0].endswith(f", {clock(2000 / (2000 / 31))} left")
-    assert "50.0% of rows were padding" in lines[1]
+
+
+def test_the_end_tells_certified_accuracy_samples_and_time(capsys):
+    progress = PlainProgress()
+    progress.begin(run_of([]), total=2)
+    progress.end(run_of([CERTIFICATE, replace(CERTIFICATE, id=1, prediction=0, seconds=2)]))
+    assert capsys.readouterr().err.splitlines() == [
+        f".: 2 inputs, 1 abstained, ACR {round_down(CERTIFICATE.radius / 2)} (l2)",
+        "certified accuracy: 0.0% at radius 0",
+        "2,000 samples, 1,000 per input, 2.0 s of sampling in float32",
+        "680 outputs were not finite or no class, and counted for none",
+    ]
+
+
+def test_without_labels_the_end_tells_the_radii(capsys):
+    unlabelled = [replace(CERTIFICATE, id=i, label=None, prediction=1, radius=r) for i, r in enumerate((0.1, 0.2, 0.6))]
+    text = summary(run_of([*unlabelled, replace(CERTIFICATE, id=3, label=None)]), seconds=7.25)
+    assert "certified radius (l2): smallest 0.100, median 0.200, mean 0.300" in text
+    assert "s of sampling in float32, 7.2 s in all" in text
+
+
+def test_a_run_that_stops_early_says_how_far_it_came(capsys):
+    progress = PlainProgress()
+    progress.begin(run_of([]), total=3)
+    progress.update(CERTIFICATE, Status())
+    progress.close()
+    assert capsys.readouterr().err == "1 of 3 inputs are certified and saved in .\n"
 
 
 def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
@@ -96,9 +122,9 @@ def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
         for certificate in certificates:
             progress.update(certificate, Status(opened=2, committed=2000, forwarded=1000, counted=1000))
         progress.end(run_of(certificates))
-        *_, line, summary = capsys.readouterr().err.splitlines()
-        assert re.findall(r"ACR [\d.]+", line) == ([] if acr is None else [f"ACR {round_down(acr)}"])
-        assert ("1 without a label counted as 0" in summary) == (acr is not None)
+        told = capsys.readouterr().err
+        assert set(re.findall(r"ACR [\d.]+", told)) == (set() if acr is None else {f"ACR {round_down(acr)}"})
+        assert ("1 without a label counted as 0" in told) == (acr is not None)
 
 
 def test_a_notebook_has_one_line_that_is_updated(tmp_path, monkeypatch, capsys):

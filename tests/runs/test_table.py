@@ -156,7 +156,7 @@ def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
         assert hidden in text
     else:
         assert hidden not in text
-        assert len({row.replace(r"\|", "").count("|") for row in text.splitlines()}) == 1
+        assert len({row.replace(r"\|", "").count("|") for row in text.splitlines()[:3]}) == 1
 
 
 def test_a_run_without_certificates_is_named(iss_run):
@@ -178,7 +178,10 @@ def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered)
     without, labelled = json.loads(made.render("json"))["runs"]
     assert (without["acr"], without["certified_accuracy"]) == (None, {"0": None})
     assert labelled["acr"] == fixed_run.acr
-    assert [cell.text for cell in made.cells[0]][-3::2] == ["-", "-"]
+    assert {title: cell.text for title, cell in zip(made.titles, made.cells[0], strict=True) if cell.text == "-"} == {
+        "ACR": "-",
+        "CA 0": "-",
+    }
     for format in FORMATS:
         made.render(format)
     assert "ACR -" in repr(altered(iss_run, label=np.full(len(iss_run), -1)))
@@ -190,7 +193,28 @@ def test_inputs_without_a_label_among_others_are_told(iss_run, fixed_run, altere
     assert [row[made.titles.index("unlabelled, as wrong")].text for row in made.cells] == ["20", "0"]
     assert [row["unlabelled"] for row in json.loads(made.render("json"))["runs"]] == [20, 0]
     without = altered(iss_run, label=np.full(len(iss_run), -1))
-    assert table([without, fixed_run]).titles == table([fixed_run]).titles
+    assert "unlabelled, as wrong" not in table([without, fixed_run]).titles
+
+
+def test_runs_without_labels_show_their_radii_and_no_empty_columns(iss_run, altered):
+    made = table([altered(iss_run, label=np.full(len(iss_run), -1))])
+    assert made.titles == [
+        "run", "method", "inputs", "avg samples", "time", "abstained",
+        "smallest radius", "median radius", "mean radius",
+    ]  # fmt: skip
+    certified = iss_run.radius[~iss_run.abstained]
+    for text, exact in zip(made.cells[0][-3:], (certified.min(), np.median(certified), certified.mean()), strict=True):
+        assert 0 <= exact - float(text.text) < 0.001
+    assert made.legend("*") == ["radius: of the inputs that have a certificate"]
+
+
+def test_the_legend_explains_what_the_table_shows(iss_run, fixed_run):
+    alone, both = table([iss_run], radii=[0]), table([iss_run, fixed_run], radii=[0])
+    assert [line.partition(":")[0] for line in alone.legend("*")] == ["ACR", "CA r"]
+    assert [line.partition(":")[0] for line in both.legend("*")] == ["MAD", "ACR", "CA r", "*"]
+    assert both.cells[1][-1].text.endswith("%")
+    for format, kept in (("terminal", True), ("markdown", True), ("latex", False)):
+        assert ("average certified radius" in " ".join(both.render(format).split())) is kept
 
 
 @pytest.mark.parametrize("radius", [-1, float("nan"), float("inf")])

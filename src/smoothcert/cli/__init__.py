@@ -6,6 +6,7 @@ Commands import what they need when they run, so that `--help` and the commands 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from contextlib import suppress
@@ -45,6 +46,7 @@ for module in (demo, certify, merge, audit, attack, probe, bench, map, coverage,
 # down the threads that they wait for, if these share their cores.
 _SPINS = "1000"
 _INTERRUPTED = 130  # typer's exit code for Ctrl-C
+_TERMINATED = 128 + signal.SIGTERM
 
 
 @app.callback(invoke_without_command=True)
@@ -72,6 +74,7 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     command = typer.main.get_command(app)
     warnings.showwarning = _warn
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # so that workers end and the display says its word
     try:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:
@@ -80,13 +83,15 @@ def main() -> None:
         sys.exit(_fail(str(error)))
     except typer.Abort:
         code = _INTERRUPTED
+    except SystemExit as ended:
+        code = ended.code
     except Exception as error:
         if getattr(error, "option_name", None) == "--import":
             sys.exit(_fail("--import goes before the command, as in smoothcert --import FILE certify"))
         if message := getattr(error, "format_message", None):  # the parser complains about an option
             sys.exit(_fail(message()))
         raise
-    if code == _INTERRUPTED:
+    if code in (_INTERRUPTED, _TERMINATED):
         print(
             "smoothcert: interrupted; all saved results are safe, and the same command continues from there",
             file=sys.stderr,

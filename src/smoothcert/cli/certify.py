@@ -10,6 +10,7 @@ import typer
 
 from smoothcert.cli.groups import CertifiedNoiseOptions, PlanOptions, SubjectOptions, expand
 from smoothcert.cli.options import Data, Ids, Skip, folder, print_json
+from smoothcert.cli.start import seconds_since_start
 
 _place_option = partial(typer.Option, rich_help_panel="Many devices")
 
@@ -61,11 +62,12 @@ def command(
     chosen, smoothing = plan.build(), noise.build()
     from smoothcert.compat.trackers import tracker_named
     from smoothcert.executors import choose_executor
-    from smoothcert.runs.progress import Progress
+    from smoothcert.runs.progress import Progress, progress_here
+    from smoothcert.runs.run import Run
+    from smoothcert.runs.summary import summary
     from smoothcert.runs.table import table
     from smoothcert.tasks.certify import certify
 
-    silent: list[Progress] = [Progress()] if quiet else []
     run = certify(
         data=data,
         noise=smoothing if noise.sigma is None else None,
@@ -79,13 +81,13 @@ def command(
         executor=choose_executor(
             executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
         ),
-        progress=[*silent, *map(tracker_named, track)],
+        progress=[Progress() if quiet else progress_here(summary=False), *map(tracker_named, track)],
         **subject.settings(),
     )
+    assert isinstance(run, Run)  # it has a folder
     radii = plan.shown_radii()
     if json:
         [row] = table([run], radii=radii).plain()["runs"]
-        print_json({"out": str(out), "complete": run.complete} | row)
-    elif radii and not quiet:
-        shares = zip(radii, run.certified_accuracy(radii), strict=True)
-        print("certified accuracy: " + ", ".join(f"{100 * share:.1f}% at {radius:g}" for radius, share in shares))
+        print_json({"out": str(out), "complete": run.complete, "command_seconds": seconds_since_start()} | row)
+    elif not quiet:
+        print(summary(run, radii=radii, seconds=seconds_since_start()))

@@ -18,6 +18,7 @@ from smoothcert.errors import InvalidInput, first_line
 from smoothcert.executors.base import Status, WorkerStatus
 from smoothcert.plans import Certificate
 from smoothcert.runs.run import Run
+from smoothcert.runs.summary import summary
 from smoothcert.statistics.metrics import round_down
 
 _MOST_WORKERS = 8
@@ -134,7 +135,7 @@ class Pace:
         """The figures as one line of text."""
         acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
         eta = "" if self.eta is None else f", {clock(self.eta)} left"
-        return f"{self.spent:,} samples, {self.rate:,.0f}/s, {self.saved:.0%} saved{acr}{eta}" + (
+        return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}" + (
             f"; {describe_workers(self.workers)}" if self.workers else ""
         )
 
@@ -155,17 +156,21 @@ class PlainProgress(Progress):
 
     Args:
         every: Seconds between lines.
+        summary: Whether to say at the end what the run found.
     """
 
-    def __init__(self, *, every: float = 30.0) -> None:
+    def __init__(self, *, every: float = 30.0, summary: bool = True) -> None:
         self._every = every
+        self._summary = summary
         self._last = time.perf_counter()
 
     def begin(self, run: Run, *, total: int) -> None:
         self._pace = Pace(run, total)
+        self._run = run
         if 0 < len(run) < total:
             self.say(f"resuming: {len(run)} of {total} inputs are done")
-        self._complete = len(run) == total
+        if len(run) == total:
+            self.say(f"{run.path} is complete already")
 
     def say(self, message: str) -> None:
         if sys.stderr is not None:
@@ -185,18 +190,26 @@ class PlainProgress(Progress):
         """Show the figures."""
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
+    def close(self) -> None:
+        if self._pace.done < self._pace.total:
+            self.say(f"{self._pace.done} of {self._pace.total} inputs are certified and saved in {self._run.path}")
+
     def end(self, run: Run) -> None:
-        text = summary(run, already=self._complete)
         if workers := self._pace.workers:
-            text += f"\n{_count(workers)} took part, and sampled for {self._pace.sampling:.0%} of the time"
-        self.say(text)
+            self.say(f"{_count(workers)} took part, and sampled for {self._pace.sampling:.0%} of the time")
+        if self._summary:
+            self.say(summary(run))
 
 
 class LiveProgress(PlainProgress):
-    """Shows a bar on the terminal."""
+    """Shows a bar on the terminal.
 
-    def __init__(self) -> None:
-        super().__init__(every=0.1)
+    Args:
+        summary: Whether to say at the end what the run found.
+    """
+
+    def __init__(self, *, summary: bool = True) -> None:
+        super().__init__(every=0.1, summary=summary)
 
     def begin(self, run: Run, *, total: int) -> None:
         self._bar = Bar(
@@ -208,7 +221,7 @@ class LiveProgress(PlainProgress):
         )
         self._task = self._bar.add_task("", total=total, completed=len(run), line="")
         super().begin(run, total=total)
-        if not self._complete:
+        if len(run) < total:
             with _IGNORE_BROKEN_STDERR:
                 self._bar.start()
 
@@ -223,6 +236,7 @@ class LiveProgress(PlainProgress):
     def close(self) -> None:
         with _IGNORE_BROKEN_STDERR:
             self._bar.stop()
+        super().close()
 
 
 class NotebookProgress(PlainProgress):
@@ -362,31 +376,13 @@ def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
     return members[0] if len(members) == 1 else Several(members)
 
 
-def progress_here() -> Progress:
+def progress_here(*, summary: bool = True) -> Progress:
     """The usual display: a live bar on a terminal, one line that changes in a notebook, plain lines elsewhere."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if getattr(shell, "kernel", None) is not None:  # IPython on a terminal has no kernel
         return NotebookProgress()
-    return LiveProgress() if sys.stderr and sys.stderr.isatty() else PlainProgress()
-
-
-def summary(run: Run, *, already: bool) -> str:
-    """What a run found, in a sentence or two."""
-    padding = 1 - run.samples.sum() / run.manifest.forwarded if run.manifest.forwarded else 0.0
-    missing = int(run.missing.sum())
-    return (
-        (f"{run.path} is complete already: " if already else f"{run.path}: ")
-        + f"{len(run):,} input{'' if len(run) == 1 else 's'}, "
-        + f"{int(run.samples.sum()):,} samples ({padding:.1%} of rows were padding), "
-        + f"{run.average_samples or 0:,.0f} per input, {run.samples_saved or 0:.0%} saved, "
-        + (f"ACR {round_down(run.acr)}{' at the decided radii' if run.decided_radii else ''}, " if run.labelled else "")
-        + (f"{run.unlabelled:,} without a label counted as 0, " if run.labelled and run.unlabelled else "")
-        + f"{int(run.abstained.sum())} {'not certified' if run.plan.known_labels else 'abstained'}, "
-        + f"{run.total_seconds:.1f} s"
-        + (f" in {run.manifest.dtype}" if run.manifest.dtype else "")
-        + (f"; {missing:,} outputs were not finite or no class, and counted for none" if missing else "")
-    )
+    return (LiveProgress if sys.stderr and sys.stderr.isatty() else PlainProgress)(summary=summary)
 
 
 def describe_workers(workers: Sequence[WorkerStatus]) -> str:

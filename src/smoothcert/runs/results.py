@@ -273,6 +273,14 @@ class Results:
         return np.where(self.counted > 0, self.count / np.maximum(self.counted, 1), np.nan)
 
     @property
+    def certified_radii(self) -> dict[str, float] | None:
+        """The smallest, median and mean radius of the inputs that have a certificate; None if none has one."""
+        radii = self.radius[~self.abstained]
+        if not len(radii):
+            return None
+        return {"smallest": float(radii.min()), "median": float(np.median(radii)), "mean": float(radii.mean())}
+
+    @property
     def acr(self) -> float:
         """Average certified radius."""
         return metrics.average_certified_radius(self.radius, self.correct)

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from smoothcert import _check
@@ -43,6 +44,7 @@ class Row:
         ceiling: Samples of the fixed run that `mad` is measured against.
         acr: Average certified radius.
         abstained: The share of inputs without a certificate.
+        radius: The smallest, median and mean radius of the inputs with a certificate.
         certified_accuracy: Certified accuracy by radius.
         known_labels: Whether the label was certified instead of a predicted class. An input without a certificate is
             then called "not certified" instead of "abstained".
@@ -65,6 +67,7 @@ class Row:
     ceiling: int | None
     acr: float | None
     abstained: float
+    radius: dict[str, float] | None
     certified_accuracy: dict[float, float | None]
     known_labels: bool = False
     radii_only: bool = False
@@ -87,6 +90,7 @@ class Row:
             "acr_counts_only_decided_radii": self.radii_only,
             "abstained": self.abstained,
             "known_labels": self.known_labels,
+            **{f"{name}_radius": (self.radius or {}).get(name) for name in _FIGURES},
             "seconds": self.seconds,
             "mad": self.mad,
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
@@ -130,13 +134,28 @@ class Table:
         if format == "csv":
             return self._csv()
         cells = [[_shown(cell, format) for cell in row] for row in self.cells]
-        return {"terminal": _terminal, "markdown": _markdown, "latex": _latex}[format](self.titles, cells)
+        if format == "latex":
+            return _latex(self.titles, cells)
+        if format == "markdown":
+            return "\n".join([_markdown(self.titles, cells), "", "; ".join(self.legend("bold"))])
+        return _terminal(self.titles, cells, self.legend("*"))
+
+    def legend(self, mark: str) -> list[str]:
+        """What the abbreviations in the titles mean, and what is marked.
+
+        Args:
+            mark: How the best values are marked.
+        """
+        words = {word for title in self.titles for word in title.split()}
+        best = [f"{mark}: {_BEST}"] if any(cell.best for row in self.cells for cell in row) else []
+        return [f"{word}{meaning}" for word, meaning in _LEGEND.items() if word in words] + best
 
     def _repr_html_(self) -> str:
         """The table in a notebook."""
         heads = "".join(f"<th>{html.escape(title)}</th>" for title in self.titles)
         rows = "".join("<tr>" + "".join(_html_cell(cell) for cell in row) + "</tr>" for row in self.cells)
-        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"{table}<p>{html.escape('; '.join(self.legend('bold')))}</p>"
 
     def __repr__(self) -> str:
         return self.render()
@@ -161,7 +180,8 @@ class Table:
         accuracy = [_accuracy_column(radius) for radius in self.radii]
         known = {row.known_labels for row in self.rows}
         without = [c for c, shown in ((_ABSTAINED, False in known), (_NOT_CERTIFIED, True in known)) if shown]
-        return [run, how, *noise, *alpha, *dtype, inputs, *unlabelled, *rest, *without, *accuracy]
+        columns = [run, how, *noise, *alpha, *dtype, inputs, *unlabelled, *rest, *without, *_RADII, *accuracy]
+        return [column for column in columns if any(column.text(row) != "-" for row in self.rows)]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Whether a row has the best value of a column among the runs that can be compared.
@@ -244,6 +264,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         ceiling=ceiling.samples if ceiling is not None and not is_adaptive(ceiling) else None,
         acr=run.acr if run.labelled else None,
         abstained=float(run.abstained.mean()),
+        radius=run.certified_radii,
         certified_accuracy=_accuracy(run, radii),
         known_labels=run.plan is not None and primary(run.plan).known_labels,
         radii_only=run.decided_radii is not None,
@@ -306,7 +327,7 @@ def _accuracy_column(radius: float) -> _Column:
     return _Column(
         f"CA {radius:g}",
         lambda row: row.certified_accuracy[radius],
-        lambda v: f"{100 * v:.1f}",
+        "{:.1%}".format,
         max,
         differs=differs,
     )
@@ -315,6 +336,15 @@ def _accuracy_column(radius: float) -> _Column:
 def _acr_differs(a: Results, b: Results, alpha: float) -> bool:
     low, high = mean_interval(b.radius * b.correct - a.radius * a.correct, alpha=alpha)
     return bool(low > 0 or high < 0)
+
+
+def _radius_column(name: str) -> _Column:
+    """A figure of the radii, for runs without labels."""
+
+    def value(row: Row) -> float | None:
+        return row.radius[name] if row.acr is None and row.radius is not None else None
+
+    return _Column(f"{name} radius", value, metrics.round_down, max)
 
 
 def duration(seconds: float) -> str:
@@ -351,9 +381,17 @@ _NOISE = _Column("noise", lambda row: row.noise, lambda noise: noise.short)
 _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 _DTYPE = _Column("number format", lambda row: row.dtype, str)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
-
-_CAPTION = (
-    "* best among runs with the same inputs, noise and alpha; logs are compared as if these were the same. ACR and CA: "
+_FIGURES = ("smallest", "median", "mean")
+_RADII = tuple(_radius_column(name) for name in _FIGURES)
+_LEGEND = {
+    "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, on the same noise",
+    "ACR": ": average certified radius, where an input without a correct certificate counts as 0",
+    "CA": " r: certified accuracy, the share of inputs that are correct with a radius above r",
+    "radius": ": of the inputs that have a certificate",
+}
+_LEGEND_WIDTH = 120
+_BEST = (
+    "best among runs with the same inputs, noise and alpha; logs are compared as if these were the same. ACR and CA: "
     "only where another run is worse by more than chance (95%, paired), with all runs that chance could explain"
 )
 
@@ -373,13 +411,12 @@ def _shown(cell: Cell, format: str) -> str:
     return mark.format(text) if cell.best else text
 
 
-def _terminal(titles: list[str], cells: list[list[str]]) -> str:
+def _terminal(titles: list[str], cells: list[list[str]], legend: list[str]) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    caption = _CAPTION if len(cells) > 1 else None
-    table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+    table = RichTable(box=box.SIMPLE_HEAD)
     for title in titles:
         table.add_column(title, justify="left" if title in ("run", "method") else "right")
     for row in cells:
@@ -387,7 +424,7 @@ def _terminal(titles: list[str], cells: list[list[str]]) -> str:
     here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; here we want text
     wide = Console(force_jupyter=False, width=1_000)  # wide enough that rich cuts no number to "0…"
     if here.is_terminal and wide.measure(table).maximum > here.width:
-        table = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")  # one column per run
+        table = RichTable(box=box.SIMPLE_HEAD)  # one column per run
         for number, title in enumerate((titles[0], *(row[0] for row in cells))):
             table.add_column(title, justify="right" if number else "left")
         for title, *values in list(zip(titles, *cells, strict=True))[1:]:
@@ -395,7 +432,9 @@ def _terminal(titles: list[str], cells: list[list[str]]) -> str:
         wide = here
     with wide.capture() as captured:
         wide.print(table)
-    return captured.get().strip("\n")
+    width = here.width if here.is_terminal else _LEGEND_WIDTH
+    lines = [fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in legend]
+    return "\n".join([captured.get().strip("\n"), *lines])
 
 
 def _markdown(titles: list[str], cells: list[list[str]]) -> str:

@@ -106,13 +106,16 @@ def distribution(values: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
 def default_radii(largest: float) -> list[float]:
     """Radii for a table: 0 and steps up to the largest one that was proved, at most ten in all.
 
-    The step is 0.25 up to 2, and the first of 0.5, 1, 2, 5, 10, ... that is large enough above.
+    The step is 0.25 where that gives two to eight radii, and else the first of ..., 0.1, 0.2, 0.5, 1, ... that is large
+    enough.
 
-    >>> default_radii(1.0), default_radii(25.0)
-    ([0.0, 0.25, 0.5, 0.75], [0.0, 5.0, 10.0, 15.0, 20.0])
+    >>> default_radii(1.0), default_radii(25.0), default_radii(0.04)
+    ([0.0, 0.25, 0.5, 0.75], [0.0, 5.0, 10.0, 15.0, 20.0], [0.0, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035])
     """
-    steps = (digit * 10.0**power for power in itertools.count(-1) for digit in (1, 2, 5))
-    step = 0.25 if largest <= 2 else next(step for step in steps if largest <= 10 * step)
+    if not largest:
+        return [0.0]
+    steps = (digit * 10.0**power for power in itertools.count(-9) for digit in (1, 2, 5))
+    step = 0.25 if 0.25 < largest <= 2 else next(step for step in steps if largest <= 10 * step)
     return [step * i for i in range(max(math.ceil(largest / step), 1))]
 
 
