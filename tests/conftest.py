@@ -41,6 +41,7 @@ def _manifest(plan: Plan, *, inputs: int, seed: int) -> Manifest:
         dtype="float32",
         compile="none",
         weights_hash="0" * 16,
+        values=(0.0, 1.0),
     )
 
 

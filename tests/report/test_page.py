@@ -291,7 +291,7 @@ def test_the_norm_is_told(iss_run, l1_run, altered):
 
 def test_the_first_sentence_claims_only_what_the_noise_certifies(iss_run, altered):
     said = {
-        GridGaussian(0.25): "in steps of 1/255 (between 8-bit images) that is smaller than r in l2 can alter",
+        GridGaussian(0.25): "in steps of 1/255 (8-bit images in [0, 1]) that is smaller than r in l2 can alter",
         Brightness(0.1): "no change of all values by the same number, without clipping, that is smaller than r can",
         Translation(2): "no circular shift by whole pixels that is shorter than r pixels can alter",
     }

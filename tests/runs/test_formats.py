@@ -172,6 +172,15 @@ def test_the_leaderboard_gets_the_exact_radius_and_what_l0_counts(iss_run: Resul
     assert setting["setting"] == f"simulated,&nbsp; {words}"
 
 
+@pytest.mark.parametrize(("values", "words"), [((0.0, 255.0), r"lie in \[0, 255\]"), (None, "are not recorded")])
+def test_radii_in_other_units_have_no_row_for_the_leaderboard(iss_run: Results, altered, values, words):
+    other = altered(iss_run, manifest=altered(iss_run.manifest, values=values))
+    with pytest.raises(
+        InvalidInput, match=rf"radii for inputs in \[0, 1\], but the values of the inputs of iss {words}"
+    ):
+        write_results(other, None, "sok", radii=[50.0])
+
+
 def test_a_run_that_is_not_finished_has_no_row_for_the_leaderboard(iss_run: Results, altered):
     unfinished = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, 610, 10)))
     with pytest.raises(InvalidInput, match=r"iss is not finished \(60 of 61 inputs\), and those left may be harder"):

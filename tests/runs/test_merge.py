@@ -7,7 +7,8 @@ import torch
 import smoothcert as sc
 from smoothcert.runs.journal import Journal
 
-DATA = [(x, int(x[0] > 0.5)) for x in np.random.default_rng(0).random((20, 4))]
+INPUTS = np.random.default_rng(0).random((20, 4)).astype(np.float32)
+DATA = [(x, int(x[0] > 0.5)) for x in INPUTS]
 
 
 def above_half(x):
@@ -37,6 +38,7 @@ def test_the_shards_of_a_run_merge_to_that_run(shards, tmp_path):
     assert merged.complete
     assert merged.manifest.finished
     assert merged.manifest.shard is None
+    assert merged.manifest.values == whole.manifest.values == (min(map(np.min, INPUTS)), max(map(np.max, INPUTS)))
     assert merged.manifest.forwarded == sum(run.manifest.forwarded for run in shards)
     assert [c.looks for c in merged] == [c.looks for c in whole]
     assert certify(tmp_path / "merged").samples.tolist() == whole.samples.tolist()  # it is complete already

@@ -310,3 +310,29 @@ def test_what_cannot_be_explained_is_said(tmp_path, fashion):
     run, _ = certified(tmp_path, data=points, model=model)
     with pytest.raises(sc.InvalidInput, match=r"input 0 has shape \(2,\): only pictures"):
         sc.explain(run, [0], model=model, data=points)
+
+
+class Bytes(Gradient):
+    """The same pictures with values up to 255, as a model that divides by 255 takes them."""
+
+    def __getitem__(self, index):
+        x, label = super().__getitem__(index)
+        return 255 * x, label
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+def test_units_are_claimed_only_where_they_hold(tmp_path):
+    run, places = certified(tmp_path / "one")
+    [usual] = sc.explain(run, [0], **places)
+    other, places = certified(tmp_path / "other", data=Bytes(), noise=sc.Gaussian(0.5 * 255))
+    [scaled] = sc.explain(other, [0], **places)
+    assert run.manifest.values == (np.float32(0.1), np.float32(0.9))
+    assert other.manifest.values == pytest.approx((25.5, 229.5))
+    assert usual.in_words.endswith("where black is 0 and white is 1.")
+    assert scaled.in_words.endswith("in the units of the inputs, whose values lie in [25.5, 229.5].")
+    assert not [bar.text for bar in scaled.distances if "black" in bar.text or "255" in bar.text]
+    assert opened(scaled.picture).max() == 1.0
+    page = render([run, other], explained=[scaled])
+    assert "are for inputs in [0, 1] (one/run) and for inputs with values in [25.5, 229.5] (other/run)" in page
+    assert "radii in l2 of inputs in [25.5, 229.5]" in page
+    assert "black is 0" not in page

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
@@ -42,6 +43,10 @@ class Status:
     """Rows that were a sample of an input, without padding."""
     workers: Sequence[WorkerStatus] = ()
     """All workers, lost ones included. Empty for an executor without workers."""
+    lowest: float = inf
+    """The smallest value of these inputs."""
+    highest: float = -inf
+    """The largest value of these inputs."""
 
 
 @dataclass

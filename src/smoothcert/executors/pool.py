@@ -221,6 +221,8 @@ class PoolExecutor(Executor, Generic[Handle]):
             total.forwarded + now.forwarded - before.forwarded,
             total.counted + now.counted - before.counted,
             self._statuses,
+            min(total.lowest, now.lowest),
+            max(total.highest, now.highest),
         )
         record.last = now
         record.status.counted = now.counted

@@ -145,7 +145,14 @@ def cores() -> int:
 
 def status_of(engine: Engine) -> Status:
     """How far an engine is."""
-    return Status(engine.opened, engine.committed, engine.sampler.forwarded, engine.sampler.counted)
+    return Status(
+        engine.opened,
+        engine.committed,
+        engine.sampler.forwarded,
+        engine.sampler.counted,
+        lowest=engine.lowest,
+        highest=engine.highest,
+    )
 
 
 def _failed(error: Exception) -> Failed:

@@ -229,8 +229,8 @@ class Noise(Recorded, ABC):
 
 
 def _step_in_words(step: float) -> str:
-    """The step of a grid, as in "1/255 (between 8-bit images)"."""
+    """The step of a grid, as in "1/255 (8-bit images in [0, 1])"."""
     parts = round(1 / step)
     if parts < 2 or abs(parts * step - 1) > 1e-9:
         return f"{step:g}"
-    return f"1/{parts} (between 8-bit images)" if parts == 255 else f"1/{parts}"
+    return f"1/{parts} (8-bit images in [0, 1])" if parts == 255 else f"1/{parts}"

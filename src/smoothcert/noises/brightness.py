@@ -16,7 +16,7 @@ class Brightness(GaussianRadius):
     No number of absolute value below R that is added to all values changes the answer.
 
     Args:
-        sigma: The standard deviation, in the units of inputs in [0, 1].
+        sigma: The standard deviation, in the units of the inputs.
     """
 
     sigma: float

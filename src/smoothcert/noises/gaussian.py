@@ -64,7 +64,7 @@ class Gaussian(GaussianRadius):
     With an upper bound b on every other class, R = sigma / 2 * (Phi^-1(a) - Phi^-1(b)).
 
     Args:
-        sigma: Standard deviation, in the units of inputs in [0, 1].
+        sigma: Standard deviation, in the units of the inputs.
 
     >>> float(Gaussian(0.5).radius(0.99))
     1.16317393...

@@ -22,7 +22,7 @@ class GridGaussian(GaussianRadius):
     classifier. The certificate holds for every other input on the grid.
 
     Args:
-        sigma: Standard deviation, in the units of inputs in [0, 1].
+        sigma: Standard deviation, in the units of the inputs.
         step: The step of the grid.
         size: How many numbers an input has. `certify` takes it from the data.
 

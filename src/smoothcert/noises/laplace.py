@@ -25,7 +25,7 @@ class Laplace(Noise):
     -ln(2 (1 - p)) above.
 
     Args:
-        scale: The mean of the absolute noise, in the units of inputs in [0, 1].
+        scale: The mean of the absolute noise, in the units of the inputs.
 
     >>> round(float(Laplace(1.0).radius(0.99)), 6)
     3.912023

@@ -23,7 +23,7 @@ class Splitting(LipschitzNoise):
     counts all of them, so its certificates hold without alpha.
 
     Args:
-        scale: Half of the width of a cell, in the units of inputs in [0, 1].
+        scale: Half of the width of a cell, in the units of the inputs.
         levels: 0 for random splitting; 255 to enumerate the offsets for 8-bit images.
 
     >>> Splitting(0.5, levels=255).outcomes

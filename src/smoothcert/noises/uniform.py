@@ -49,7 +49,7 @@ class Uniform(LipschitzNoise):
     """Every coordinate is moved by a number that is uniform on [-scale, scale]: R = scale * (2p - 1) in l1.
 
     Args:
-        scale: The largest noise, in the units of inputs in [0, 1].
+        scale: The largest noise, in the units of the inputs.
 
     >>> round(float(Uniform(1.0).radius(0.99)), 6)
     0.98

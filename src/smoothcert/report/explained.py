@@ -11,7 +11,8 @@ import numpy as np
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Certificate
 from smoothcert.report.distances import COUNTED, NORMS, Picture, concentrated_change, distance, spread_change
-from smoothcert.report.thumbnails import SMALLEST_SIDE, picture_of
+from smoothcert.report.thumbnails import SMALLEST_SIDE, picture_of, to_unit
+from smoothcert.runs.results import is_unit
 from smoothcert.statistics.metrics import confidence, round_down
 
 _MOST_CLASSES = 5
@@ -72,6 +73,7 @@ class Explained:
         distances: The radius beside other distances; empty without a certificate.
         changed: The input after changes that are as large as the radius; empty without a certificate.
         everywhere: By how much all values may change at once (l-infinity), in words; None if nothing follows for that.
+        values: The range of the values of the run's inputs; None if it is not recorded.
         same_noise: Whether the noisy copies are those of the run. They are not if the run drew its noise on another
             kind of device.
     """
@@ -87,6 +89,7 @@ class Explained:
     distances: tuple[Bar, ...]
     changed: tuple[Shown, ...]
     everywhere: str | None = None
+    values: tuple[float, float] | None = None
     same_noise: bool = True
 
     @property
@@ -108,7 +111,14 @@ class Explained:
     def in_words(self) -> str:
         """How the size of a change is measured."""
         norm = self.certificate.noise.norm
-        return f"{_NORMS_IN_WORDS[norm]} ({norm}){'' if norm in COUNTED else ', where black is 0 and white is 1'}."
+        unit = ", in the units of the inputs"
+        if norm in COUNTED:
+            unit = ""
+        elif is_unit(self.values):
+            unit = ", where black is 0 and white is 1"
+        elif self.values is not None:
+            unit += ", whose values lie in [{:g}, {:g}]".format(*self.values)
+        return f"{_NORMS_IN_WORDS[norm]} ({norm}){unit}."
 
     @property
     def change(self) -> str:
@@ -137,9 +147,15 @@ def explained(
     denoised: Sequence[Picture] = (),
     class_names: Sequence[str] | None = None,
     nearest: tuple[float, int] | None = None,
+    values: tuple[float, float] | None = None,
     same_noise: bool = True,
 ) -> Explained:
     """Put a certificate into pictures."""
+    shown_range = None if is_unit(values) else values
+
+    def shown(x: Picture) -> str:
+        return _picture(to_unit(x, shown_range), c.id)
+
     c, rounded, x = certificate, _with_channels(x if rounded is None else rounded), _with_channels(x)
     noisy, denoised = [_with_channels(copy) for copy in noisy], [_with_channels(copy) for copy in denoised]
     top = c.prediction if c.prediction is not None else c.proof.prediction
@@ -148,16 +164,17 @@ def explained(
         certificate=c,
         answer=None if c.prediction is None else class_name(c.prediction, class_names),
         label=None if c.label is None else class_name(c.label, class_names),
-        picture=_picture(x, c.id),
+        picture=shown(x),
         noisy=tuple(
-            Shown(_picture(copy, c.id), class_name(answer, class_names), answer == top)
+            Shown(shown(copy), class_name(answer, class_names), answer == top)
             for copy, answer in zip(noisy, answers, strict=True)
         ),
-        denoised=tuple(_picture(copy, c.id) for copy in denoised),
+        denoised=tuple(shown(copy) for copy in denoised),
         votes=_votes(c, class_names, top),
-        distances=_distances(c, x, [(copy, rounded) for copy in noisy], nearest),
-        changed=_changed(c, x),
+        distances=_distances(c, x, [(copy, rounded) for copy in noisy], nearest, unit=is_unit(values)),
+        changed=_changed(c, x, shown_range),
         everywhere=_everywhere(c, x),
+        values=values,
         same_noise=same_noise,
     )
 
@@ -204,7 +221,12 @@ def _votes(c: Certificate, names: Sequence[str] | None, top: int | None) -> tupl
 
 
 def _distances(
-    c: Certificate, x: Picture, noisy: Sequence[tuple[Picture, Picture]], nearest: tuple[float, int] | None
+    c: Certificate,
+    x: Picture,
+    noisy: Sequence[tuple[Picture, Picture]],
+    nearest: tuple[float, int] | None,
+    *,
+    unit: bool,
 ) -> tuple[Bar, ...]:
     """The radius beside distances that one can imagine, from near to far."""
     norm = c.noise.norm
@@ -212,8 +234,9 @@ def _distances(
         return ()
     black = np.zeros((len(x), 1, 1))
     known = [("the certified radius", c.radius)]
-    known.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
-    if norm not in COUNTED:
+    if unit or norm in COUNTED:
+        known.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
+    if unit and norm not in COUNTED:
         known.append(("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm)))
     if nearest is not None:
         known.append((f"the nearest of {nearest[1]:,} pictures with another label", nearest[0]))
@@ -228,14 +251,17 @@ def _distances(
     )
 
 
-def _changed(c: Certificate, x: Picture) -> tuple[Shown, ...]:
+def _changed(c: Certificate, x: Picture, values: tuple[float, float] | None) -> tuple[Shown, ...]:
     norm = c.noise.norm
     if not c.radius or norm not in NORMS:
         return ()
+    x, radius = to_unit(x, values), c.radius
+    if values is not None and norm not in COUNTED:
+        radius /= values[1] - values[0]
     everywhere = "at random places" if norm in COUNTED else "spread over all pixels, at random"
     return (
-        Shown(_picture(spread_change(x, c.radius, norm, seed=c.id), c.id), everywhere),
-        Shown(_picture(concentrated_change(x, c.radius, norm), c.id), "in as few pixels as possible"),
+        Shown(_picture(spread_change(x, radius, norm, seed=c.id), c.id), everywhere),
+        Shown(_picture(concentrated_change(x, radius, norm), c.id), "in as few pixels as possible"),
     )
 
 

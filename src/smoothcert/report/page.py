@@ -31,7 +31,7 @@ from smoothcert.report import vega
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, known_labels, norms, promise, uncertified
+from smoothcert.report.wording import acr_note, known_labels, norms, promise, uncertified, units
 from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import duration, table
@@ -135,6 +135,7 @@ def render(
         charts=shown,
         norms=norms(runs),
         promise=promise(runs),
+        units=units(runs),
         acr_note=acr_note(runs),
         uncertified=uncertified,
         known_labels=known_labels,

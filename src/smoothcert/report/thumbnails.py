@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert.runs.results import Results
 
@@ -26,15 +27,21 @@ def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
     """Pictures by id as data URIs: first those that the page's filters show first, then others while there is room."""
     pictures: dict[int, str] = {}
     room = BUDGET
+    values = next((r.manifest.values for r in results if r.manifest is not None and not r.in_unit_interval), None)
     for id in _most_telling(results):
         if id in pictures or not 0 <= id < len(dataset):
             continue
-        picture = picture_of(dataset[id][0])
+        picture = picture_of(to_unit(np.asarray(dataset[id][0]), values))
         if picture is None or len(picture) > room:
             break
         pictures[id] = picture
         room -= len(picture)
     return pictures
+
+
+def to_unit(x: NDArray[Any], values: tuple[float, float] | None) -> NDArray[Any]:
+    """Bring values from this range to [0, 1], to show them; None leaves them as they are."""
+    return x if values is None else (x - values[0]) / max(values[1] - values[0], 1e-30)
 
 
 def picture_of(x: Any, *, side: int = _SIDE) -> str | None:

@@ -50,6 +50,23 @@ def promise(results: Sequence[Results]) -> str:
     return " and no ".join(f"{change} ({', '.join(names)})" for change, names in runs.items())
 
 
+def units(results: Sequence[Results]) -> str:
+    """The inputs that radii are for, in words that follow "for"; runs with other inputs are named."""
+    runs: dict[str, list[str]] = {}
+    for r in results:
+        values = None if r.manifest is None else r.manifest.values
+        if r.in_unit_interval:
+            known = "inputs in [0, 1]"
+        else:
+            known = (
+                f"inputs with values {'that are not recorded' if values is None else 'in [{:g}, {:g}]'.format(*values)}"
+            )
+        runs.setdefault(known, []).append(r.name)
+    if len(runs) == 1:
+        return next(iter(runs))
+    return " and for ".join(f"{known} ({', '.join(names)})" for known, names in runs.items())
+
+
 def acr_note(results: Sequence[Results]) -> str:
     """A sentence about runs that decide chosen radii; empty if there are none."""
     return asked("ACR counts only the radii that were asked for", results)

@@ -30,6 +30,7 @@ _NOT_SETTINGS = (
     "finished",
     "circumstances",
     "shard",
+    "values",
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
@@ -61,6 +62,7 @@ class Manifest:
         shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
         denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
         settings: Further settings of the subject, by name.
+        values: The smallest and the largest value of the inputs that were certified; None if they are not known.
     """
 
     model: str
@@ -85,6 +87,7 @@ class Manifest:
     shard: str | None = None
     denoiser: Mapping[str, str] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[float, float] | None = None
 
     @property
     def classifier(self) -> str:
@@ -133,6 +136,9 @@ class Manifest:
                 raise TypeError("noise and plan have other types")
             if kept.get("denoiser") is not None:
                 kept["denoiser"] = {key: str(kept["denoiser"][key]) for key in ("name", "hash", "description")}
+            if kept.get("values") is not None:
+                low, high = map(float, kept["values"])
+                kept["values"] = low, high
             return cls(**(unknown | kept))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{where}: its manifest cannot be read: {getattr(error, 'message', error)}") from None

@@ -106,6 +106,7 @@ def _merged(runs: Sequence[Run]) -> Manifest:
     manifests = [run.manifest for run in runs]
     first = manifests[0]
     finished = [m.finished for m in manifests if m.finished]
+    values = [m.values for m in manifests if m.values]
     return replace(
         first,
         ids=tuple(sorted({id for m in manifests for id in m.ids})),
@@ -114,6 +115,7 @@ def _merged(runs: Sequence[Run]) -> Manifest:
         finished=max(finished) if len(finished) == len(manifests) else None,
         circumstances={**first.circumstances, "merged from": [str(run.path) for run in runs]},
         shard=None,
+        values=(min(low for low, _ in values), max(high for _, high in values)) if len(values) == len(runs) else None,
     )
 
 

@@ -234,6 +234,11 @@ class Results:
         return None if self.plan is None else primary(self.plan)
 
     @property
+    def in_unit_interval(self) -> bool:
+        """Whether the values of all inputs are known to lie in [0, 1], so that this is the unit of radii."""
+        return self.manifest is not None and is_unit(self.manifest.values)
+
+    @property
     def columns(self) -> dict[str, NDArray[Any]]:
         """All columns by name."""
         return {name: getattr(self, name) for name in COLUMNS}
@@ -389,3 +394,8 @@ class Results:
 
 def _lengths(columns: Mapping[str, NDArray[Any]]) -> str:
     return ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+
+
+def is_unit(values: tuple[float, float] | None) -> bool:
+    """Whether a range is known and lies in [0, 1]."""
+    return values is not None and values[0] >= 0 and values[1] <= 1

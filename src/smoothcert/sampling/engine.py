@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil, inf, prod
 
 from torch import Tensor
 
@@ -41,6 +41,8 @@ class Engine:
         """Inputs opened so far."""
         self.committed = 0
         """Samples that the plan has requested so far for these inputs."""
+        self.lowest, self.highest = inf, -inf
+        """The smallest and the largest value of these inputs."""
         self._open: dict[int, _OpenInput] = {}
 
     @property
@@ -63,6 +65,7 @@ class Engine:
         slot = self.sampler.open(id, x)
         self._open[slot] = opened
         self.opened += 1
+        self.lowest, self.highest = min(self.lowest, float(x.min())), max(self.highest, float(x.max()))
         self._request(slot, opened.case.more)
 
     def step(self) -> Iterator[Certificate]:

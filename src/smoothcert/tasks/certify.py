@@ -197,9 +197,11 @@ def _on_disk(
     journal.write_manifest(replace(manifest, batch=runtime.batch, compile=runtime.compile, finished=None).plain())
 
     def keep(finished: list[Certificate], status: Status) -> None:
+        low, high = manifest.values or (status.lowest, status.highest)
+        values = [min(low, status.lowest), max(high, status.highest)]
         with journal.transaction():
             for certificate in finished:
-                journal.add(certificate, {"forwarded": manifest.forwarded + status.forwarded})
+                journal.add(certificate, {"forwarded": manifest.forwarded + status.forwarded, "values": values})
 
     progress.start()
     try:

@@ -90,6 +90,7 @@ def explain(
                 denoised=denoised,
                 class_names=dataset.class_names,
                 nearest=nearest.get(certificate.id),
+                values=run.manifest.values,
                 same_noise=same_noise,
             )
         )
@@ -121,7 +122,8 @@ class _Drawer:
         """Noisy copies, the answers of the classifier to them, and the denoised copies if there is a denoiser."""
         runtime = self.subject.runtime
         layout = runtime.memory_format(self.subject.shape)
-        inputs = x[None].to(runtime.torch_device).contiguous(memory_format=layout)
+        exact = torch.float64 if runtime.dtype == "float64" else torch.float32  # as the run adds noise
+        inputs = x[None].to(runtime.torch_device, exact).contiguous(memory_format=layout)
         rows = torch.zeros((3, len(self.samples)), dtype=torch.int32, device=self.noisy.device)  # slot, id and sample
         rows[1], rows[2] = id, torch.tensor(self.samples)
         self.stream.write(self.noisy, inputs, [Segment(0, id, sample, 1) for sample in self.samples], rows)
