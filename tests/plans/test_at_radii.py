@@ -11,7 +11,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.plans import AtRadii, Case, Certificate, Look
-from smoothcert.plans.coverage import exact_coverage, failure_probability
+from smoothcert.plans.coverage import exact_coverage
 from smoothcert.plans.forward import Forward
 from smoothcert.plans.outlook import outlook
 from smoothcert.plans.second_route import p_value
@@ -48,7 +48,7 @@ def test_several_radii_need_no_correction():
     assert exact_coverage(plan, NOISE).worst_failure <= 0.05
     # The forward pass over all states, with giving up: the chance to prove any false radius at each threshold.
     for threshold in plan.tables(NOISE).thresholds:
-        assert failure_probability(plan, NOISE, float(threshold) * (1 - 1e-12)) <= 0.05
+        assert Forward(plan, NOISE).ending((p := float(threshold) * (1 - 1e-12)), limit=p).failed <= 0.05
 
 
 def test_boundaries_are_nested():

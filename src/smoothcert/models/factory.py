@@ -24,8 +24,8 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
 
     The name refers to a module, or to a function without arguments that returns one. Instead of a module, it may also
     return a function from batches to logits or labels. If the number of classes is not given, it is the attribute
-    `classes` or `num_classes` of the module, or the width of its last linear layer. The check before a run compares it
-    with the output of the module. The module stays in the mode in which the function returns it.
+    `classes` of what is returned, or else the number of its logits. The module stays in the mode in which the function
+    returns it.
     """
     name = as_module(name)
     made = make(name)
@@ -37,7 +37,8 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
         return replace(made, name=name)
     if not callable(made):
         raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
-    return Classifier(module=made, classes=classes or _find_classes(made), name=name)
+    known = classes or getattr(made, "classes", None)
+    return Classifier(module=made, classes=known if isinstance(known, int) else 0, name=name)
 
 
 def make(name: str) -> Any:
@@ -119,12 +120,3 @@ def _required_arguments(factory: Any) -> list[str]:
     except (TypeError, ValueError):  # some functions in C have no signature
         return []
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
-def _find_classes(made: Any) -> int:
-    """The number of classes from an attribute or from the last linear layer; 0 if there is neither."""
-    for attribute in ("classes", "num_classes"):
-        if isinstance(value := getattr(made, attribute, None), int):
-            return value
-    layers = list(made.modules()) if isinstance(made, nn.Module) else []
-    return next((layer.out_features for layer in reversed(layers) if isinstance(layer, nn.Linear)), 0)

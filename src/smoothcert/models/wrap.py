@@ -28,7 +28,9 @@ def as_classifier(
         found = replace(found, classes=_check.whole("classes", classes, least=2))
     if stochastic:
         seeded = SeededRows(found.module, classes=found.classes or None)
-        found = replace(found, module=seeded, weights_hash=seeded_hash(found))
+        # Without the seeds, the same weights are another classifier.
+        own = found.weights_hash and hashlib.sha256(f"{found.weights_hash} seeded by row".encode()).hexdigest()
+        found = replace(found, module=seeded, weights_hash=own)
     return counted(found, example)
 
 
@@ -71,12 +73,6 @@ def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
             f"{output.dtype} of shape {tuple(output.shape)}"
         )
     return int(output.shape[1])
-
-
-def seeded_hash(classifier: Classifier) -> str | None:
-    """The hash of a classifier that is random by design, which is not the one of the same classifier without that."""
-    known = classifier.weights_hash
-    return None if known is None else hashlib.sha256(f"{known} seeded by row".encode()).hexdigest()
 
 
 def _name(model: Any) -> str:

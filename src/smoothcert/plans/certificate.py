@@ -71,44 +71,31 @@ class Certificate:
         >>> certificate.prediction, round(certificate.radius, 3)
         (3, 0.989)
         """
-        proof = Case(plan, noise, label, looks).proof()
-        return cls.from_proof(proof, looks, plan=plan, noise=noise, id=id, label=label, seconds=seconds)
+        return cls.from_case(Case(plan, noise, label, looks), looks, id=id, seconds=seconds)
 
     @classmethod
-    def from_proof(
-        cls,
-        proof: Proof,
-        looks: Sequence[Look],
-        *,
-        plan: Plan,
-        noise: Noise,
-        id: int = 0,
-        label: int | None = None,
-        seconds: float = 0.0,
-    ) -> Self:
-        """As `from_votes`, where the proof is known already.
+    def from_case(cls, case: Case, looks: Sequence[Look], *, id: int = 0, seconds: float = 0.0) -> Self:
+        """The certificate of an input that was told all of its votes.
 
         Args:
-            proof: What a `Case` of the plan says about these votes.
+            case: Where the input stands.
             looks: All votes of the input.
-            plan: The plan that asked for them.
-            noise: The smoothing noise.
             id: The number of the input.
-            label: Its label, None where it is unknown.
             seconds: How long it took.
         """
+        proof = case.proof()
         with naming_users_code():
-            radius = float(plan.certified_radius(proof.lower, proof.upper, noise))
+            radius = float(case.plan.certified_radius(proof.lower, proof.upper, case.noise))
         certified = proof.prediction is not None and not math.isnan(radius)
         return cls(
             id=id,
-            label=label,
+            label=case.label,
             prediction=proof.prediction if certified else None,
             radius=radius if certified else 0.0,
             proof=proof,
             looks=tuple(looks),
-            plan=plan,
-            noise=noise,
+            plan=case.plan,
+            noise=case.noise,
             seconds=seconds,
         )
 

@@ -233,13 +233,6 @@ def _attainable(forward: Forward, low: float, high: float) -> NDArray[np.float64
     return np.asarray(values[(values > low) & (values <= high)] * (1 - 1e-12))
 
 
-def failure_probability(plan: Plan, noise: Noise, p: float) -> float:
-    """The probability of a wrong certificate for a class that is fixed in advance and has probability p.
-
-    Below 1/2 any certificate is wrong, so it is wrong if its claim needs more than max(p, 1/2).
-    """
-    return _failure(Forward(plan, noise), float(p))
-
-
 def _failure(forward: Forward, p: float) -> float:
+    """The probability of a wrong certificate: one that claims more than p, or any certificate below 1/2."""
     return forward.ending(p, limit=max(p, 0.5)).failed

@@ -187,6 +187,7 @@ class Case:
             raise InvalidInput("known_labels needs the label of every input, and this one has none")
         self.plan = plan
         self.noise = noise
+        self.label = label
         self.state = begin(plan, noise, chosen=label if plan.known_labels else None)
         for look in looks:
             self.add(look)

@@ -61,7 +61,7 @@ class Engine:
             raise InvalidInput(
                 f"input {id} has no label, and {setting('known_labels', True)} needs one for every input"
             )
-        opened = _OpenInput(id, label, Case(self.plan, self.noise, label))
+        opened = _OpenInput(id, Case(self.plan, self.noise, label))
         slot = self.sampler.open(id, x)
         self._open[slot] = opened
         self.opened += 1
@@ -79,10 +79,7 @@ class Engine:
                 continue
             self.sampler.close(slot)
             del self._open[slot]
-            proof = opened.case.proof()
-            yield Certificate.from_proof(
-                proof, opened.looks, plan=self.plan, noise=self.noise, id=opened.id, label=opened.label
-            )
+            yield Certificate.from_case(opened.case, opened.looks, id=opened.id)
 
     def look_of(self, id: int, look: Look) -> Look:
         """The votes that the plan sees: those that were drawn. A simulation may show it others."""
@@ -119,7 +116,6 @@ class _OpenInput:
     """What the engine knows about an open input."""
 
     id: int
-    label: int | None
     case: Case
     looks: list[Look] = field(default_factory=list)
 

@@ -135,7 +135,7 @@ def fault(certificate: Certificate) -> str | None:
         return f"it abstains with radius {c.radius}"
     if not 0 <= c.radius < math.inf:
         return f"its votes do not prove the radius {c.radius}"
-    derived = Certificate.from_proof(proof, c.looks, plan=c.plan, noise=c.noise)
+    derived = Certificate.from_case(case, c.looks)
     if c.abstained and not derived.abstained:
         return "it abstains though its votes prove a certificate"
     if c.abstained:
