@@ -68,11 +68,19 @@ def test_every_adaptive_plan_has_a_sample_map(doubling_run, iss_run, fixed_run):
     assert charts.sample_maps([doubling_run, iss_run]).y.title == "samples, needed or expected"
 
 
-def test_every_histogram_counts_every_input(iss_run, fixed_run):
-    for chart in (charts.samples([iss_run, fixed_run]), charts.probabilities([iss_run, fixed_run])):
-        for bars, run in zip(chart.layers, (iss_run, fixed_run), strict=True):
-            known = np.isfinite(run.p).sum() if chart.id == "probabilities" else len(run)
-            assert round(bars.y.sum() * len(run)) == known
+def test_the_histogram_counts_every_input(iss_run, fixed_run):
+    for bars, run in zip(charts.samples([iss_run, fixed_run]).layers, (iss_run, fixed_run), strict=True):
+        assert round(bars.y.sum() * len(run)) == len(run)
+
+
+def test_the_curve_of_p_counts_inputs_that_are_correct_above_it(iss_run, altered):
+    [line] = charts.probabilities([iss_run]).layers
+    by_hand = [np.mean(iss_run.correct & (iss_run.count > p * iss_run.counted)) for p in line.x]
+    assert line.y.tolist() == by_hand
+    assert np.all(line.low <= line.y)
+    assert np.all(line.y <= line.high)
+    [line] = charts.probabilities([altered(iss_run, label=np.full(len(iss_run), -1))]).layers
+    assert line.y.tolist() == [np.mean(iss_run.count > p * iss_run.counted) for p in line.x]
 
 
 def test_a_radius_is_never_drawn_larger_than_it_is(iss_run):
@@ -158,17 +166,10 @@ def test_what_needs_labels_is_not_shown_without_them(iss_run, fixed_run, altered
     assert shown(charts.certified_accuracy([without, fixed_run])) == ["fixed"]
     assert shown(charts.trade_off([without, fixed_run])) == ["fixed"]
     left = [chart.id for chart in charts.charts([without])]
-    assert left == ["radius-against-samples", "samples", "probabilities", "sample-map"]
+    assert left == ["probabilities", "radius-against-samples", "samples", "sample-map"]
 
 
 def test_shares_of_votes_after_early_stopping_are_said_to_be_too_large(deciding_run, iss_run):
     words = "p is too large on average for certified inputs"
     assert words in charts.probabilities([deciding_run]).caption
     assert words not in charts.probabilities([iss_run]).caption
-
-
-def test_unanimous_votes_are_one_bar(iss_run, altered):
-    unanimous = altered(iss_run, count=iss_run.counted)
-    [bars] = charts.probabilities([unanimous]).layers
-    assert bars.y.tolist() == [1.0]
-    assert bars.edges.tolist() == [0.98, 1.0]

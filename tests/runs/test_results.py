@@ -75,3 +75,19 @@ def test_a_value_that_cannot_be_is_named_with_its_input(iss_run: Results, altere
 def test_columns_of_different_length_are_refused(iss_run: Results, altered):
     with pytest.raises(InvalidInput, match="all columns must have the same length"):
         altered(iss_run, radius=iss_run.radius[1:])
+
+
+def test_the_distribution_of_p_hardly_depends_on_the_number_of_samples(simulate):
+    few, many = simulate("few", Fixed(500)), simulate("many", Fixed(50_000))
+    assert few.acr < 0.85 * many.acr
+    levels = np.array([0.6, 0.7, 0.8, 0.9])
+    assert np.abs(few.share_above(levels) - many.share_above(levels)).max() <= 0.05
+    assert few.p_reached_by(0.5) == pytest.approx(many.p_reached_by(0.5), abs=0.02)
+    assert many.certified_accuracy([0.0])[0] <= many.share_above([0.5])[0]
+
+
+def test_half_of_the_inputs_reach_the_median_and_wrong_ones_reach_nothing(iss_run, altered):
+    median = iss_run.p_reached_by(0.5)
+    assert np.mean(iss_run.p_correct >= median) >= 0.5 > np.mean(iss_run.p_correct > median)
+    assert not iss_run.p_correct[~iss_run.correct].any()
+    assert altered(iss_run, counted=np.zeros(len(iss_run), int)).p_reached_by(0.5) is None

@@ -200,18 +200,20 @@ def test_runs_without_labels_show_their_radii_and_no_empty_columns(iss_run, alte
     made = table([altered(iss_run, label=np.full(len(iss_run), -1))])
     assert made.titles == [
         "run", "method", "inputs", "avg samples", "time", "abstained",
-        "smallest radius", "median radius", "mean radius",
+        "smallest radius", "median radius", "mean radius", "p 75%", "p 50%",
     ]  # fmt: skip
     certified = iss_run.radius[~iss_run.abstained]
-    for text, exact in zip(made.cells[0][-3:], (certified.min(), np.median(certified), certified.mean()), strict=True):
+    for text, exact in zip(
+        made.cells[0][-5:-2], (certified.min(), np.median(certified), certified.mean()), strict=True
+    ):
         assert 0 <= exact - float(text.text) < 0.001
-    assert made.legend("*") == ["radius: of the inputs that have a certificate"]
+    assert [line.partition(":")[0] for line in made.legend("*")] == ["radius", "p"]
 
 
 def test_the_legend_explains_what_the_table_shows(iss_run, fixed_run):
     alone, both = table([iss_run], radii=[0]), table([iss_run, fixed_run], radii=[0])
-    assert [line.partition(":")[0] for line in alone.legend("*")] == ["ACR", "CA r"]
-    assert [line.partition(":")[0] for line in both.legend("*")] == ["MAD", "ACR", "CA r", "*"]
+    assert [line.partition(":")[0] for line in alone.legend("*")] == ["ACR", "CA r", "p"]
+    assert [line.partition(":")[0] for line in both.legend("*")] == ["MAD", "ACR", "CA r", "p", "*"]
     assert both.cells[1][-1].text.endswith("%")
     for format, kept in (("terminal", True), ("markdown", True), ("latex", False)):
         assert ("average certified radius" in " ".join(both.render(format).split())) is kept

@@ -28,8 +28,8 @@ from smoothcert.statistics.metrics import distribution, round_down
 
 _CURVE_POINTS = 151
 _BINS_OF_SAMPLES = 24
-_BINS_OF_P = 50
 _MOST_BOUNDARIES = 5
+_P_POWER = 6  # spreads out the values near 1, where small differences make large radii
 _TYPICAL_P = 0.8  # examples of inputs with about this share of votes are far from others, so they can be seen
 _P = np.concatenate([np.linspace(0.5, 0.98, 97), 1 - np.geomspace(2e-2, 1e-5, 50)[1:], [1.0]])
 # A plan without a closed form needs a forward pass over its states for every p, so it gets fewer of them.
@@ -40,10 +40,10 @@ def charts(results: Sequence[Results], *, most_points: int | None = None) -> lis
     """All charts that these results have numbers for."""
     made = (
         certified_accuracy(results),
+        probabilities(results),
         *([trade_off(results)] if len(results) > 1 else []),  # a single mark is not worth a chart
         radius_against_samples(results, most_points=most_points),
         samples(results),
-        probabilities(results),
         sample_maps(results),
         *boundaries(results),
     )
@@ -176,30 +176,35 @@ def samples(results: Sequence[Results]) -> Chart:
 
 
 def probabilities(results: Sequence[Results]) -> Chart:
-    """The distribution of p, the share of votes for the class, over inputs."""
+    """The share of inputs that are correct with a p above t, against t: a figure that hardly depends on the samples."""
     results = distinct_names(results)
-    shown = {r.name: r.p for r in results if np.any(r.counted)}
-    edges = np.linspace(0, 1, _BINS_OF_P + 1)
-    lowest = min((float(np.nanmin(p)) for p in shown.values()), default=0.0)
-    first = int(np.searchsorted(edges, lowest, side="right")) - 1
-    edges = edges[min(max(first, 0), _BINS_OF_P - 1) :]  # where all votes are unanimous, one bin is left
-    majority = all(r.certified_by is None or not r.certified_by.uses_rivals for r in results)
+    shown = [r for r in results if np.any(r.counted)]
+    grid = np.append(np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-4, 20))
+    layers = []
+    for r in shown:
+        share, (low, high) = r.share_above(grid), r.share_above_band(grid)
+        columns = [Column("p", grid, ".3f"), Column("share of inputs", share, ".1%")]
+        columns += [Column("95% band from", low, ".1%"), Column("to", high, ".1%")]
+        layers.append(Line(r.name, grid, share, low, high, step=True, columns=tuple(columns)))
+    correct = any(r.labelled for r in shown)
     return Chart(
         "probabilities",
         "How sure the votes are",
         _names(results),
-        Axis("share of votes for the class (p)", zero=False),
-        Axis("share of inputs", "percent"),
-        tuple(_bars(name, p, edges, ".2f") for name, p in shown.items()),
+        Axis("p, the share of votes for the class", "percent", zero=False, power=_P_POWER),
+        Axis("share of inputs above p", "percent"),
+        tuple(layers),
         _sentences(
-            "The share of noisy copies that voted for the class.",
-            majority and "At 0.5 or below there is nothing to certify.",
+            f"The share of inputs {'that are correct with' if correct else 'with'} a share of votes above p. It hardly "
+            "depends on the number of samples: with unlimited samples, these inputs would be certified at the radius "
+            "that belongs to p.",
+            "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
             asked(
                 "Sampling stopped where votes were clear, so p is too large on average for certified inputs", results
             ),
         ),
-        "Distribution of the share of votes for the class. "
-        + "; ".join(f"{name}: median {np.nanmedian(p):.2f}" for name, p in shown.items())
+        "Share of inputs above p. "
+        + "; ".join(f"{r.name}: half of the inputs reach {r.p_reached_by(0.5) or 0:.2f}" for r in shown)
         + ".",
     )
 

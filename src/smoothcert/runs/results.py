@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -276,6 +277,44 @@ class Results:
         certificate. The certified radius takes this into account.
         """
         return np.where(self.counted > 0, self.count / np.maximum(self.counted, 1), np.nan)
+
+    @property
+    def p_correct(self) -> NDArray[np.float64]:
+        """`p` where it is the share of votes for the label, and 0 where another class was certified, or none.
+
+        Without any labels, this is `p` itself.
+        """
+        known = self.certified_by is not None and self.certified_by.known_labels
+        return self.p if known or not self.labelled else np.where(self.correct, self.p, 0.0)
+
+    def share_above(self, p: ArrayLike) -> NDArray[np.float64]:
+        """The share of inputs that are correct with a probability of the class above p.
+
+        Unlike ACR and certified accuracy, it hardly depends on the number of samples: it is the certified accuracy that
+        unlimited samples would prove at the radius that belongs to p.
+
+        Args:
+            p: The probabilities.
+        """
+        return metrics.certified_accuracy(self.p_correct, np.isfinite(self.p), p)
+
+    def share_above_band(self, p: ArrayLike) -> Interval:
+        """The 95% band of each share over inputs.
+
+        Args:
+            p: The probabilities.
+        """
+        return metrics.certified_accuracy_band(self.p_correct, np.isfinite(self.p), p)
+
+    def p_reached_by(self, share: float) -> float | None:
+        """The largest p that this share of all inputs reaches; None if votes are unknown.
+
+        Args:
+            share: The share of inputs, as in 0.5 for the median.
+        """
+        if not np.any(self.counted):
+            return None
+        return float(np.sort(np.nan_to_num(self.p_correct))[-max(math.ceil(share * len(self)), 1)])
 
     @property
     def certified_radii(self) -> dict[str, float] | None:

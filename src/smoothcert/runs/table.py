@@ -45,6 +45,7 @@ class Row:
         acr: Average certified radius.
         abstained: The share of inputs without a certificate.
         radius: The smallest, median and mean radius of the inputs with a certificate.
+        p: The p that 75% and 50% of the inputs reach, by this share.
         certified_accuracy: Certified accuracy by radius.
         known_labels: Whether the label was certified instead of a predicted class. An input without a certificate is
             then called "not certified" instead of "abstained".
@@ -68,6 +69,7 @@ class Row:
     acr: float | None
     abstained: float
     radius: dict[str, float] | None
+    p: dict[float, float | None]
     certified_accuracy: dict[float, float | None]
     known_labels: bool = False
     radii_only: bool = False
@@ -91,6 +93,7 @@ class Row:
             "abstained": self.abstained,
             "known_labels": self.known_labels,
             **{f"{name}_radius": (self.radius or {}).get(name) for name in _FIGURES},
+            **{f"p_reached_by_{share:.0%}": value for share, value in self.p.items()},
             "seconds": self.seconds,
             "mad": self.mad,
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
@@ -180,7 +183,7 @@ class Table:
         accuracy = [_accuracy_column(radius) for radius in self.radii]
         known = {row.known_labels for row in self.rows}
         without = [c for c, shown in ((_ABSTAINED, False in known), (_NOT_CERTIFIED, True in known)) if shown]
-        columns = [run, how, *noise, *alpha, *dtype, inputs, *unlabelled, *rest, *without, *_RADII, *accuracy]
+        columns = [run, how, *noise, *alpha, *dtype, inputs, *unlabelled, *rest, *without, *_RADII, *_P, *accuracy]
         return [column for column in columns if any(column.text(row) != "-" for row in self.rows)]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
@@ -265,6 +268,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         acr=run.acr if run.labelled else None,
         abstained=float(run.abstained.mean()),
         radius=run.certified_radii,
+        p={share: run.p_reached_by(share) for share in _SHARES},
         certified_accuracy=_accuracy(run, radii),
         known_labels=run.plan is not None and primary(run.plan).known_labels,
         radii_only=run.decided_radii is not None,
@@ -347,6 +351,10 @@ def _radius_column(name: str) -> _Column:
     return _Column(f"{name} radius", value, metrics.round_down, max)
 
 
+def _p_column(share: float) -> _Column:
+    return _Column(f"p {share:.0%}", lambda row: row.p[share], metrics.round_down)
+
+
 def duration(seconds: float) -> str:
     """A duration in seconds if it is below two minutes, else in minutes or hours.
 
@@ -383,11 +391,14 @@ _DTYPE = _Column("number format", lambda row: row.dtype, str)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
 _FIGURES = ("smallest", "median", "mean")
 _RADII = tuple(_radius_column(name) for name in _FIGURES)
+_SHARES = (0.75, 0.5)
+_P = tuple(_p_column(share) for share in _SHARES)
 _LEGEND = {
     "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, on the same noise",
     "ACR": ": average certified radius, where an input without a correct certificate counts as 0",
     "CA": " r: certified accuracy, the share of inputs that are correct with a radius above r",
     "radius": ": of the inputs that have a certificate",
+    "p": ": the share of votes for the label that 75% and 50% of the inputs reach, 0 where another class wins",
 }
 _LEGEND_WIDTH = 120
 _BEST = (
