@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import smoothcert as sc
+from smoothcert.report.charts import certified_accuracy
 from smoothcert.runs.journal import FILE, Journal
 
 SIZE = 12
@@ -145,3 +146,15 @@ def test_a_norm_without_an_attack_is_refused(tmp_path):
                batch=50)  # fmt: skip
     with pytest.raises(sc.InvalidInput, match="no attack in l0 of pixels"):
         sc.attack(tmp_path / "run", model=dark, data=data)
+
+
+def test_table_and_chart_show_both_sides(tmp_path):
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
+    sc.attack(tmp_path / "run", limit=2, **FAST, **places)
+    shown = sc.table(tmp_path / "run", radii=[0.25, 0.5])
+    row = dict(zip(shown.titles, (cell.text for cell in shown.cells[0]), strict=True))
+    assert (row["attacked 0.25"], row["attacked 0.5"]) == ("100.0% of 2", "50.0% of 2")
+    chart = certified_accuracy([sc.open_run(tmp_path / "run")])
+    [attacked] = [line for line in chart.layers if line.label == "attacked"]
+    assert attacked.y[np.searchsorted(attacked.x, 0.5)] == 0.5
+    assert "attacks on 2 inputs" in chart.caption

@@ -21,6 +21,7 @@ from smoothcert.plans.vote_paths import Boundaries, path
 from smoothcert.plans.vote_paths import boundaries as boundaries_of
 from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
 from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise
+from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.collect import distinct_names
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
@@ -56,7 +57,7 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
     shown = [r for r in results if r.labelled]
     largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
-    layers = []
+    layers, attacked = [], []
     for r in shown:
         decided = r.decided_radii
         radii = grid if decided is None else np.union1d(grid[grid <= max(decided)], decided)
@@ -66,6 +67,11 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
         layers.append(Line(r.name, radii, share, step=True, columns=tuple(columns)))
         if bands:
             layers[-1] = replace(layers[-1], low=low, high=high)
+        if isinstance(r, Run) and (attacks := read_attacks(r)) is not None:
+            survived = attacks.attacked_accuracy(grid)
+            label = "attacked" if len(shown) == 1 else f"{r.name}, attacked"
+            layers.append(Line("", grid, survived, label=label))
+            attacked.append(len(attacks))
     return Chart(
         "certified-accuracy",
         "Certified accuracy",
@@ -76,6 +82,8 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
         _sentences(
             f"The share of inputs whose answer is correct, where no {promise(shown)} can alter it.",
             bands and "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
+            bool(attacked)
+            and f"Grey: what attacks on {min(attacked):,} inputs left unbroken. The truth lies between the curves.",
             different_norms(results),
             asked("The curve is known only at the radii that were asked for", shown),
         ),

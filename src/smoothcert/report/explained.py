@@ -74,6 +74,7 @@ class Explained:
         changed: The input after changes that are as large as the radius; empty without a certificate.
         everywhere: By how much all values may change at once (l-infinity), in words; None if nothing follows for that.
         values: The range of the values of the run's inputs; None if it is not recorded.
+        attacked: The input after the smallest change that an attack found; None if there is none.
         same_noise: Whether the noisy copies are those of the run. They are not if the run drew its noise on another
             kind of device.
     """
@@ -90,6 +91,7 @@ class Explained:
     changed: tuple[Shown, ...]
     everywhere: str | None = None
     values: tuple[float, float] | None = None
+    attacked: Shown | None = None
     same_noise: bool = True
 
     @property
@@ -148,6 +150,7 @@ def explained(
     class_names: Sequence[str] | None = None,
     nearest: tuple[float, int] | None = None,
     values: tuple[float, float] | None = None,
+    attacked: tuple[Picture, int, float] | None = None,
     same_noise: bool = True,
 ) -> Explained:
     """Put a certificate into pictures."""
@@ -155,6 +158,11 @@ def explained(
 
     def shown(x: Picture) -> str:
         return _picture(to_unit(x, shown_range), c.id)
+
+    def attack_found(changed: Picture, answer: int, length: float) -> Shown:
+        size = _number(length, c.noise.norm)
+        text = f"{class_name(answer, class_names)}, after a change of {size} that an attack found"
+        return Shown(shown(_with_channels(changed)), text)
 
     c, rounded, x = certificate, _with_channels(x if rounded is None else rounded), _with_channels(x)
     noisy, denoised = [_with_channels(copy) for copy in noisy], [_with_channels(copy) for copy in denoised]
@@ -175,6 +183,7 @@ def explained(
         changed=_changed(c, x, shown_range),
         everywhere=_everywhere(c, x),
         values=values,
+        attacked=None if attacked is None else attack_found(*attacked),
         same_noise=same_noise,
     )
 

@@ -32,6 +32,7 @@ class Attacks:
             attack succeeded.
         closed: Whether the true radius is known to be above `radius`, as for a plan that decides radii.
         certified: Whether the right answer is certified.
+        all_inputs: Whether all inputs of the run were attacked.
     """
 
     norm: str
@@ -41,6 +42,7 @@ class Attacks:
     distance: NDArray[np.float64]
     closed: bool
     certified: NDArray[np.bool_]
+    all_inputs: bool
 
     def __len__(self) -> int:
         return len(self.id)
@@ -114,4 +116,5 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
         np.array([found.distances[id] for id in ids.tolist()]),
         run.decided_radii is not None,
         right[where],
+        len(ids) == len(run),
     )

@@ -17,8 +17,10 @@ from smoothcert import _check
 from smoothcert.noises import Noise
 from smoothcert.plans.combined import primary
 from smoothcert.plans.outlook import is_adaptive
+from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.collect import Source, collect, opened
 from smoothcert.runs.results import Results
+from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
 from smoothcert.statistics.comparison import mcnemar, mean_interval
 
@@ -51,6 +53,7 @@ class Row:
             then called "not certified" instead of "abstained".
         radii_only: Whether the plan decides radii, so that ACR counts only these radii.
         dtype: The number format of the classifier.
+        attacks: What attacks on the run achieved.
         run: The results themselves.
     """
 
@@ -74,6 +77,7 @@ class Row:
     known_labels: bool = False
     radii_only: bool = False
     dtype: str | None = None
+    attacks: Attacks | None = None
     run: Results = field(kw_only=True, repr=False, compare=False)
 
     def plain(self) -> dict[str, Any]:
@@ -97,6 +101,7 @@ class Row:
             "seconds": self.seconds,
             "mad": self.mad,
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
+            "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
 
 
@@ -180,7 +185,7 @@ class Table:
         alpha = [_ALPHA] if len({row.alpha for row in self.rows} - {None}) > 1 else []
         dtype = [_DTYPE] if len({row.dtype for row in self.rows} - {None}) > 1 else []
         unlabelled = [_UNLABELLED] if any(0 < row.unlabelled < row.inputs for row in self.rows) else []
-        accuracy = [_accuracy_column(radius) for radius in self.radii]
+        accuracy = [make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)]
         known = {row.known_labels for row in self.rows}
         without = [c for c, shown in ((_ABSTAINED, False in known), (_NOT_CERTIFIED, True in known)) if shown]
         columns = [run, how, *noise, *alpha, *dtype, inputs, *unlabelled, *rest, *without, *_RADII, *_P, *accuracy]
@@ -210,7 +215,7 @@ class Table:
         text = io.StringIO()
         rows = [row.plain() for row in self.rows]
         flat = [
-            {k: v for k, v in row.items() if k != "certified_accuracy"}
+            {k: v for k, v in row.items() if k not in ("certified_accuracy", "attacks")}
             | {f"certified_accuracy_{radius}": share for radius, share in row["certified_accuracy"].items()}
             for row in rows
         ]
@@ -273,6 +278,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         known_labels=run.plan is not None and primary(run.plan).known_labels,
         radii_only=run.decided_radii is not None,
         dtype=(run.manifest.dtype or None) if run.manifest is not None else None,
+        attacks=read_attacks(run) if isinstance(run, Run) else None,
         run=run,
     )
 
@@ -337,6 +343,16 @@ def _accuracy_column(radius: float) -> _Column:
     )
 
 
+def _attacked_column(radius: float) -> _Column:
+    """How many answers no attack altered. The certified share and this one enclose the truth."""
+
+    def shown(attacks: Attacks) -> str:
+        share = f"{float(attacks.attacked_accuracy(radius)):.1%}"
+        return share if attacks.all_inputs else f"{share} of {len(attacks)}"
+
+    return _Column(f"attacked {radius:g}", lambda row: row.attacks, shown)
+
+
 def _acr_differs(a: Results, b: Results, alpha: float) -> bool:
     low, high = mean_interval(b.radius * b.correct - a.radius * a.correct, alpha=alpha)
     return bool(low > 0 or high < 0)
@@ -397,6 +413,7 @@ _LEGEND = {
     "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, on the same noise",
     "ACR": ": average certified radius, where an input without a correct certificate counts as 0",
     "CA": " r: certified accuracy, the share of inputs that are correct with a radius above r",
+    "attacked": " r: the share of attacked inputs that are right and that no attack altered within r",
     "radius": ": of the inputs that have a certificate",
     "p": ": the share of votes for the label that 75% and 50% of the inputs reach, 0 where another class wins",
 }

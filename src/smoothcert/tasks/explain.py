@@ -24,6 +24,7 @@ from smoothcert.plans import Certificate
 from smoothcert.report.charts import evenly
 from smoothcert.report.distances import NORMS, distance
 from smoothcert.report.explained import Explained, check_picture, explained
+from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.packing import Segment
 from smoothcert.sampling.streams import stream_for
@@ -90,6 +91,7 @@ def explain(
                 denoised=denoised,
                 class_names=dataset.class_names,
                 nearest=nearest.get(certificate.id),
+                attacked=_attacked(run, certificate.id, x),
                 values=run.manifest.values,
                 same_noise=same_noise,
             )
@@ -140,6 +142,16 @@ def _picture(dataset: Dataset, id: int) -> Tensor:
     x, _ = dataset[id]
     check_picture(x.numpy(), id)
     return x
+
+
+def _attacked(run: Run, id: int, x: Tensor) -> tuple[NDArray[np.float64], int, float] | None:
+    """The changed input that an attack found, the answer to it, and the length of the change."""
+    with Journal(run.path) as journal:
+        found = journal.attack(run.noise.norm, id)
+    if found is None or found.changed is None or found.prediction is None or not found.distance:
+        return None
+    changed = np.frombuffer(found.changed, np.float32).astype(np.float64).reshape(tuple(x.shape))
+    return changed, found.prediction, found.distance
 
 
 def _nearest(
