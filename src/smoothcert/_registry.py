@@ -21,6 +21,9 @@ from smoothcert.errors import InvalidInput, SmoothcertError, either, first_line,
 
 _PACKAGE = __name__.partition(".")[0]
 _SIMPLE = (bool, int, float, str, type(None))
+LATER = {"recorded": "if used"}
+"""Metadata of a field that came later: it is recorded only if it is used, so that the records of others stay as they
+were."""
 
 Configuration = TypeVar("Configuration", bound="Recorded")
 
@@ -52,7 +55,9 @@ def describe(config: Recorded) -> dict[str, Any]:
     module = home(cls)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     origin = {} if module is None else {"module": module, "file": file}
-    settings = {field.name: _plain(cls, field.name, getattr(config, field.name)) for field in fields(config)}
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    unused = {f.name for f in fields(config) if f.metadata == LATER and values[f.name] == f.default}
+    settings = {name: _plain(cls, name, value) for name, value in values.items() if name not in unused}
     return {"name": cls.__name__} | origin | settings
 
 

@@ -15,11 +15,11 @@ from smoothcert.noises import Ablation, Gaussian, Laplace, Uniform
 from smoothcert.statistics import bets
 from smoothcert.statistics.bets import (
     LOOKS,
-    add_radii,
     begin,
     begin_histories,
     best_bet,
     hopeless,
+    outcome,
     tangents,
     update,
     update_histories,
@@ -196,15 +196,18 @@ def test_a_check_between_two_looks_changes_no_bet():
     assert LOOKS[:5].tolist() == [60, 72, 87, 105, 126]
 
 
-def test_radii_that_are_added_start_with_nothing_and_leave_the_others_alone():
+def test_radii_that_enter_later_start_with_nothing_and_leave_the_others_alone():
     few, all_of_them = (tangents(Gaussian(0.5), radii) for radii in ((0.0, 0.25), (0.0, 0.25, 0.5)))
-    wealth = update(few, begin(few), 58, [2], 60, alpha=1e-100)
-    wealth = update(few, wealth, 11, [0], 12, alpha=1e-100)
-    wider = add_radii(all_of_them, wealth)
-    assert wider.log[..., :2].tolist() == wealth.log.tolist()
-    assert wider.log[..., 2].tolist() == [0]
-    assert np.array_equal(wider.bet.own[..., :2], wealth.bet.own)
-    assert wider.bet.own[0, 2] > 0  # earlier votes teach its first bet
+    one, other = begin_histories(few), begin_histories(all_of_them)
+    for votes, n in ({3: 58, 1: 2}, 60), ({3: 11, 2: 1}, 12), ({3: 15}, 15):
+        [one] = update_histories(few, [one], [votes], n, chosen=[3], alpha=1e-100)
+        [other] = update_histories(all_of_them, [other], [votes], n, chosen=[3], alpha=1e-100, radii=2)
+        assert other.rows == one.rows
+        assert other.wealth.log[..., :2].tolist() == one.wealth.log.tolist()
+        assert not other.wealth.log[..., 2].any()
+    assert other.wealth.bet.own[0, 0, 2] > 0  # earlier votes teach its first bet
+    [entered] = update_histories(all_of_them, [other], [{3: 18}], 18, chosen=[3], alpha=1e-100)
+    assert np.all(entered.wealth.log[..., 2] == pytest.approx(18 * other.wealth.bet.own[..., 2]))
 
 
 def random_looks(rng, classes, count, p=None):
@@ -218,18 +221,25 @@ def test_one_input_with_shared_histories_gets_what_it_would_get_in_an_array(seed
     rng, radii = np.random.default_rng(seed), (0.0, 0.1, 0.25, 0.5)
     table = tangents(Gaussian(0.5), radii)
     looks = random_looks(rng, 12, 12)
-    histories, wealth = begin_histories(table), begin(table, (1, 2), 12)
+    together, wealth = [begin_histories(table)] * 2, begin(table, (1, 2), 12)
     for votes in looks:
         n = int(votes.sum())
         by_class = {k: int(v) for k, v in enumerate(votes) if v}
-        histories = update_histories(table, histories, by_class, n, chosen=3, alpha=0.01)
+        other = {(k + 1) % 12: v for k, v in by_class.items()}  # of another input, whose class is 4
+        together = update_histories(table, together, [by_class, other], n, chosen=[3, 4], alpha=0.01)
         rivals = np.where(np.arange(12) == 3, 0, votes)
         wealth = update(
             table, wealth, np.full((1, 2), votes[3]), np.tile(rivals, (1, 2, 1)), np.full((1, 2), n), alpha=0.01
         )
-        rows = [histories.rows.get(k, 0) for k in range(12)]
-        assert histories.wealth.log[rows].tolist() == wealth.log[0, 1].tolist()
-        assert histories.wealth.proved == wealth.proved[0, 1]
+        for histories, first in zip(together, (0, 1), strict=True):
+            rows = [histories.rows.get((k + first) % 12, 0) for k in range(12)]
+            assert histories.wealth.log[rows, 0].tolist() == wealth.log[0, 1].tolist()
+        found = outcome(together, 1000, alpha=0.01, give_up=0.02)
+        assert found.proved.tolist() == wealth.proved[0].tolist()
+        following = min(int(found.proved[0]), 3)
+        assert found.hopeless.tolist() == [
+            hopeless(wealth, 1000, alpha=0.01)[0, i, :, following].any() for i in range(2)
+        ]
 
 
 def test_ten_thousand_classes_share_a_few_histories():
@@ -241,10 +251,10 @@ def test_ten_thousand_classes_share_a_few_histories():
     for votes in random_looks(rng, 10_000, 15, p):
         by_class = {int(k): int(votes[k]) for k in np.flatnonzero(votes)}
         voted |= by_class.keys()
-        histories = update_histories(table, histories, by_class, int(votes.sum()), chosen=3, alpha=0.001)
+        [histories] = update_histories(table, [histories], [by_class], int(votes.sum()), chosen=[3], alpha=0.001)
     assert len(voted) > 150
     assert len(histories.wealth.rivals) < 25
-    assert histories.wealth.proved == 2
+    assert outcome([histories], 10_000, alpha=0.001, give_up=0.02).proved == 2
 
 
 def test_bets_do_not_depend_on_how_many_are_made_at_once(monkeypatch):
@@ -271,7 +281,7 @@ def give_up_at(p, radius, ceiling, give_up, repetitions=200):
         before = look
         used[~stopped] = look
         proved[~stopped] = wealth.proved[~stopped]
-        stopped |= (wealth.proved == 1) | hopeless(wealth, ceiling, alpha=0.001, give_up=give_up)
+        stopped |= (wealth.proved == 1) | hopeless(wealth, ceiling, alpha=0.001, give_up=give_up)[:, 0, 0]
     return proved.mean(), used.mean()
 
 

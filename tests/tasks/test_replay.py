@@ -112,9 +112,14 @@ def test_the_decline_is_measured_on_the_same_noise():
 
 
 def test_a_plan_with_another_bound_than_the_simulated_ceiling_has_no_decline():
-    population = from_shares(np.linspace(0.5, 1, 50), np.ones(50))
-    found = simulate(population, Fixed(1_000, bound="runner-up"), noise=NOISE, repetitions=1)
+    found = simulate(MANY, Fixed(1_000, bound="runner-up"), noise=NOISE, repetitions=1)
     assert found.plan.mad is None
+
+
+@pytest.mark.parametrize("plan", [Fixed(1_000, bound="runner-up"), AtRadii([0], 1_000, bound="runner-up")], ids=str)
+def test_a_log_of_one_class_does_not_tell_the_runner_up(plan):
+    with pytest.raises(InvalidInput, match="needs the votes of all classes"):
+        replay(read_log(SMALL), plan, noise=NOISE)
 
 
 def test_a_seed_gives_the_same_figures_again_and_another_seed_does_not(small):
@@ -164,10 +169,10 @@ def one_by_one(population, plan, *, repetitions, seed):
     rng, found = np.random.default_rng(seed), []
     for _ in range(repetitions):
         for p, label in zip(population.p, population.label, strict=True):
-            looks = []
-            known = int(label) if plan.known_labels else None
-            while more := Case(plan, NOISE, known, looks).more:
-                looks.append(Look(more, dict(enumerate(rng.multinomial(more, p).tolist()))))
+            case, looks = Case(plan, NOISE, int(label) if plan.known_labels else None), []
+            while case.more:
+                looks.append(Look(case.more, dict(enumerate(rng.multinomial(case.more, p).tolist()))))
+                case.add(looks[-1])
             found.append(Certificate.from_votes(looks, plan=plan, noise=NOISE, label=int(label)))
     return found
 
@@ -182,6 +187,7 @@ def one_by_one(population, plan, *, repetitions, seed):
         InputSpecific(1_000, pilot=50, decline=0.1, bound="runner-up"),
         InputSpecific(1_000, pilot=50, decline=0.1, known_labels=True),
         InputSpecific(1_000, pilot=50, decline=0.1, pilot_use="reuse"),
+        AtRadii([0, 0.25], 300, bound="runner-up"),
     ],
     ids=str,
 )

@@ -48,11 +48,12 @@ def _print(found: Coverage, plan: Plan) -> None:
         verdict = (
             f"Nothing proves that the plan keeps its alpha of {alpha:g}: the pilot that chooses the class also counts."
         )
-    bound = "" if found.exact else ", at most (union bound)"
+    bound = "" if found.exact else f", at most ({found.theorem})"
     title = "Exact failure probability" if found.exact else "Failure probability"
     if found.simulated:
         bound, title = "", "Simulated failure probability"
-    cases = [[f"class fixed in advance, worst p = {found.worst_p:.4f}{bound}", *_shown(found.worst_failure, alpha)]]
+    where = f"worst p = {found.worst_p:.4f}" if found.exact or found.simulated else "any p"
+    cases = [[f"class fixed in advance, {where}{bound}", *_shown(found.worst_failure, alpha)]]
     if plan.pilot and not plan.known_labels:
         cases.append([f"two tied classes, chosen on the pilot{bound}", *_shown(found.tie_failure, alpha)])
     print_table(

@@ -205,6 +205,10 @@ class PlanOptions(_Group):
             help="runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.",
         ),
     ] = None
+    give_up: Annotated[
+        float | None,
+        _plan_option(help="radii: give up a radius when the chance to prove it falls below this. Default: 0.02."),
+    ] = None
     known_labels: Annotated[
         bool, _plan_option("--known-labels", help="Certify the label itself instead of the predicted class.")
     ] = False
@@ -214,7 +218,7 @@ class PlanOptions(_Group):
     pilot: Annotated[
         int | None,
         _plan_option(
-            help="Samples of the first look. Default: 1% of the ceiling, at least 100; 50 with --method radii.",
+            help="Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with --method radii.",
         ),
     ] = None
     pilot_use: Annotated[

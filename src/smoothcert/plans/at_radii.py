@@ -1,14 +1,17 @@
-"""Deciding chosen radii by exact sequential tests: look after look, until every radius is proved or given up.
+"""Deciding chosen radii by sequential tests: look after look, until every radius is proved or given up.
 
 Most tables report certified accuracy at a few radii. To decide whether the radius is above 0.5, an input with p = .95
-needs a few hundred samples, not 100,000. All samples count, and the probability of a wrong certificate is at most
-alpha, whatever the number of radii: the boundaries are nested, so proving any false radius implies proving the
-smallest false one.
+needs a few hundred samples, not 100,000. The probability of a wrong certificate is at most alpha, whatever the number
+of radii.
+
+There are two rules. The exact boundaries of this file count the votes of the class alone. They are nested, so proving
+any false radius implies proving the smallest false one. `betting` bets on the votes of the class and of its rivals.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -16,11 +19,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
+from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
+from smoothcert.plans import betting
 from smoothcert.plans.base import Plan
-from smoothcert.plans.records import State
+from smoothcert.plans.machine import proof
+from smoothcert.plans.pilot import Bound
+from smoothcert.plans.records import Look, Proof, State, Votes
 from smoothcert.statistics.boundaries import (
+    GIVE_UP,
     boundary,
     crossing_probability,
     default_looks,
@@ -28,7 +36,8 @@ from smoothcert.statistics.boundaries import (
 )
 from smoothcert.statistics.sample_map import check_ceiling
 
-_PILOT = 50
+_PILOTS = {"binary": 50, "runner-up": 105}
+"""With the runner-up, near ties are certified, so the class has to be chosen with more care."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +45,21 @@ class AtRadii(Plan):
     """Decide for each input which of the given radii are proved, with as few samples as possible.
 
     A certificate states the largest radius that was proved. It says that the true radius is above it. A proved radius
-    of 0 means that the class has the majority. Under noises whose radii are whole numbers, above r means at least
-    r + 1, as in every table of certified accuracy.
+    of 0 means that the class has the majority, or with the runner-up that it leads. Under noises whose radii are whole
+    numbers, above r means at least r + 1, as in every table of certified accuracy.
 
     Args:
         radii: The radii to decide.
         samples: The ceiling: the most samples that a decision rests on.
         alpha: The probability that a certificate is wrong, at most.
-        pilot: Samples that choose the class and do not count. 0 stands for the default: 50, or none with known labels.
+        pilot: Samples that choose the class and do not count. 0 stands for the default: none with known labels, else
+            50, or 105 with the runner-up.
         known_labels: Whether the class is the input's label instead of the pilot's choice.
+        bound: "binary" counts the votes of the class alone, as papers do. "runner-up" also counts those of the other
+            classes: it proves more, and a run can be continued with more samples or larger radii.
+        give_up: A radius is given up when the chance to still prove it falls below this; 0 for never.
+        earlier: For a run that was continued: the ceiling and the number of radii of each earlier stage.
+        version: The version of the rule of bets, for the record.
 
     >>> from smoothcert import Certificate, Gaussian, Look
     >>> looks = [Look(50, {3: 49}), Look(60, {3: 60})]
@@ -57,6 +72,10 @@ class AtRadii(Plan):
     alpha: float = 0.001
     pilot: int = 0
     known_labels: bool = False
+    bound: Bound = field(default="binary", metadata=LATER)
+    give_up: float = field(default=GIVE_UP, metadata=LATER)
+    earlier: tuple[tuple[int, int], ...] = field(default=(), metadata=LATER)
+    version: int = field(default=0, metadata=LATER)
     name: ClassVar[str] = "radii"
 
     def __post_init__(self) -> None:
@@ -73,12 +92,32 @@ class AtRadii(Plan):
         object.__setattr__(self, "radii", tuple(radii))
         object.__setattr__(self, "samples", check_ceiling(self.samples, self.alpha))
         object.__setattr__(self, "alpha", float(self.alpha))
-        object.__setattr__(self, "pilot", 0 if self.known_labels else pilot or _PILOT)
+        _check.one_of("bound", self.bound, tuple(_PILOTS))
+        object.__setattr__(self, "pilot", 0 if self.known_labels else pilot or _PILOTS[self.bound])
+        if (give_up := _check.at_least("give_up", self.give_up, 0)) >= 1:
+            raise InvalidInput(f"give_up must be below 1, got {give_up:g}")
+        object.__setattr__(self, "give_up", give_up)
+        object.__setattr__(self, "earlier", tuple((int(samples), int(count)) for samples, count in self.earlier))
+        if self.version not in (0, betting.VERSION):
+            raise InvalidInput(f"bets follow rule {betting.VERSION} in this version of smoothcert, got {self.version}")
+        object.__setattr__(self, "version", betting.VERSION if self.remembers else 0)
 
     def __str__(self) -> str:
         radii = ", ".join(f"{radius:g}" for radius in self.radii)
-        labels = ", known labels" if self.known_labels else ""
-        return f"radii {radii}, ceiling {self.samples:,}{labels}"
+        words = [f"radii {radii}", f"ceiling {self.samples:,}"]
+        words += ["runner-up bound"] * (self.bound == "runner-up")
+        words += ["known labels"] * self.known_labels
+        words += [f"giving up at {self.give_up:g}"] * (self.give_up != GIVE_UP)
+        return ", ".join(words)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What was asked for, in order. Only a run that was continued has several stages."""
+        return (*(Stage(*stage) for stage in self.earlier), Stage(self.samples, len(self.radii)))
+
+    @property
+    def remembers(self) -> bool:
+        return self.bound == "runner-up"
 
     @property
     def smallest_request(self) -> int:
@@ -94,12 +133,9 @@ class AtRadii(Plan):
 
     def for_noise(self, noise: Noise) -> Self:
         super().for_noise(noise)
-        tables = self.tables(noise)
-        hopeless = tables.needed[:, -1] > tables.looks[-1]
-        if np.any(hopeless):
-            first = int(np.argmax(hopeless))
+        if (first := self._provable(noise)) < len(self.radii):
             radius = self.radii[first]
-            if tables.thresholds[first] >= 1:
+            if noise.needed_probability(radius) >= 1:
                 largest = min(float(noise.certified_radius(1.0)), radius)
                 raise InvalidInput(
                     f"{noise} proves no radius above {largest:g}, whatever the number of samples, got {radius:g}: use "
@@ -111,7 +147,22 @@ class AtRadii(Plan):
             )
         return self
 
+    def _provable(self, noise: Noise) -> int:
+        """How many of the radii unanimous votes prove."""
+        if self.bound == "binary":
+            tables = self.tables(noise)
+            return int(np.sum(tables.needed[:, -1] <= tables.looks[-1]))
+        return betting.provable(self, noise)
+
+    def remember(self, state: State, votes: Votes, noise: Noise) -> Any:
+        return betting.remember(self, state, votes, noise) if self.remembers else None
+
+    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> Iterable[Any]:
+        return betting.remember_each(self, states, looks, noise) if self.remembers else [None] * len(states)
+
     def request(self, state: State, noise: Noise) -> Any:
+        if self.bound == "runner-up":
+            return betting.request(self, state)
         tables = self.tables(noise)
         look = np.asarray(state.look) - (1 if self.pilot else 0)
         last = len(tables.looks)
@@ -123,6 +174,9 @@ class AtRadii(Plan):
         return np.where(stop, 0, step)[()]
 
     def lower_bound(self, state: State, noise: Noise) -> Any:
+        """As for every plan. Bets prove no such bound: theirs is the share of the radii that are proved."""
+        if self.bound == "runner-up":
+            return betting.proved(state) / len(self.radii)
         tables = self.tables(noise)
         look = np.asarray(state.look) - (2 if self.pilot else 1)
         # A boundary belongs to one number of samples: votes of any other number prove nothing.
@@ -131,8 +185,29 @@ class AtRadii(Plan):
         return np.concatenate([[0.0], tables.thresholds])[reached.sum(axis=-1)][()]
 
     def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
-        level = np.searchsorted(self.tables(noise).thresholds, lower, side="right")
+        if self.bound == "runner-up":
+            level = np.rint(np.asarray(lower) * len(self.radii)).astype(int)
+        else:
+            level = np.searchsorted(self.tables(noise).thresholds, lower, side="right")
         return np.concatenate([[np.nan], self.radii])[level][()]
+
+
+@proof.register
+def _(plan: AtRadii, noise: Noise, state: State) -> Proof:
+    found = proof.dispatch(Plan)(plan, noise, state)
+    if plan.bound == "binary":
+        return found
+    radius = float(plan.certified_radius(found.lower, None, noise))
+    return replace(found, lower=0.0, radius=None if np.isnan(radius) else radius)
+
+
+class Stage(NamedTuple):
+    """What was asked for at a time."""
+
+    ceiling: int
+    """The most samples that a decision rests on."""
+    radii: int
+    """How many of the radii were asked for."""
 
 
 class Tables(NamedTuple):
@@ -167,5 +242,5 @@ def _tables(plan: AtRadii, noise: Noise) -> Tables:
         if j and np.any(needed[j] < needed[j - 1]):  # nested boundaries need no correction for several radii
             needed[j] = np.maximum(needed[j], needed[j - 1])
             spent[j] = crossing_probability(needed[j], looks, threshold)
-    given_up = np.stack([give_up_counts(int(row[-1]), looks) for row in needed])
+    given_up = np.stack([give_up_counts(int(row[-1]), looks, plan.give_up) for row in needed])
     return Tables(looks, np.diff(looks, prepend=0), thresholds, needed, given_up, spent)

@@ -9,6 +9,7 @@ the exact failure probability. What describes, draws or verifies a plan stands b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
-from smoothcert.plans.records import State, Votes
+from smoothcert.plans.records import Look, State, Votes
 
 
 class Plan(Recorded, ABC):
@@ -40,6 +41,8 @@ class Plan(Recorded, ABC):
     """Whether the class is the input's label instead of the pilot's choice."""
     radii: tuple[float, ...] | None = None
     """The radii that the plan decides; None for a plan that measures the radius."""
+    bound: str = "binary"
+    """Whether proofs rest on the votes of the class alone ("binary") or also on those of others ("runner-up")."""
 
     @abstractmethod
     def request(self, state: State, noise: Noise) -> Any:
@@ -79,6 +82,16 @@ class Plan(Recorded, ABC):
         """
         return None
 
+    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> Iterable[Any]:
+        """What `remember` returns for each of several inputs. A plan that is faster for many at once overrides this.
+
+        Args:
+            states: Where each input stands.
+            looks: Its votes.
+            noise: The smoothing noise.
+        """
+        return (self.remember(state, look, noise) for state, look in zip(states, looks, strict=True))
+
     def upper_bound(self, state: State, noise: Noise) -> Any:
         """An upper bound on the probability of every other class, for plans with `uses_rivals`.
 
@@ -114,6 +127,11 @@ class Plan(Recorded, ABC):
                 f"{noise.outcomes} outcomes"
             )
         return self
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the plan keeps more than counts between looks (`remember`)."""
+        return type(self).remember is not Plan.remember
 
     @property
     def pilot_counts(self) -> bool:

@@ -86,6 +86,7 @@ class Certificate:
         proof = case.proof()
         with naming_users_code():
             radius = float(case.plan.certified_radius(proof.lower, proof.upper, case.noise))
+        radius = radius if proof.radius is None else proof.radius
         certified = proof.prediction is not None and not math.isnan(radius)
         return cls(
             id=id,

@@ -68,6 +68,10 @@ class Combined(Plan):
     def radii(self) -> tuple[float, ...] | None:  # type: ignore[override]
         return self.plans[0].radii
 
+    @property
+    def bound(self) -> str:  # type: ignore[override]
+        return self.plans[0].bound
+
     @cached_property
     def most_samples(self) -> int:
         return max(plan.most_samples for plan in self.plans)

@@ -69,6 +69,8 @@ class Coverage:
     than tied ones, and no theorem limits it."""
     exact: bool = True
     """False where the figures are upper bounds that a theorem gives, not exact values."""
+    theorem: str = ""
+    """The theorem that gives them, as in "union bound"."""
     drawing_error: float = 0.0
     """By how much a probability of the drawn noise can differ from that of the noise in the theorem. Every proved bound
     is lowered by it before it gives a radius, so it does not add to the failure."""
@@ -101,8 +103,8 @@ class Failure(NamedTuple):
     """The largest probability of a wrong certificate for a class fixed in advance, and the p where it occurs."""
     tied: float
     """The probability of a wrong certificate for two tied classes."""
-    exact: bool = True
-    """False for upper bounds that a theorem gives."""
+    theorem: str = ""
+    """The theorem behind figures that are upper bounds; empty for exact values."""
 
 
 @ByRule
@@ -117,12 +119,14 @@ def closed_form(plan: Plan, noise: Noise) -> Failure | None:
 @closed_form.register(PilotPlan)
 def _(plan: PilotPlan, noise: Noise) -> Failure:
     if plan.uses_rivals:  # the union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals
-        return Failure((plan.alpha, 0.5), plan.alpha, exact=False)
+        return Failure((plan.alpha, 0.5), plan.alpha, theorem="union bound")
     return Failure(pilot_coverage.worst_case(plan, noise), pilot_coverage.tie_failure(plan, noise))
 
 
 @closed_form.register(AtRadii)
 def _(plan: AtRadii, noise: Noise) -> Failure:
+    if plan.remembers:  # the wealth of the first false claim reaches 1 / alpha with a probability of at most alpha
+        return Failure((plan.alpha, 0.5), plan.alpha, theorem="Ville's inequality")
     tables = plan.tables(noise)
     worst = int(np.argmax(tables.spent))
     tied = crossing_probability(tables.needed[0], tables.looks, 0.5)
@@ -168,7 +172,8 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
         *found.worst,
         found.tied,
         plan.pilot_counts,
-        exact=found.exact and simulated is None,
+        exact=not found.theorem and simulated is None,
+        theorem=found.theorem,
         drawing_error=noise.drawing_error,
         searched=searched,
         simulated=simulated,

@@ -59,7 +59,7 @@ class Forward:
     """
 
     def __init__(self, plan: Plan, noise: Noise, most_groups: float = _MOST_GROUPS) -> None:
-        if type(plan).remember is not Plan.remember:
+        if plan.remembers:
             raise TooManyStates(f"{plan} remembers more than counts")
         self.plan = plan
         self.noise = noise

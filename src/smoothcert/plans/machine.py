@@ -12,7 +12,7 @@ the exact enumeration. These differ only in where votes come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import singledispatch
 from typing import Any
@@ -43,6 +43,13 @@ def begin(plan: Plan, noise: Noise, shape: tuple[int, ...] = (), chosen: Any = N
 
 def accumulate(plan: Plan, noise: Noise, state: State, votes: Any) -> State:
     """Add the `Votes` of a look."""
+    added = _counted(plan, state, votes)
+    if not plan.remembers:
+        return added
+    return added._replace(memory=_of_those(state.more, plan.remember(added, votes, noise), state.memory))
+
+
+def _counted(plan: Plan, state: State, votes: Any) -> State:
     look, chosen, strongest = state.look + 1, state.chosen, state.strongest
     count, drawn, rivals = (state.count, state.drawn, state.rivals) if keeps(plan, state.look) else (0, 0, None)
     if look == 1:
@@ -52,10 +59,7 @@ def accumulate(plan: Plan, noise: Noise, state: State, votes: Any) -> State:
         groups = votes.in_groups(chosen, strongest)
         rivals = groups if rivals is None else rivals + groups
     count, drawn = count + votes.of(chosen), drawn + votes.samples
-    added = state._replace(look=look, count=count, drawn=drawn, rivals=rivals, chosen=chosen, strongest=strongest)
-    if type(plan).remember is Plan.remember:
-        return added
-    return added._replace(memory=_of_those(state.more, plan.remember(added, votes, noise), state.memory))
+    return state._replace(look=look, count=count, drawn=drawn, rivals=rivals, chosen=chosen, strongest=strongest)
 
 
 def conclude(plan: Plan, noise: Noise, state: State) -> State:
@@ -140,7 +144,7 @@ def follow(
 
 def reads_only_counts(plan: Plan) -> bool:
     """Whether the rule of a plan knows nothing but the votes for the class, the samples and what was proved."""
-    return type(plan).remember is Plan.remember and not plan.uses_rivals
+    return not plan.remembers and not plan.uses_rivals
 
 
 def _conclude_once_per_state(plan: Plan, noise: Noise, state: State) -> State:
@@ -198,21 +202,36 @@ class Case:
         more: int = self.state.more
         return more
 
-    @naming_users_code()
     def add(self, look: Look) -> int:
         """Take the votes of the next look; returns how many more samples are wanted.
 
         Args:
             look: The votes of the samples that were wanted.
         """
-        if look.samples == self.more > 0:
-            self.state = conclude(self.plan, self.noise, accumulate(self.plan, self.noise, self.state, look))
+        for _ in add_each([self], [look]):
+            pass
         return self.more
 
     @naming_users_code()
     def proof(self) -> Proof:
         """What the votes so far prove."""
         return proof(self.plan, self.noise, self.state)
+
+
+def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
+    """Tell each case of one plan its next look, and give it back. A plan may treat many of them at once.
+
+    A look that is not the wanted one is ignored.
+    """
+    wanted = [(case, look) for case, look in zip(cases, looks, strict=True) if look.samples == case.more > 0]
+    if wanted:
+        plan, noise = cases[0].plan, cases[0].noise
+        with naming_users_code():
+            states = [_counted(plan, case.state, look) for case, look in wanted]
+            memories = plan.remember_each(states, [look for _, look in wanted], noise)
+            for (case, _), state, memory in zip(wanted, states, memories, strict=True):
+                case.state = conclude(plan, noise, state._replace(memory=memory))
+                yield case
 
 
 @singledispatch

@@ -23,7 +23,7 @@ from smoothcert.plans.simulation import simulated_endings
 from smoothcert.statistics.binomial import pmf
 from smoothcert.statistics.bounds import lower_bound
 
-_REPETITIONS = 10_000  # of a simulation, where the states are too many
+_REPETITIONS, _FEW_REPETITIONS = 10_000, 1_000  # of a simulation, where the states are too many; of bets
 
 
 class Outlook(NamedTuple):
@@ -90,6 +90,10 @@ def _(plan: Exact, p: ArrayLike, noise: Noise) -> Outlook:
 
 @in_closed_form.register(AtRadii)
 def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook:
+    if plan.remembers:
+        ended = simulated_endings(plan, noise, p, repetitions=_FEW_REPETITIONS, rng=np.random.default_rng(0))
+        shares = {f"proves {r:g}": (ended.needed >= noise.needed_probability(r)).mean(axis=1) for r in plan.radii}
+        return Outlook(ended.samples.mean(axis=1), shares, expected=True)
     forward = Forward(plan, noise, most_groups=np.inf)
     found = [forward.ending(float(q), limit=np.inf) for q in np.atleast_1d(p)]
     proved = {

@@ -94,6 +94,17 @@ def _(plan: Price) -> str:
 @explanation.register(AtRadii)
 def _(plan: AtRadii) -> str:
     first, *_ = looks = default_looks(plan.samples)
+    guarantee = (
+        "The boundaries are exact for all looks and all radii together: each certificate is wrong with a probability "
+        f"of at most {plan.alpha:g}, and giving up does not change that."
+    )
+    if plan.remembers:
+        guarantee = (
+            "At every look, the plan bets that the class beats each other class everywhere within each radius, so it "
+            "can certify a class that leads without a majority. A bet on a false claim gains nothing on average. So "
+            f"its wealth grows to 1/alpha with a probability of at most {plan.alpha:g}, wherever sampling stops, and "
+            "the run can be continued with more samples or larger radii."
+        )
     return " ".join(
         [
             f"Deciding radii: the plan looks at the votes up to {len(looks)} times, first after {first:,} samples "
@@ -102,8 +113,7 @@ def _(plan: AtRadii) -> str:
             "It suits tables of certified accuracy at these radii, because most inputs need only a small part of the "
             "samples. It does not measure how large a radius is in between, so ACR counts only these radii.",
             _choice(plan),
-            "The boundaries are exact for all looks and all radii together: each certificate is wrong with a "
-            f"probability of at most {plan.alpha:g}, and giving up does not change that.",
+            guarantee,
         ]
     )
 

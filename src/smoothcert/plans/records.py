@@ -158,6 +158,7 @@ class Proof:
         upper: The probability of every other class is at most this; None where only `lower` is known.
         count: Votes for the class among the `counted` samples that the bound rests on.
         counted: Samples that the bound rests on.
+        radius: The radius that is proved without bounds on probabilities; None where only these tell it.
     """
 
     prediction: int | None
@@ -165,3 +166,4 @@ class Proof:
     upper: float | None = None
     count: int = 0
     counted: int = 0
+    radius: float | None = None

@@ -44,7 +44,9 @@ def _(plan: PilotPlan, looks: Sequence[Look], p: float, noise: Noise, label: int
 
 
 @p_value.register(AtRadii)
-def _(plan: AtRadii, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float:
+def _(plan: AtRadii, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
+    if plan.remembers:
+        return None
     tables = plan.tables(noise)
     level = int(np.searchsorted(tables.thresholds, p * (1 - 1e-12)))
     counted = looks[1:] if plan.pilot else looks

@@ -42,7 +42,9 @@ def boundaries(plan: Plan, noise: Noise) -> Boundaries | None:
 
 
 @boundaries.register(AtRadii)
-def _(plan: AtRadii, noise: Noise) -> Boundaries:
+def _(plan: AtRadii, noise: Noise) -> Boundaries | None:
+    if plan.remembers:
+        return None
     tables = plan.tables(noise)
     needed = {f"radius {radius:g}": votes for radius, votes in zip(plan.radii, tables.needed, strict=True)}
     return Boundaries(np.asarray(tables.looks, np.int64), needed)

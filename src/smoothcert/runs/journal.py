@@ -130,7 +130,7 @@ class Journal:
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
         proof = {"prediction": c.proof.prediction, "lower": c.proof.lower}
-        proof |= {} if c.proof.upper is None else {"upper": c.proof.upper}
+        proof |= {k: v for k in ("upper", "radius") if (v := getattr(c.proof, k)) is not None}
         recorded = json.dumps(looks), c.seconds, json.dumps(proof)
         row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, *recorded)
         with self.transaction():

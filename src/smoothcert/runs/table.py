@@ -36,6 +36,7 @@ class Row:
         method: The plan in words.
         noise: The smoothing noise.
         alpha: The alpha of the plan.
+        bound: Whether proofs rest on the votes of the class alone ("binary") or also on those of others ("runner-up").
         labels: Labels by id. Only runs with equal labels are compared with each other.
         inputs: Inputs with a result.
         asked: Inputs that the run should certify. They are more than `inputs` if it is not complete.
@@ -61,6 +62,7 @@ class Row:
     method: str
     noise: Noise | None
     alpha: float | None
+    bound: str | None
     labels: dict[int, int]
     inputs: int
     asked: int
@@ -87,6 +89,7 @@ class Row:
             "method": self.method,
             "noise": None if self.noise is None else str(self.noise),
             "alpha": self.alpha,
+            "bound": self.bound,
             "dtype": self.dtype,
             "inputs": self.inputs,
             "asked": self.asked,
@@ -131,7 +134,7 @@ class Table:
         return {"runs": [row.plain() for row in self.rows]}
 
     def render(self, format: str = "terminal") -> str:
-        """The table as text. Marks are at the best values among runs with the same inputs, noise and alpha.
+        """The table as text. Marks are at the best values among runs with the same inputs, noise, alpha and bound.
 
         Args:
             format: One of `FORMATS`.
@@ -199,7 +202,8 @@ class Table:
         that of the reference itself. ACR and CA vary with the inputs: there, the best value beats another run by more
         than chance, and values that chance could explain are best as well.
         """
-        alike = [r for r in self.rows if (r.noise, r.alpha, r.labels) == (row.noise, row.alpha, row.labels)]
+        same = (row.noise, row.alpha, row.bound, row.labels)
+        alike = [r for r in self.rows if (r.noise, r.alpha, r.bound, r.labels) == same]
         values = [(r, column.value(r)) for r in alike]
         rivals = [r for r, value in values if value or (value is not None and column.best is max)]
         if column.best is None or len(rivals) < 2 or not column.value(row):
@@ -262,6 +266,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         method="-" if run.plan is None else str(run.plan),
         noise=run.noise,
         alpha=run.plan.alpha if run.plan is not None else None,
+        bound=run.plan.bound if run.plan is not None else None,
         labels=dict(zip(run.id.tolist(), run.label.tolist(), strict=True)),
         inputs=len(run),
         asked=len(run) if run.manifest is None else len(run.manifest.ids),
@@ -419,8 +424,8 @@ _LEGEND = {
 }
 _LEGEND_WIDTH = 120
 _BEST = (
-    "best among runs with the same inputs, noise and alpha; logs are compared as if these were the same. ACR and CA: "
-    "only where another run is worse by more than chance (95%, paired), with all runs that chance could explain"
+    "best among runs with the same inputs, noise, alpha and bound; logs are compared as if these were the same. ACR "
+    "and CA: only where another run is worse by more than chance (95%, paired), with all runs that chance could explain"
 )
 
 

@@ -12,6 +12,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Case, Certificate, Look, Plan
+from smoothcert.plans.machine import add_each
 from smoothcert.sampling.sampler import Sampler
 from smoothcert.sampling.voting import VoteCounter
 
@@ -70,12 +71,14 @@ class Engine:
 
     def step(self) -> Iterator[Certificate]:
         """Run one batch, and give the certificates of inputs that have enough samples, also if a later input fails."""
-        for slot, look in self.sampler.advance():
-            opened = self._open[slot]
-            look = self.look_of(opened.id, look)
+        arrived = [(slot, self._open[slot], look) for slot, look in self.sampler.advance()]
+        looks = [self.look_of(opened.id, look) for _, opened, look in arrived]
+        for (slot, opened, _), look, case in zip(
+            arrived, looks, add_each([opened.case for _, opened, _ in arrived], looks), strict=True
+        ):
             opened.looks.append(look)
-            if more := opened.case.add(look):
-                self._request(slot, more)
+            if case.more:
+                self._request(slot, case.more)
                 continue
             self.sampler.close(slot)
             del self._open[slot]

@@ -21,7 +21,7 @@ chosen by samples that do not count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import log
 from typing import Any, NamedTuple
@@ -225,7 +225,7 @@ def update(
     drawn: ArrayLike,
     *,
     alpha: float,
-    look: bool = True,
+    look: ArrayLike = True,
 ) -> Wealth:
     """Wealth after more votes, and the next bet.
 
@@ -236,7 +236,7 @@ def update(
         rivals: New votes of each rival (..., rivals).
         drawn: New samples (...).
         alpha: The probability to beat a rival wrongly, at most.
-        look: Whether bets change now. Bets that change only at `LOOKS` do not depend on a ceiling.
+        look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a ceiling.
     """
     a, b, n = np.asarray(own, float), np.asarray(rivals, float), np.asarray(drawn, float)
     others = (n - a)[..., None] - b
@@ -245,38 +245,29 @@ def update(
     grown = wealth.log + gain
     grown[grown >= _SUM_MARGIN - log(alpha)] = np.inf
     votes = wealth.own + a, wealth.rivals + b, wealth.drawn + n
-    return Wealth(*votes, grown, best_bet(table, *votes) if look else bet)
+    if not np.any(look):
+        return Wealth(*votes, grown, bet)
+    new = best_bet(table, *votes)
+    if not np.all(look):
+        changed = np.asarray(look)[..., None, None]
+        new = Bet(*(np.where(changed, *parts) for parts in zip(new, bet, strict=True)))
+    return Wealth(*votes, grown, new)
 
 
-def add_radii(table: Tangents, wealth: Wealth) -> Wealth:
-    """Wealth with more radii above the largest one: theirs is 1 from now on, and earlier votes only teach the bet.
-
-    Args:
-        table: The tangents of all radii.
-        wealth: The wealth at the first few of them.
-    """
-    before = wealth.log.shape[-1]
-    fresh = best_bet(table, wealth.own, wealth.rivals, wealth.drawn)
-    bet = Bet(*(np.concatenate([old, new[..., before:]], axis=-1) for old, new in zip(wealth.bet, fresh, strict=True)))
-    start = np.zeros((*wealth.rivals.shape, table.radii - before))
-    return wealth._replace(log=np.concatenate([wealth.log, start], axis=-1), bet=bet)
-
-
-def hopeless(wealth: Wealth, ceiling: float, *, alpha: float, give_up: float = GIVE_UP) -> Any:
-    """Whether the chance to prove the next radius by the ceiling is below `give_up`, against some rival (...).
+def hopeless(wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP) -> NDArray[np.bool_]:
+    """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (..., rivals, radii).
 
     With good bets, log wealth grows as n d^2 / 2 with the distance d of the votes from a tie, less what learning the
     bet costs. d after N samples is normal around d after n, with variance 1 / n - 1 / N. Giving up proves nothing, so
     an approximation is good enough.
     """
-    n = np.maximum(wealth.drawn, 1.0)[..., None, None]
+    n, ceiling = np.maximum(wealth.drawn, 1.0)[..., None, None], np.asarray(ceiling, float)[..., None, None]
     d = wealth.bet.distance
     missing = n / 2 * np.maximum(d, 0) ** 2 - wealth.log + (np.log(ceiling / n) / 2 - log(alpha))
     needed = np.sqrt(np.maximum(missing, 0) * (2 / ceiling))
     spread = np.sqrt(np.maximum(1 / n - 1 / ceiling, 1e-300))
-    given_up = (d - needed < ndtri(give_up) * spread) & (wealth.log < np.inf)
-    following = wealth.proved[..., None] == np.arange(d.shape[-1])
-    return (given_up.any(axis=-2) & following).any(axis=-1)
+    given_up: NDArray[np.bool_] = (d - needed < ndtri(give_up) * spread) & (wealth.log < np.inf)
+    return given_up
 
 
 class Histories(NamedTuple):
@@ -288,43 +279,102 @@ class Histories(NamedTuple):
     rows: Mapping[int, int]
     """The row of each rival, by class. Row 0 is that of all other classes, which had no vote."""
     wealth: Wealth
+    """One state with one rival for each row."""
 
 
 def begin_histories(table: Tangents) -> Histories:
-    return Histories({}, begin(table))
+    return Histories({}, begin(table, (1,)))
 
 
 def update_histories(
     table: Tangents,
-    before: Histories,
-    votes: Mapping[int, int],
-    drawn: int,
+    before: Sequence[Histories],
+    votes: Sequence[Mapping[int, int]],
+    drawn: ArrayLike,
     *,
-    chosen: int,
+    chosen: Sequence[int],
     alpha: float,
-    look: bool = True,
-) -> Histories:
-    """The wealth of one input after more votes; see `update`.
+    look: ArrayLike = True,
+    radii: ArrayLike | None = None,
+) -> list[Histories]:
+    """The wealth of several inputs after more votes; see `update`. Together they are much faster than one by one.
 
     Args:
         table: From `tangents`.
-        before: Wealth before them.
+        before: Wealth of each input before them.
         votes: New votes by class; classes without a vote may be left out.
-        drawn: New samples.
-        chosen: The class that bets.
+        drawn: New samples of each input.
+        chosen: The class that bets, for each input.
         alpha: As for `update`.
-        look: As for `update`.
+        look: As for `update`, for each input.
+        radii: How many radii each input bets on by now. The wealth at larger ones stays 1. Default: all.
     """
-    beaten = set(np.flatnonzero(np.isinf(before.wealth.log).all(axis=-1)).tolist())
-    joined = min(beaten, default=0)  # rivals that are beaten at every radius need no rows of their own
-    keys, rows = {(0, 0): 0}, {}  # of the old row and the new votes
-    for rival in sorted(before.rows.keys() | votes.keys()):
-        row = before.rows.get(rival, 0)
-        if rival != chosen:
-            key = (joined, 0) if row in beaten else (row, votes.get(rival, 0))
-            rows[rival] = keys.setdefault(key, len(keys))
-    parents, new = np.array(list(keys)).T
-    own, rivals, total, grown, bet = before.wealth
-    bet = Bet(*(part.take(parents, axis=0) for part in bet))
-    split = Wealth(own, rivals.take(parents), total, grown.take(parents, axis=0), bet)
-    return Histories(rows, update(table, split, votes.get(chosen, 0), new, drawn, alpha=alpha, look=look))
+    together, starts = _stacked(before)
+    beaten: Any = np.isinf(together.log).all(axis=(1, 2)).tolist()
+    maps, parents, new, sizes = [], [], [], []
+    for (rows, _), first, added, own in zip(before, starts.tolist(), votes, chosen, strict=True):
+        keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
+        joined: int | None = None  # rivals that are beaten at every radius need no rows of their own
+        now = {}
+        for rival in {**rows, **added}:
+            if rival != own:
+                row = first + rows.get(rival, 0)
+                if beaten[row]:
+                    joined = row if joined is None else joined
+                    key = (joined, 0)
+                else:
+                    key = (row, added.get(rival, 0))
+                now[rival] = keys.setdefault(key, len(keys))
+        maps.append(now)
+        sizes.append(len(keys))
+        parents += [row for row, _ in keys]
+        new += [count for _, count in keys]
+    repeats = np.asarray(sizes)
+    own_votes = [added.get(own, 0) for added, own in zip(votes, chosen, strict=True)]
+    split = _map(lambda part: part.take(parents, axis=0), together)
+    a, n, looks = (np.repeat(np.broadcast_to(part, len(repeats)), repeats) for part in (own_votes, drawn, look))
+    grown = update(table, split, a, np.array(new)[:, None], n, alpha=alpha, look=looks)
+    if radii is not None:
+        entered = np.repeat(np.asarray(radii), repeats)[:, None, None] > np.arange(table.radii)
+        grown = grown._replace(log=np.where(entered, grown.log, 0.0))
+    ends = np.cumsum(repeats).tolist()
+    return [
+        Histories(rows, _map(lambda part, i=end - size, j=end: part[i:j], grown))
+        for rows, size, end in zip(maps, sizes, ends, strict=True)
+    ]
+
+
+class Outcome(NamedTuple):
+    """What bets have shown so far, for each input."""
+
+    proved: Counts
+    """How many radii are proved, counted from the smallest one."""
+    hopeless: NDArray[np.bool_]
+    """Whether the chance to prove the next radius by the ceiling is small."""
+
+
+def outcome(histories: Sequence[Histories], ceiling: ArrayLike, *, alpha: float, give_up: float) -> Outcome:
+    """What the bets of several inputs have shown; `ceiling` is that of each of them."""
+    wealth, starts = _stacked(histories)
+    sizes = np.diff(starts, append=len(wealth.own))
+    stop = hopeless(wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up)
+    beaten = np.logical_and.reduceat(np.isinf(wealth.log[:, 0]), starts, axis=0)
+    proved = np.logical_and.accumulate(beaten, axis=1).sum(axis=1)
+    given_up = np.logical_or.reduceat(stop[:, 0], starts, axis=0)
+    following = np.minimum(proved, given_up.shape[1] - 1)
+    return Outcome(proved, given_up[np.arange(len(sizes)), following])
+
+
+def _stacked(histories: Sequence[Histories]) -> tuple[Wealth, Counts]:
+    """The rows of several inputs, one below the other, and where each input begins."""
+    if len(histories) == 1:
+        return histories[0].wealth, np.zeros(1, int)
+    starts = np.cumsum([0, *(len(one.wealth.own) for one in histories[:-1])])
+    return _map(lambda *parts: np.concatenate(parts), *(one.wealth for one in histories)), starts
+
+
+def _map(function: Callable[..., Array], *wealth: Wealth) -> Wealth:
+    """Apply a function to every array."""
+    own, rivals, drawn, grown, bets = zip(*wealth, strict=True)
+    bet = Bet(*(function(*parts) for parts in zip(*bets, strict=True)))
+    return Wealth(function(*own), function(*rivals), function(*drawn), function(*grown), bet)

@@ -119,7 +119,7 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
     return float(np.sum(draw * reached))
 
 
-def give_up_counts(last: int, looks: Sequence[int]) -> Counts:
+def give_up_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) -> Counts:
     """The largest count at each look with which a boundary is given up; -1 where no count is hopeless.
 
     The chance to reach the last boundary is that of a beta-binomial distribution with a Jeffreys prior, in its normal
@@ -133,13 +133,13 @@ def give_up_counts(last: int, looks: Sequence[int]) -> Counts:
         deviation = np.sqrt(left * share * (1 - share) * (n[-1] + 1) / (n + 2))
         missing = last - count - 0.5 - left * share
         chance = np.where(deviation > 0, ndtr(-missing / np.maximum(deviation, 1e-300)), missing <= 0)
-        return np.asarray(chance < GIVE_UP)
+        return np.asarray(chance < give_up)
 
     # Invariant: `low` is hopeless (or -1), `high` is not (or one more than all votes).
     low, high = np.full(len(n), -1, np.int64), np.asarray(looks, np.int64) + 1
     while np.any(high - low > 1):
         middle = (low + high) // 2
-        stop = hopeless(np.minimum(middle, np.asarray(looks)))
+        stop = hopeless(np.clip(middle, 0, looks))
         low, high = np.where(stop, middle, low), np.where(stop, high, middle)
     return low
 

@@ -156,7 +156,8 @@ def read_population(
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     of_label = results.certified_by is not None and results.certified_by.known_labels  # p is that of the label
     _check_labelled(path, plan, results)
-    if isinstance(results, Run) and (plan.known_labels or plan.uses_rivals or of_label):  # votes of all classes
+    if isinstance(results, Run) and (plan.known_labels or plan.bound == "runner-up" or of_label):
+        # It has the votes of all classes.
         return _population_of(results), noise, _remark(results, plan.samples)
     if of_label and not plan.known_labels:
         raise InvalidInput(
@@ -268,6 +269,11 @@ def simulate(
     if noise.outcomes is not None:
         raise InvalidInput(f"{noise} is not random: its certificates are exact, so there are no votes to simulate")
     plan = primary(plan).for_noise(noise)
+    if plan.bound == "runner-up" and population.chosen is not None:
+        raise InvalidInput(
+            f"only the share of the predicted class is known here, and {setting('bound', 'runner-up')} needs the votes "
+            "of all classes: replay the folder of a run, or a file of votes"
+        )
     ran = _follow(population, plan, noise, repetitions, rng)
     cost = float(np.mean(ran.spent))
     # Fixed sampling at the ceiling continues the same votes, with the usual bound.
