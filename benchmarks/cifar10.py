@@ -1,105 +1,140 @@
-"""Make the paper's CIFAR-10 table for one classifier. All rows share their draws, so they cost no more than one row.
-
-    python benchmarks/cifar10.py --weights runs/consistency-0.50/weights.safetensors --data cifar10:DIR --sigma 0.5 \
-        --out runs/cifar10-0.50 --results docs/results/cifar10-consistency-0.50
-
-This script certifies test ids 0, 20, ..., 9980 with fixed sampling at 100,000 (the references) and with all other rows
-on the same draws (`Combined`). It writes one log per row, prints the table, and shows how much fixed sampling costs
-that has the ACR of a row. The times in the table are shares of one run. To time a row, run it alone.
-"""
+"""CIFAR-10 with a ResNet-110: the paper's rows, fixed sampling, and chosen radii, for test ids 0, 20, ..., 9980."""
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from safetensors import safe_open
 
-from smoothcert import Combined, Fixed, Gaussian, InputSpecific, certify
-from smoothcert.report.chart import Line
-from smoothcert.report.charts import trade_off
-from smoothcert.report.figures import save
-from smoothcert.runs.formats import write_results
-from smoothcert.runs.results import Results
-from smoothcert.runs.table import table
+from benchmarks.experiments import Inputs
+from benchmarks.paper import axis, panel, printed
+from smoothcert import AtRadii, Combined, Fixed, Gaussian, InputSpecific, Plan, Results, Run, certify
 
 CEILING, PILOT = 100_000, 1_000
-# The references for MAD: one for plans with a fresh pilot, one for plans that count the pilot again.
-REFERENCES = {
-    "fixed-10": Fixed(CEILING, pilot=PILOT),
-    "fixed-10-reuse": Fixed(CEILING, pilot=PILOT, pilot_use="reuse"),
-}
-ROWS = {
-    f"{kind[0]}d-10-{decline:.2f}{'' if use == 'fresh' else '-reuse'}": InputSpecific(
-        CEILING, pilot=PILOT, decline=decline, kind=kind, pilot_use=use
-    )
-    for use in ("fresh", "reuse")
-    for kind, decline in (("absolute", 0.05), ("absolute", 0.10), ("relative", 0.01), ("relative", 0.05))
-}
-# Fixed sampling at every multiple of 1,000 costs nothing on the same draws. We keep those that cost as much as a row.
-FIXED = {n: Fixed(n, pilot=PILOT) for n in range(5_000, 81_000, 1_000)}
+RADII = {0.25: [0, 0.25, 0.5, 0.75], 0.5: [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5], 1.0: [0, 0.5, 1, 1.5, 2, 2.5, 3]}
+PAPER_RADII = {0.25: [0, 0.25, 0.5, 0.75], 0.5: [0, 0.25, 0.5, 0.75, 1, 1.5, 2]}
+PAPER_RADII[1.0] = [*PAPER_RADII[0.5], 2.5, 3, 3.5, 4]
+SIZES = [*range(4_000, 40_000, 2_000), *range(40_000, CEILING + 1, 4_000)]
+KINDS = {"AD": "absolute", "RD": "relative"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--sigma", type=float, required=True)
-    parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--results", required=True, type=Path)
-    parser.add_argument("--compile", default="auto")
-    parser.add_argument("--batch", default="auto")
-    parser.add_argument("--skip", type=int, default=20)
-    parser.add_argument("--limit", type=int)
-    args = parser.parse_args()
+def models(inputs: Inputs) -> dict[str, Any]:
+    """How the models were trained, as their files say."""
+    assert inputs.weights is not None
+    rows = []
+    for path in sorted(inputs.weights.glob("*.safetensors")):
+        with safe_open(path, "numpy") as file:
+            about = file.metadata()
+        row = {"model": path.stem, "method": about["method"], "sigma": float(about["sigma"])}
+        rows.append(row | {"epochs": int(about["epochs"]), "accuracy": 100 * float(about["accuracy"])})
+    return {"rows": rows}
 
-    plans = REFERENCES | ROWS | {f"fixed-{n / 10_000:g}": p for n, p in FIXED.items()}
-    run = certify(
+
+def row(results: Results, radii: list[float], reference: Results | None = None, **names: Any) -> dict[str, Any]:
+    """One row of a table. ACR is left out where only chosen radii are decided."""
+    shares = results.certified_accuracy(radii).tolist()
+    return names | {
+        "samples": results.average_samples,
+        "seconds": results.total_seconds,
+        "uncertified": 100 * float(results.abstained.mean()),
+        "mad": None if reference is None else results.decline(reference),
+        "acr": results.acr if results.decided_radii is None else None,
+        "ca": {f"{radius:g}": 100 * share for radius, share in zip(radii, shares, strict=True)},
+    }
+
+
+def run(inputs: Inputs, model: str, sigma: float, plan: Plan, name: str, *, skip: int | None = 20) -> Run:
+    assert inputs.weights is not None
+    return certify(
         None,
-        args.data,
-        weights=args.weights,
-        noise=Gaussian(args.sigma),
-        plan=Combined(tuple(plans.values())),
-        skip=args.skip,
-        limit=args.limit,
-        out=args.out,
-        compile=args.compile,
-        batch=args.batch,
+        f"cifar10:{inputs.data}",
+        weights=inputs.weights / f"{model}.safetensors",
+        noise=Gaussian(sigma),
+        plan=plan,
+        skip=skip,
+        out=inputs.work / name,
     )
-    named = {name: replace(alone, name=name) for name, alone in zip(plans, run.split(), strict=True)}
-    kept: list[Results] = [named[name] for name in REFERENCES]
-    args.results.mkdir(parents=True, exist_ok=True)
-    for name in ROWS:
-        kept += [named[name], named[_same_cost(named[name])]]
-    for name, results in named.items():
-        if any(results is k for k in kept):
-            write_results(results, args.results / f"{name}.tsv", "cohen")
-    print(table(list(dict.fromkeys(kept))).render("markdown"))
-    _compare_costs(named, args.results / "trade-off")
 
 
-def _compare_costs(named: dict[str, Results], figure: Path) -> None:
-    """Print and draw how much fixed sampling costs that has the ACR of a row."""
-    fixed = [named[f"fixed-{n / 10_000:g}"] for n in (*FIXED, CEILING)]
-    costs, acrs = zip(*((results.average_samples or 0, results.acr) for results in fixed), strict=True)
-    rows = [named[name] for name in ROWS if not name.endswith("-reuse")]
-    for row in rows:
-        needed, average = np.interp(row.acr, np.maximum.accumulate(acrs), costs), row.average_samples or 0
-        print(
-            f"{row.name}: {average:,.0f} samples; fixed sampling has its ACR at {needed:,.0f}, x{needed / average:.2f}"
+def plans(inputs: Inputs, *, model: str, sigma: float, ceilings: list[int]) -> dict[str, Any]:
+    """Fixed and input-specific sampling on the same draws, and chosen radii alone, so that their seconds are their own.
+
+    The seconds of plans on the same draws are their shares of that run.
+    """
+    declines: list[tuple[str, int, float]] = [
+        ("AD", ceiling, decline) for ceiling in ceilings for decline in (0.05, 0.10)
+    ]
+    declines += [("RD", CEILING, 0.01), ("RD", CEILING, 0.05)]
+    specific: dict[str, Plan] = {
+        f"{kind}-{ceiling // 10_000}-{decline:.2f}": InputSpecific(
+            ceiling, pilot=PILOT, decline=decline, kind=KINDS[kind]
         )
-    chart = trade_off(rows, bands=False)
-    line = Line("", np.array(costs), np.array(acrs), label="fixed")
-    save(replace(chart, layers=(line, *chart.layers)), figure, ["svg"])
+        for kind, ceiling, decline in declines
+    }
+    fixed: dict[str, Plan] = {f"fixed {n:,}": Fixed(n, pilot=PILOT) for n in SIZES}
+    drawn = specific | fixed | {"runner-up": Fixed(CEILING, pilot=PILOT, bound="runner-up")}
+    shared = run(inputs, model, sigma, Combined(tuple(drawn.values())), "shared")
+    alone = dict(zip(drawn, shared.split(), strict=True))
+    reference, radii = alone[f"fixed {CEILING:,}"], RADII[sigma]
+    rows = [
+        row(reference, radii, plan=f"fixed {CEILING:,}"),
+        row(alone["runner-up"], radii, plan="fixed, runner-up bound"),
+        row(alone["AD-10-0.05"], radii, reference, plan="input-specific, decline .05"),
+        row(run(inputs, model, sigma, AtRadii(radii, CEILING), "radii"), radii, plan="radii"),
+        row(
+            run(inputs, model, sigma, AtRadii(radii, CEILING, known_labels=True), "known"),
+            radii,
+            plan="radii, known labels",
+        ),
+    ]
+    costs, acrs = np.transpose([(alone[name].average_samples, alone[name].acr) for name in fixed])
+    gains = {}
+    for name in specific:
+        samples = alone[name].average_samples or 0.0
+        gains[name] = float(np.interp(alone[name].acr, np.maximum.accumulate(acrs), costs)) / samples
+    points = [{"series": name, "x": [alone[name].average_samples], "y": [alone[name].acr]} for name in specific]
+    line = {"series": "", "x": costs, "y": acrs, "label": "fixed"}
+    drawing = panel(f"{model}", axis("average samples", kind="count"), axis("ACR"), lines=[line], points=points)
+    return {
+        "rows": rows,
+        "paper": list(paper_rows(sigma, alone, [name for name in specific if name.startswith("AD")])),
+        "gains": [{"gain": gains}],
+        "fewer samples": rows[0]["samples"] / rows[-1]["samples"],
+        "points lost": max(rows[0]["ca"][radius] - share for radius, share in rows[-1]["ca"].items()),
+        "points of runner-up": rows[1]["ca"]["0"] - rows[0]["ca"]["0"],
+        "rate": float(shared.samples.sum()) / shared.total_seconds,
+        "figures": {"trade-off": [drawing]},
+    }
 
 
-def _same_cost(results: Results) -> str:
-    """The fixed row with the closest cost. Both pay for a pilot, unless its votes count."""
-    average = results.average_samples or 0
-    n = min(FIXED, key=lambda n: abs(n + PILOT - average))
-    return f"fixed-{n / 10_000:g}"
+def whole(inputs: Inputs, *, model: str, sigma: float) -> dict[str, Any]:
+    """Chosen radii for all 10,000 test images."""
+    radii = RADII[sigma]
+    done = run(inputs, model, sigma, AtRadii(radii, CEILING, known_labels=True), "whole", skip=None)
+    shares, (low, high) = done.certified_accuracy(radii), done.certified_accuracy_band(radii)
+    rows = [
+        {"radius": radius, "ca": 100 * share, "low": 100 * below, "high": 100 * above}
+        for radius, share, below, above in zip(radii, shares, low, high, strict=True)
+    ]
+    samples = int(done.samples.sum())
+    return {"rows": rows, "samples": samples, "average": done.average_samples, "seconds": done.total_seconds}
 
 
-if __name__ == "__main__":
-    main()
+def paper_rows(sigma: float, alone: dict[str, Results], names: list[str]) -> Iterator[dict[str, Any]]:
+    """Each row of the paper below the same row here, and fixed sampling that costs about as much below both."""
+    paper = {iss.method.removeprefix("ISS-"): (iss, ias) for iss, ias in printed("cifar10-ad") if iss.sigma == sigma}
+    radii = PAPER_RADII[sigma]
+    for name in names:
+        ours = alone[name]
+        n = min(SIZES, key=lambda n: abs(n + PILOT - (ours.average_samples or 0)))
+        for other, theirs in ((name, paper[name][0]), (f"fixed {n:,}", paper[name][1])):
+            reference = alone[f"fixed {CEILING:,}"] if name.split("-")[1] == "10" else None
+            yield row(alone[other], radii, reference, sigma=sigma, where="here", name=other)
+            yield {"sigma": sigma, "where": "paper", "name": theirs.method, "samples": theirs.samples} | {
+                "seconds": 60 * theirs.minutes,
+                "mad": theirs.mad,
+                "acr": theirs.acr,
+                "ca": {f"{radius:g}": theirs.ca[f"{radius:g}"] for radius in radii},
+            }

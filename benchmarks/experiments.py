@@ -84,4 +84,38 @@ def chosen(names: list[str]) -> Iterator[Experiment]:
             yield experiment
 
 
-EXPERIMENTS = [Experiment("demo", "commands.demo", 1.5)]
+EXPERIMENTS = [
+    Experiment("demo", "commands.demo", 1.5),
+    # CIFAR-10. The first three models have the paper's 24 rows.
+    Experiment("cifar10-models", "cifar10.models", 0.1, "weights"),
+    *(
+        Experiment(
+            f"cifar10-{method}-{sigma:.2f}",
+            "cifar10.plans",
+            minutes,
+            "gpu weights data",
+            {"model": f"{method}-{sigma:.2f}", "sigma": sigma, "ceilings": ceilings},
+        )
+        for method, minutes, ceilings in (("consistency", 2.2, [100_000, 500_000]), ("gaussian", 1.5, [100_000]))
+        for sigma in (0.5, 0.25, 1.0)
+    ),
+    Experiment("cifar10-whole", "cifar10.whole", 1.7, "gpu weights data", {"model": "consistency-0.50", "sigma": 0.5}),
+    # The paper, replayed on published logs.
+    *(
+        Experiment(
+            f"paper-{table}-{model}",
+            "paper.table",
+            1,
+            "logs",
+            {"table": table, "model": model, "sigmas": sigmas, "alpha": alpha},
+        )
+        for table, model, sigmas, alpha in (
+            ("imagenet-ad", "consistency", [0.5, 1.0], 0.001),
+            ("imagenet-rd", "consistency", [0.5, 1.0], 0.001),
+            ("cifar10-ad", "consistency", [0.25, 0.5, 1.0], 0.001),
+            ("cifar10-ad", "gaussian", [0.25, 0.5], 0.01),  # their largest radii show this alpha
+        )
+    ),
+    Experiment("paper-figures", "paper.figures", 3, "logs"),
+    Experiment("paper-map", "paper.map_runtime", 0.1),
+]

@@ -134,7 +134,7 @@ def _table(page: Path, what: str) -> str:
             cells.append(cell)
     numeric = [all(re.search(r":[^}]*[fd%g]", field[0]) for field in FIELD.finditer(cell)) for cell in cells]
     lines = [titles, ["---:" if right else "---" for right in numeric]]
-    lines += [[FIELD.sub(lambda field, row=row: _shown(row, field), cell) for cell in cells] for row in rows]
+    lines += [[_cell(row, cell) for cell in cells] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{_origin(page, files)}\n"
 
 
@@ -148,9 +148,12 @@ def _expanded(title: str, template: str, rows: list[dict[str, Any]]) -> Iterator
         yield title.replace("*", key), template.replace("*", key)
 
 
-def _shown(row: dict[str, Any], field: re.Match[str]) -> str:
-    value = pick(row, field[1])
-    return "" if value is None else f"{value:{field[2] or ''}}"
+def _cell(row: dict[str, Any], template: str) -> str:
+    """The template with the values of a row, or nothing if one of them is missing."""
+    values = {field[0]: (pick(row, field[1]), field[2] or "") for field in FIELD.finditer(template)}
+    if any(value is None for value, _ in values.values()):
+        return ""
+    return FIELD.sub(lambda field: format(*values[field[0]]), template)
 
 
 def _origin(page: Path, files: list[str]) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from fnmatch import fnmatch
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def write(
         "version": __version__,
         "commit": _commit(),
         "machine": _machine(),
+        "torch": version("torch"),
         "load": os.getloadavg()[0],  # above the number of threads, times are too long
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "seconds": seconds,
@@ -88,14 +90,8 @@ def _commit() -> str:
 def _machine() -> str:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+        return torch.cuda.get_device_name()
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", info.read_text()) if info.is_file() else None
-    threads = os.environ.get("OMP_NUM_THREADS", os.cpu_count())
-    return f"{model[1] if model else platform.processor()}, {threads} threads, torch {_torch_version()}"
-
-
-def _torch_version() -> str:
-    from importlib.metadata import version
-
-    return version("torch")
+    threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
+    return f"{model[1] if model else platform.processor()}, {threads} thread{'s' * (threads != '1')}"
