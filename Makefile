@@ -6,6 +6,7 @@ WEIGHTS ?= ../shared/weights
 CIFAR10 ?= ../shared/cifar10
 LOGS ?= ../shared/logs
 IMAGENET ?= ../shared/imagenet
+RESNET50 ?= ../shared/resnet50.safetensors
 
 .PHONY: demo test lint format docs commands notebooks results paper clean
 
@@ -51,7 +52,8 @@ notebooks: $(VENV)/.installed
 
 # Runs the experiments that can run here and are not current, and writes their numbers into README and docs.
 results: $(VENV)/.installed
-	$(BIN)/python -m benchmarks --weights $(WEIGHTS) --data $(CIFAR10) --logs $(LOGS) --imagenet $(IMAGENET)
+	$(BIN)/python -m benchmarks --weights $(WEIGHTS) --data $(CIFAR10) --logs $(LOGS) --imagenet $(IMAGENET) \
+		--resnet50 $(RESNET50)
 	$(BIN)/python -m benchmarks render
 
 paper: $(VENV)/.installed

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+from dataclasses import fields
 from pathlib import Path
 
 from benchmarks import pages, results
@@ -29,7 +30,8 @@ def main() -> int:
     parser.add_argument("--weights", type=Path, help="the folder of the six CIFAR-10 models")
     parser.add_argument("--data", type=Path, help="the folder of CIFAR-10")
     parser.add_argument("--logs", type=Path, help="the folder of published logs")
-    parser.add_argument("--imagenet", type=Path, help="the folder with images of ImageNet and resnet50.safetensors")
+    parser.add_argument("--imagenet", type=Path, help="a folder with test/ and train/ images of ImageNet")
+    parser.add_argument("--resnet50", type=Path, help="weights of a ResNet-50, for examples/keras_resnet50.py")
     parser.add_argument("--work", type=Path, default=Path("runs/results"), help="the folder for unfinished runs")
     parser.add_argument("--out", type=Path, default=results.FOLDER, help="the folder for the files")
     args = parser.parse_args()
@@ -39,7 +41,8 @@ def main() -> int:
         return 0
     if unknown := [name for name in args.names if not list(chosen([name]))]:
         parser.error(f"no experiment is named {', '.join(unknown)}: see --list")
-    inputs = Inputs(args.work, args.weights, args.data, args.logs, args.imagenet)
+    given = {field.name: getattr(args, field.name) for field in fields(Inputs)}
+    inputs = Inputs(**{name: path and path.resolve() for name, path in given.items()})
     failed = 0
     for experiment in chosen(args.names):
         state, lacks = experiment.state(args.out), experiment.lacks(inputs)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from benchmarks.commands import row
 from benchmarks.experiments import Inputs
 from benchmarks.paper import axis, panel, printed
-from smoothcert import AtRadii, Combined, Fixed, Gaussian, InputSpecific, Plan, Results, Run, certify
+from smoothcert import AtRadii, Combined, Fixed, Gaussian, InputSpecific, Plan, Results, Run, Smoothed, certify
 
 CEILING, PILOT = 100_000, 1_000
 RADII = {0.25: [0, 0.25, 0.5, 0.75], 0.5: [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5], 1.0: [0, 0.5, 1, 1.5, 2, 2.5, 3]}
@@ -32,30 +33,15 @@ def models(inputs: Inputs) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def row(results: Results, radii: list[float], reference: Results | None = None, **names: Any) -> dict[str, Any]:
-    """One row of a table. ACR is left out where only chosen radii are decided."""
-    shares = results.certified_accuracy(radii).tolist()
-    return names | {
-        "samples": results.average_samples,
-        "seconds": results.total_seconds,
-        "uncertified": 100 * float(results.abstained.mean()),
-        "mad": None if reference is None else results.decline(reference),
-        "acr": results.acr if results.decided_radii is None else None,
-        "ca": {f"{radius:g}": 100 * share for radius, share in zip(radii, shares, strict=True)},
-    }
-
-
-def run(inputs: Inputs, model: str, sigma: float, plan: Plan, name: str, *, skip: int | None = 20) -> Run:
+def subject(inputs: Inputs, model: str, sigma: float) -> Smoothed:
     assert inputs.weights is not None
-    return certify(
-        None,
-        f"cifar10:{inputs.data}",
-        weights=inputs.weights / f"{model}.safetensors",
-        noise=Gaussian(sigma),
-        plan=plan,
-        skip=skip,
-        out=inputs.work / name,
-    )
+    return Smoothed(None, weights=inputs.weights / f"{model}.safetensors", noise=Gaussian(sigma))
+
+
+def run(inputs: Inputs, smoothed: Smoothed, plan: Plan, name: str, *, skip: int | None = 20) -> Run:
+    done = certify(smoothed, f"cifar10:{inputs.data}", plan=plan, skip=skip, out=inputs.work / name)
+    assert isinstance(done, Run)
+    return done
 
 
 def plans(inputs: Inputs, *, model: str, sigma: float, ceilings: list[int]) -> dict[str, Any]:
@@ -75,23 +61,24 @@ def plans(inputs: Inputs, *, model: str, sigma: float, ceilings: list[int]) -> d
     }
     fixed: dict[str, Plan] = {f"fixed {n:,}": Fixed(n, pilot=PILOT) for n in SIZES}
     drawn = specific | fixed | {"runner-up": Fixed(CEILING, pilot=PILOT, bound="runner-up")}
-    shared = run(inputs, model, sigma, Combined(tuple(drawn.values())), "shared")
+    smoothed = subject(inputs, model, sigma)
+    shared = run(inputs, smoothed, Combined(tuple(drawn.values())), "shared")
     alone = dict(zip(drawn, shared.split(), strict=True))
     reference, radii = alone[f"fixed {CEILING:,}"], RADII[sigma]
     rows = [
         row(reference, radii, plan=f"fixed {CEILING:,}"),
         row(alone["runner-up"], radii, plan="fixed, runner-up bound"),
         row(alone["AD-10-0.05"], radii, reference, plan="input-specific, decline .05"),
-        row(run(inputs, model, sigma, AtRadii(radii, CEILING), "radii"), radii, plan="radii"),
+        row(run(inputs, smoothed, AtRadii(radii, CEILING), "radii"), radii, plan="radii"),
         row(
-            run(inputs, model, sigma, AtRadii(radii, CEILING, known_labels=True), "known"),
+            run(inputs, smoothed, AtRadii(radii, CEILING, known_labels=True), "known"),
             radii,
             plan="radii, known labels",
         ),
     ]
     costs, acrs = np.transpose([(alone[name].average_samples, alone[name].acr) for name in fixed])
     gains = {}
-    for name in specific:
+    for name in (name for name in specific if "-10-" in name):
         samples = alone[name].average_samples or 0.0
         gains[name] = float(np.interp(alone[name].acr, np.maximum.accumulate(acrs), costs)) / samples
     points = [{"series": name, "x": [alone[name].average_samples], "y": [alone[name].acr]} for name in specific]
@@ -112,7 +99,7 @@ def plans(inputs: Inputs, *, model: str, sigma: float, ceilings: list[int]) -> d
 def whole(inputs: Inputs, *, model: str, sigma: float) -> dict[str, Any]:
     """Chosen radii for all 10,000 test images."""
     radii = RADII[sigma]
-    done = run(inputs, model, sigma, AtRadii(radii, CEILING, known_labels=True), "whole", skip=None)
+    done = run(inputs, subject(inputs, model, sigma), AtRadii(radii, CEILING, known_labels=True), "whole", skip=None)
     shares, (low, high) = done.certified_accuracy(radii), done.certified_accuracy_band(radii)
     rows = [
         {"radius": radius, "ca": 100 * share, "low": 100 * below, "high": 100 * above}

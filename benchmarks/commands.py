@@ -8,8 +8,12 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
+
 from benchmarks.experiments import Inputs
 from benchmarks.results import ROOT
+from smoothcert.runs.results import Results
+from smoothcert.runs.run import open_run
 
 
 def smoothcert(*arguments: object, environment: dict[str, str] | None = None) -> str:
@@ -17,6 +21,7 @@ def smoothcert(*arguments: object, environment: dict[str, str] | None = None) ->
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "smoothcert", *map(str, arguments)],
+        cwd=ROOT,
         env=os.environ | {"PYTHONPATH": paths} | (environment or {}),
         capture_output=True,
         text=True,
@@ -42,3 +47,28 @@ def demo(inputs: Inputs) -> dict[str, Any]:
         for run in runs
     ]
     return {"rows": rows, "times_fewer": rows[0]["samples"] / rows[-1]["samples"]}
+
+
+def chain(inputs: Inputs, *, steps: list[str], rows: dict[str, str], radii: list[float]) -> dict[str, Any]:
+    """Commands one after the other, which all resume, and a table of the runs that they leave in folders of {work}.
+
+    {kept} is a folder that stays for other experiments of this version.
+    """
+    folders = vars(inputs) | {"kept": inputs.work.parent / "kept"}
+    for step in steps:
+        smoothcert(*step.format(**folders).split())
+    return {"rows": [row(open_run(inputs.work / folder), radii, name=name) for name, folder in rows.items()]}
+
+
+def row(results: Results, radii: list[float], reference: Results | None = None, **names: Any) -> dict[str, Any]:
+    """One row of a table. ACR is left out where only chosen radii are decided."""
+    shares = results.certified_accuracy(radii).tolist()
+    return names | {
+        "samples": results.average_samples,
+        "seconds": results.total_seconds,
+        "uncertified": 100 * float(results.abstained.mean()),
+        "mad": None if reference is None else results.decline(reference),
+        "acr": results.acr if results.decided_radii is None else None,
+        "median": float(np.median(np.where(results.correct, results.radius, 0))),
+        "ca": {f"{radius:g}": 100 * share for radius, share in zip(radii, shares, strict=True)},
+    }

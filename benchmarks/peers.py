@@ -1,125 +1,155 @@
-"""Compare methods that decide one radius, on published logs: average samples and certified accuracy.
-
-    python benchmarks/peers.py ../shared/logs
-
-All methods know the labels, keep the same alpha, look after the same numbers of samples, and give up by the same rule:
-when the probability of reaching the last boundary falls below 2%. So a method is defined by its boundary, which is the
-number of votes that it needs at each look.
-"""
+"""Programs side by side in one process, on the same model and inputs: the usual loops, ART, and smoothcert."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
-from scipy.special import betainc, betaln
+import torch
+from torch import Tensor, nn
 
-from smoothcert import Fixed, Gaussian, InputSpecific, Noise
-from smoothcert.runs.logs import read_log
-from smoothcert.statistics.boundaries import boundary, default_looks, give_up_counts
-from smoothcert.statistics.bounds import critical_count
-from smoothcert.tasks.replay import from_shares, probabilities, simulate
+from benchmarks.experiments import Inputs
+from benchmarks.logs import ALPHA, betting
+from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, Smoothed
+from smoothcert.compat.art import PyTorchRandomizedSmoothing
+from smoothcert.compat.cohen import Smooth
+from smoothcert.data import load_dataset
+from smoothcert.models import load_classifier
+from smoothcert.plans.machine import Case
+from smoothcert.statistics.boundaries import default_looks, give_up_counts
 
-CEILING, ALPHA = 100_000, 0.001
-LOOKS = default_looks(CEILING)
-STAGES = (100, 1_000, 10_000, CEILING)
-# Name, noise, radius, and the alpha that the log was made with.
-LOGS = [
-    ("imagenet-consistency-0.50", Gaussian(0.5), 0.5, 0.001),
-    ("cifar10-consistency-0.50", Gaussian(0.5), 0.5, 0.001),
-    ("cifar10-gaussian-0.25", Gaussian(0.25), 0.25, 0.01),
-]
+Found = tuple[float, bool, float]
+"""The radius of a correct certificate or 0, whether it reaches the chosen radius, and the samples."""
 
 
-def union_bound(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
-    """Clopper-Pearson at look i with alpha / (i (i + 1)): the spent parts add up to alpha for any number of looks."""
-    return np.array(
-        [int(critical_count(threshold, n, alpha=ALPHA / (i * (i + 1)))) for i, n in enumerate(looks, start=1)]
-    )
+def side_by_side(
+    inputs: Inputs, *, model: str, data: str, sigma: float, samples: int, images: int, radius: float, batch: int
+) -> dict[str, Any]:
+    """Seconds and samples per input, and what is certified. Every program certifies one input first, to warm up."""
+    network = (
+        load_classifier(None, weights=inputs.weights / f"{model}.safetensors")
+        if inputs.weights
+        else load_classifier(model, sigma=sigma)
+    ).module
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    network = network.to(device).eval()
+    dataset = load_dataset(f"{data}:{inputs.data}" if inputs.data else data)
+    chosen = np.linspace(0, len(dataset) - 1, images).astype(int)
+    pairs = [dataset[int(i)] for i in chosen]
+    noise, pilot = Gaussian(sigma), samples // 100
+    plans: dict[str, Plan] = {
+        f"fixed, {samples:,}": Fixed(samples, pilot=pilot),
+        "input-specific, decline 0.05": InputSpecific(samples, pilot=pilot, decline=0.05),
+    }
+    deciding = AtRadii([radius], samples, known_labels=True)
+    loop = Loop(network, sigma, batch, device)
 
+    def theirs(certify: Callable[[Tensor], tuple[int, float]]) -> Callable[[Any], list[Found]]:
+        def run(some: Any) -> list[Found]:
+            answers = [(*certify(x), label) for x, label in some]
+            return [
+                (bound * (answer == label), bool(answer == label and bound > radius), pilot + samples)
+                for answer, bound, label in answers
+            ]
 
-def betting(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
-    """The wealth of a gambler who bets that p exceeds the threshold (Waudby-Smith & Ramdas 2024; Voracek 2024).
+        return run
 
-    The bets are a mixture over all p above the threshold with weights of the Beta(1/2, 1/2) distribution, the universal
-    portfolio. Wealth 1 / alpha is a proof, at any moment (Ville's inequality).
-    """
+    def packed(plan: Plan) -> Callable[[Any], list[Found]]:
+        smoothed = Smoothed(network, noise=noise)
 
-    def log_wealth(count: np.ndarray, n: int) -> np.ndarray:
-        above = 1 - betainc(count + 0.5, n - count + 0.5, threshold)
-        prior = betaln(0.5, 0.5) + np.log(1 - betainc(0.5, 0.5, threshold))
-        fair = count * np.log(threshold) + (n - count) * np.log1p(-threshold)
-        with np.errstate(divide="ignore"):
-            return betaln(count + 0.5, n - count + 0.5) + np.log(above) - prior - fair
+        def run(some: Any) -> list[Found]:
+            x, y = zip(*some, strict=True)
+            return [_found(c, radius) for c in smoothed.certify(torch.stack(x), list(y), plan=plan)]
 
-    needed = []
-    for n in looks:
-        counts = np.arange(int(n * threshold), n + 1)
-        enough = log_wealth(counts, n) >= np.log(1 / ALPHA)
-        needed.append(int(counts[np.argmax(enough)]) if enough.any() else n + 1)
-    return np.array(needed)
+        return run
 
+    def art(cls: Callable[..., Any]) -> Callable[[Any], list[Found]]:
+        estimator = cls(
+            network,
+            nn.CrossEntropyLoss(),
+            input_shape=tuple(pairs[0][0].shape),
+            nb_classes=10,
+            device_type="gpu" if device == "cuda" else "cpu",
+            sample_size=pilot,
+            scale=sigma,
+            alpha=ALPHA,
+        )
+        return theirs(lambda x: tuple(part[0].item() for part in estimator.certify(x.numpy()[None], samples, batch)))
 
-def staged(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
-    """Clopper-Pearson after a few stages, each with its share of alpha (Horvath et al. 2022). All samples count."""
-    return critical_count(threshold, np.array(looks), alpha=ALPHA / len(looks))
+    smooth = Smooth(network, 10, sigma)
+    programs: dict[str, Callable[[Any], list[Found]]] = {
+        **{f"loop: {name}": loop.follows(plan, noise, radius) for name, plan in plans.items()},
+        f"loop: betting confidence sequence at {radius:g}": loop.bets(radius, noise, samples),
+        "`compat.cohen`": theirs(lambda x: smooth.certify(x.to(device), pilot, samples, ALPHA, batch)),
+        "`compat.art`": art(PyTorchRandomizedSmoothing),
+        **{f"smoothcert: {name}": packed(plan) for name, plan in plans.items()},
+        f"smoothcert: radius {radius:g}, known labels": packed(deciding),
+    }
+    if find_spec("art"):
+        from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing as Theirs
 
-
-def exact(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
-    return boundary(threshold, looks, alpha=ALPHA).votes
-
-
-def sequential(needed: np.ndarray, looks: tuple[int, ...], p: np.ndarray, repetitions: int) -> tuple[float, float]:
-    """Average samples, and the share of inputs that reach the boundary."""
-    rng = np.random.default_rng(0)
-    given_up = give_up_counts(int(needed[-1]), looks)
-    count = np.zeros((repetitions, len(p)), np.int64)
-    going, proved, spent = (np.full(count.shape, value) for value in (True, False, 0))
-    for i, step in enumerate(np.diff(looks, prepend=0).tolist()):
-        count += np.where(going, rng.binomial(step, p, size=count.shape), 0)
-        spent += step * going
-        proved |= going & (count >= needed[i])
-        going &= ~proved & (count > given_up[i])
-    return float(spent.mean()), float(proved.mean())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", type=Path, help="the folder of published logs")
-    parser.add_argument("--repetitions", type=int, default=20)
-    args = parser.parse_args()
-    print("| log, radius | method | average samples | certified accuracy | samples of fixed / its own |")
-    print("|---|---|---:|---:|---:|")
-    for name, noise, radius, log_alpha in LOGS:
-        rows = compare(args.logs / f"{name}.tsv", noise, radius, log_alpha, args.repetitions)
-        for method, samples, accuracy in rows:
-            print(f"| {name}, {radius:g} | {method} | {samples:,.0f} | {accuracy:.2%} | {CEILING / samples:.1f} |")
-
-
-def compare(
-    path: Path, noise: Noise, radius: float, log_alpha: float, repetitions: int
-) -> list[tuple[str, float, float]]:
-    log = read_log(path)
-    population = from_shares(probabilities(log, noise=noise, samples=CEILING, alpha=log_alpha), log.correct)
-    p = population.p[np.arange(len(population)), population.label]
+        programs["ART"] = art(Theirs)
     rows = []
-    for method, plan in (
-        ("fixed", Fixed(CEILING, known_labels=True)),
-        ("input-specific, decline .05", InputSpecific(CEILING, decline=0.05, known_labels=True)),
-    ):
-        found = simulate(population, plan, noise=noise, radii=[radius], repetitions=repetitions).plan
-        rows.append((method, found.samples, found.certified_accuracy[radius]))
-    threshold = float(noise.probability(radius))
-    for method, needed, looks in (
-        ("staged Bonferroni", staged, STAGES),
-        ("union-bound confidence sequence", union_bound, LOOKS),
-        ("betting confidence sequence", betting, LOOKS),
-        ("AtRadii", exact, LOOKS),
-    ):
-        rows.append((method, *sequential(needed(threshold, looks), looks, p, repetitions)))
-    return rows
+    for name, certify in programs.items():
+        certify(pairs[:1])
+        start = time.perf_counter()
+        found = certify(pairs)
+        seconds = (time.perf_counter() - start) / images
+        radii, reached, spent = np.transpose(found)
+        decides = "radius" in name or "betting" in name
+        row = {"program": name, "seconds": seconds, "samples": spent.mean()}
+        rows.append(row | {"acr": None if decides else radii.mean(), "ca": 100 * reached.mean()})
+    return {"rows": rows}
 
 
-if __name__ == "__main__":
-    main()
+def _found(certificate: Certificate, radius: float) -> Found:
+    proved = certificate.radius if certificate.correct else 0.0
+    closed = certificate.plan.radii is not None  # a decided radius counts at that radius
+    reached = certificate.correct and (proved >= radius if closed else proved > radius)
+    return proved, bool(reached), certificate.samples
+
+
+class Loop:
+    """One input at a time, as in published programs: repeat it, add noise, classify, count votes one by one."""
+
+    def __init__(self, model: nn.Module, sigma: float, batch: int, device: str) -> None:
+        self.model, self.sigma, self.batch, self.device = model, sigma, batch, device
+
+    @torch.no_grad()
+    def votes(self, x: Tensor, n: int) -> np.ndarray:
+        votes, x = np.zeros(10, int), x.to(self.device)
+        while n:
+            rows = x.repeat((min(self.batch, n), 1, 1, 1))
+            for label in self.model(rows + torch.randn_like(rows) * self.sigma).argmax(1).cpu().numpy():
+                votes[label] += 1
+            n -= len(rows)
+        return votes
+
+    def follows(self, plan: Plan, noise: Gaussian, radius: float) -> Callable[[Any], list[Found]]:
+        def one(x: Tensor, label: int) -> Found:
+            case, looks = Case(plan, noise), []
+            while more := case.more:
+                looks.append(Look(more, {c: int(n) for c, n in enumerate(self.votes(x, more)) if n}))
+                case.add(looks[-1])
+            return _found(Certificate.from_votes(looks, plan=plan, noise=noise, label=label), radius)
+
+        return lambda some: [one(x, label) for x, label in some]
+
+    def bets(self, radius: float, noise: Gaussian, samples: int) -> Callable[[Any], list[Found]]:
+        looks = default_looks(samples)
+        needed = betting(float(noise.probability(radius)), looks)
+        given_up = give_up_counts(int(needed[-1]), looks)
+
+        def one(x: Tensor, label: int) -> Found:
+            count = drawn = 0
+            for look, need, hopeless in zip(looks, needed, given_up, strict=True):
+                count += int(self.votes(x, look - drawn)[label])
+                drawn = look
+                if count >= need or count <= hopeless:
+                    break
+            return 0.0, bool(count >= need), drawn
+
+        return lambda some: [one(x, label) for x, label in some]

@@ -61,8 +61,12 @@ def _text(value: Any, indent: str = "") -> str:
         lines = [f"{inner}{json.dumps(key)}: {_text(item, inner)}" for key, item in value.items()]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(inner + json.dumps(item, allow_nan=False) for item in value) + f"\n{indent}]"
-    return json.dumps(value, allow_nan=False)
+        return "[\n" + ",\n".join(inner + _line(item) for item in value) + f"\n{indent}]"
+    return _line(value)
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
 def _rounded(value: Any) -> Any:

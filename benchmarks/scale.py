@@ -1,27 +1,23 @@
-"""Measure how certification scales: the end of a run (simulated), and the rates of driver and journal (measured).
+"""How certification scales: the end of a run (simulated), and the rates of driver and journal (measured).
 
-    python benchmarks/scale.py tail LOG --sigma 0.5       # utilisation and makespan at 8, 64 and 512 workers
-    python benchmarks/scale.py driver                     # certificates per second
-
-The simulation assigns inputs with the same `Assignment` as a real run. Only the time is simulated: a worker draws
-`--rate` samples per second, and serves the requests of its open inputs one after the other.
+The simulation assigns inputs with the same `Assignment` as a real run. Only the time is simulated: a worker serves the
+requests of its open inputs one after the other.
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
-import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.experiments import Inputs
 from smoothcert import Gaussian, InputSpecific
 from smoothcert.device.runtime import Runtime
 from smoothcert.executors.assignment import Assignment
@@ -89,29 +85,29 @@ def makespan(assignment: Assignment, first: int, draws: NDArray[np.int64], *, wo
     return now
 
 
-def tail(options: argparse.Namespace) -> None:
-    noise, plan = Gaussian(options.sigma), InputSpecific(100_000, decline=0.05)
-    p = probabilities(read_log(options.log), noise=noise, samples=100_000, alpha=0.001)
-    rng = np.random.default_rng(0)
-    p = rng.choice(p, INPUTS)
-    draws = plan.after_pilot(rng.binomial(plan.pilot, p), noise)
-    cost = draws + plan.pilot
-    hours = [INPUTS * samples / options.rate / 3600 for samples in (cost.mean(), plan.most_samples)]
-    print(f"{INPUTS:,} inputs of {options.log.name}: {cost.mean():,.0f} samples on average, {cost.max():,} at most;")
-    print(f"{hours[0]:.1f} GPU hours at {options.rate:,.0f} samples/s ({hours[1]:.1f} with fixed sampling)")
-    print(f"{'workers':>8} {'ideal':>9}   {'windows kept full':>19} {'windows that shrink':>21} {'longest first':>15}")
-    longest_first = np.argsort(-draws, kind="stable")
-    for workers in WORKERS:
-        ideal = cost.sum() / workers
-        times = [
-            makespan(Windows(range(INPUTS)), plan.pilot, draws, workers=workers, window=options.window),
-            makespan(Assignment(range(INPUTS)), plan.pilot, draws, workers=workers, window=options.window),
-            # All pilots first, then the other requests by size. Here every worker waits for the last pilot.
-            makespan(Assignment(range(INPUTS)), 0, np.full(INPUTS, plan.pilot), workers=workers, window=options.window)
-            + makespan(Assignment(longest_first), 0, draws, workers=workers, window=options.window),
-        ]
-        shown = [f"{t / options.rate:,.1f} s ({ideal / t:.1%})" for t in times]
-        print(f"{workers:>8} {ideal / options.rate:>8,.1f}s   {shown[0]:>19} {shown[1]:>21} {shown[2]:>15}")
+def tail(inputs: Inputs, *, logs: dict[str, float], rate: float, window: int) -> dict[str, Any]:
+    """The time of a whole run, simulated: a worker draws `rate` samples per second and has `window` inputs open."""
+    assert inputs.logs is not None
+    rows, costs = [], []
+    for name, sigma in logs.items():
+        noise, plan = Gaussian(sigma), InputSpecific(100_000, decline=0.05)
+        rng = np.random.default_rng(0)
+        p = probabilities(read_log(inputs.logs / f"{name}.tsv"), noise=noise, samples=100_000, alpha=0.001)
+        draws = plan.after_pilot(rng.binomial(plan.pilot, rng.choice(p, INPUTS)), noise)
+        cost = draws + plan.pilot
+        hours = {"specific": cost.mean(), "fixed": plan.most_samples}
+        hours = {name: INPUTS * samples / rate / 3600 for name, samples in hours.items()}
+        costs.append({"sigma": sigma, "samples": cost.mean(), "largest": cost.max() / rate, "hours": hours})
+        for workers in WORKERS:
+            ideal = cost.sum() / workers
+            simulated = {
+                "full": makespan(Windows(range(INPUTS)), plan.pilot, draws, workers=workers, window=window),
+                "shrinking": makespan(Assignment(range(INPUTS)), plan.pilot, draws, workers=workers, window=window),
+            }
+            times = {name: {"seconds": t / rate, "busy": 100 * ideal / t} for name, t in simulated.items()}
+            done = INPUTS / times["shrinking"]["seconds"]
+            rows.append({"sigma": sigma, "workers": workers, "ideal": ideal / rate, "per second": done} | times)
+    return {"rows": rows, "costs": costs}
 
 
 class Canned:
@@ -152,17 +148,19 @@ class CannedExecutor(PoolExecutor[int]):
         pass
 
 
-def driver(options: argparse.Namespace) -> None:
+def driver(inputs: Inputs) -> dict[str, Any]:
+    """Certificates per second of the driver and of the journal, and calls per second through Ray."""
     noise, plan = Gaussian(0.5), InputSpecific(100_000, decline=0.05)
     canned = Canned(plan, noise)
     job = Job(None, None, noise, plan, Runtime("cpu", "float32", "none", 256), 0)  # type: ignore[arg-type]
+    rows = []
     for workers in WORKERS:
         with CannedExecutor(workers, canned) as executor:
             executor.start(job, print)
             start = time.perf_counter()
             done = sum(len(finished) for finished in executor.certify(range(INPUTS)))
-            print(f"driver, {workers} workers: {done / (time.perf_counter() - start):,.0f} certificates/s")
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder, Journal(Path(folder), write=True) as journal:
+            rows.append({"part": f"driver, {workers} workers", "rate": done / (time.perf_counter() - start)})
+    with Journal(inputs.work / "journal", write=True) as journal:
         ids = count()
         for together in (1, 8, 64):
             start = time.perf_counter()
@@ -171,12 +169,12 @@ def driver(options: argparse.Namespace) -> None:
                     for id in islice(ids, together):
                         journal.add(replace(canned.certificate, id=id), {"forwarded": id})
             rate = 500 * together / (time.perf_counter() - start)
-            print(f"journal, {together} at a time: {rate:,.0f} certificates/s")
-    ray_calls(canned)
+            rows.append({"part": f"journal, {together} certificates at a time", "rate": rate})
+    return {"rows": [*rows, {"part": "calls through Ray, two workers", "rate": ray_calls(canned)}]}
 
 
-def ray_calls(canned: Canned, seconds: float = 5.0) -> None:
-    """Measure calls through Ray, with two calls in flight per worker and one certificate per call."""
+def ray_calls(canned: Canned, seconds: float = 5.0) -> float:
+    """Calls per second, with two calls in flight per worker and one certificate per call."""
     import ray
 
     ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
@@ -189,25 +187,6 @@ def ray_calls(canned: Canned, seconds: float = 5.0) -> None:
         worker = calls.pop(call)
         done += len(ray.get(call).finished)
         calls[worker.advance.remote([done])] = worker
-    print(f"Ray, {len(workers)} workers: {done / (time.perf_counter() - start):,.0f} calls/s")
+    rate = done / (time.perf_counter() - start)
     ray.shutdown()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("tail")
-    command.add_argument("log", type=Path)
-    command.add_argument("--sigma", type=float, required=True)
-    command.add_argument("--rate", type=float, default=32_963, help="samples per second of a worker")
-    command.add_argument("--window", type=int, default=6, help="inputs that a worker may have open")
-    command.set_defaults(run=tail)
-    command = commands.add_parser("driver")
-    command.add_argument("--folder", type=Path, help="where the journal is written; default: the temporary folder")
-    command.set_defaults(run=driver)
-    options = parser.parse_args()
-    options.run(options)
-
-
-if __name__ == "__main__":
-    main()
+    return rate
