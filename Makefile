@@ -8,7 +8,7 @@ LOGS ?= ../shared/logs
 IMAGENET ?= ../shared/imagenet
 RESNET50 ?= ../shared/resnet50.safetensors
 
-.PHONY: demo test lint format docs commands notebooks results paper clean
+.PHONY: demo test lint format docs commands notebooks results clean
 
 demo: $(VENV)/.installed
 	$(BIN)/smoothcert demo
@@ -55,9 +55,6 @@ results: $(VENV)/.installed
 	$(BIN)/python -m benchmarks --weights $(WEIGHTS) --data $(CIFAR10) --logs $(LOGS) --imagenet $(IMAGENET) \
 		--resnet50 $(RESNET50)
 	$(BIN)/python -m benchmarks render
-
-paper: $(VENV)/.installed
-	$(BIN)/python docs/paper/reproduce.py $(LOGS)
 
 clean:
 	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -96,14 +96,14 @@ def _replays(log: str, radii: str) -> dict[str, str]:
 
 
 def _trained(
-    name: str, minutes: float, needs: str, both: str, train: str, certify: str, radii: list[float]
+    name: str, label: str, minutes: float, needs: str, both: str, train: str, certify: str, radii: list[float]
 ) -> Experiment:
     """Train with a noise and certify with it. `both` are the options of both commands."""
     steps = [
         f"train --method gaussian {both} {train} --out {{work}}/trained",
         f"certify --weights {{work}}/trained/weights.safetensors {both} {certify} --out {{work}}/run",
     ]
-    settings = {"steps": steps, "rows": {both.rpartition(" ")[2]: "run"}, "radii": radii}
+    settings = {"steps": steps, "rows": {label: "run"}, "radii": radii}
     return Experiment(name, "commands.chain", minutes, needs, settings)
 
 
@@ -176,6 +176,7 @@ EXPERIMENTS = [
     *(
         _trained(
             f"norms-{noise.partition(':')[0]}",
+            f"`{noise}`",
             1,
             "",
             f"--data fashion-mnist --noise {noise}",
@@ -198,6 +199,7 @@ EXPERIMENTS = [
     *(
         _trained(
             f"norms-cifar10-{name}",
+            label,
             4,
             "gpu data",
             f"--data cifar10:{{data}} --noise {noise}",
@@ -205,12 +207,30 @@ EXPERIMENTS = [
             f"{plan} --skip 20",
             radii,
         )
-        for name, noise, plan, radii in (
-            ("uniform-1", "uniform:1.7321", "--method radii --radii 0,0.5,1 --known-labels", [0, 0.5, 1]),
-            ("uniform-3", "uniform:5.1962", "--method radii --radii 0,0.5,1,2,4 --known-labels", [0, 0.5, 1, 2, 4]),
-            ("splitting-1", f"splitting:{442 / 255:.12g},255", "--method exact", [0, 0.5, 1]),
-            ("splitting-3", f"splitting:{1325 / 255:.12g},255", "--method exact", [0, 0.5, 1, 2, 4]),
-            ("ablation", "ablation:75", "--method fixed --samples 10000", [0, 2, 4, 6, 8]),
+        for name, label, noise, plan, radii in (
+            (
+                "uniform-1",
+                "`uniform`, sigma 1",
+                "uniform:1.7321",
+                "--method radii --radii 0,0.5,1 --known-labels",
+                [0, 0.5, 1],
+            ),
+            (
+                "uniform-3",
+                "`uniform`, sigma 3",
+                "uniform:5.1962",
+                "--method radii --radii 0,0.5,1,2,4 --known-labels",
+                [0, 0.5, 1, 2, 4],
+            ),
+            ("splitting-1", "`splitting`, sigma 1", f"splitting:{883 / 510!r},255", "--method exact", [0, 0.5, 1]),
+            (
+                "splitting-3",
+                "`splitting`, sigma 3",
+                f"splitting:{2650 / 510!r},255",
+                "--method exact",
+                [0, 0.5, 1, 2, 4],
+            ),
+            ("ablation", "`ablation`, 75 pixels", "ablation:75", "--method fixed --samples 10000", [0, 2, 4, 6, 8]),
         )
     ),
     # A model that never saw noise, behind a denoiser.
@@ -274,6 +294,16 @@ EXPERIMENTS = [
                 "cifar10-gaussian-0.25": _replays(
                     "cifar10-gaussian-0.25.tsv --sigma 0.25 --log-alpha 0.01", "0,0.25,0.5,0.75"
                 ),
+            }
+        },
+    ),
+    Experiment(
+        "more-logs",
+        "logs.replays",
+        1,
+        "logs",
+        {
+            "rows": {
                 "one radius": _replays("cifar10-consistency-0.50.tsv --sigma 0.5", "0.5"),
                 "ideal": {"specific": "cifar10-consistency-0.50.tsv --sigma 0.5 --reference ideal --radii 0,0.5,1,1.5"},
                 "imagenet-consistency-1.00": {"specific": "imagenet-consistency-1.00.tsv --sigma 1"},

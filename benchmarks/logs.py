@@ -25,10 +25,16 @@ def replays(inputs: Inputs, *, rows: dict[str, dict[str, str]]) -> dict[str, Any
     """Rows of named replays: what `smoothcert replay` gives with these arguments."""
     return {
         "rows": [
-            {"name": name} | {column: _replay(inputs, arguments) for column, arguments in columns.items()}
+            {"name": name, "radii": _radii(columns)}
+            | {column: _replay(inputs, arguments) for column, arguments in columns.items()}
             for name, columns in rows.items()
         ]
     }
+
+
+def _radii(columns: dict[str, str]) -> str | None:
+    given = re.search(r"--radii (\S+)", " ".join(columns.values()))
+    return given[1].replace(",", ", ") if given else None
 
 
 def _replay(inputs: Inputs, arguments: str) -> dict[str, Any]:

@@ -13,8 +13,9 @@ Markers are comments in Markdown. What stands between a marker and its end is wr
     takes <!--= FILE rows/plan=fixed/seconds:.1f -->53.6<!--/--> s   one number in a sentence
 
 FILE is a name in docs/results, a pattern (`radii-*`) or several with commas; `FILE#key` shows other rows than `rows`.
-A path has keys, numbers of rows, or `key=value` for the first row with that value; after `min` or `max`, `*` stands for
-all rows. In a column, `*` makes one column for each key. Missing values are empty cells.
+A path has keys, numbers of rows, or `key=value` for the first row with that value; `min PATH` and `max PATH` are over
+all files, and over all rows where the path has `*`. In a column, `*` makes one column for each key. Missing values are
+empty cells.
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ def blocks(text: str) -> Iterator[tuple[str, str, str]]:
 def used(text: str) -> set[str]:
     """The result files that a page shows."""
     shown = {name for kind, what, _ in blocks(text) if what for name in results.names(re.split("[#:]", what)[0])}
-    return shown | {match["file"] for match in INLINE.finditer(text)}
+    return shown | _inline(text)
+
+
+def _inline(text: str) -> set[str]:
+    return {name for match in INLINE.finditer(text) for name in results.names(match["file"])}
 
 
 def unmarked_tables(text: str) -> Iterator[str]:
@@ -93,28 +98,34 @@ def unmarked_tables(text: str) -> Iterator[str]:
 
 def pick(value: Any, path: str) -> Any:
     """What stands at a path, or None."""
+    return next(iter(_all(value, path)), None)
+
+
+def _all(value: Any, path: str) -> list[Any]:
+    """Everything at a path, where `*` stands for all keys or rows; without values that are None."""
+    found = [value]
     for key in path.split("/"):
-        if isinstance(value, list):
-            name, equal, wanted = key.partition("=")
-            value = next((row for row in value if str(row[name]) == wanted), None) if equal else value[int(key)]
-        else:
-            value = value.get(key) if isinstance(value, dict) else None
-    return value
+        found = [item for value in found for item in _step(value, key)]
+    return [value for value in found if value is not None]
 
 
-def _number(file: str, path: str, format: str) -> str:
-    found = results.read(file)
-    assert found is not None, f"docs/results/{file}.json does not exist"
+def _step(value: Any, key: str) -> list[Any]:
+    items = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else {}
+    if key == "*":
+        return list(items.values())
+    name, equal, wanted = key.partition("=")
+    if equal and isinstance(value, list):
+        return [row for row in value if str(row[name]) == wanted][:1]
+    return [items[name] for name in items if str(name) == key]
+
+
+def _number(pattern: str, path: str, format: str) -> str:
     function, _, among = path.partition(" ")
-    if function in ("min", "max"):
-        before, _, after = among.partition("/*/")
-        rows = pick(found["numbers"], before)
-        values = [pick(row, after) for row in (rows.values() if isinstance(rows, dict) else rows)]
-        value = (min if function == "min" else max)(value for value in values if value is not None)
-    else:
-        value = pick(found["numbers"], path)
-    assert value is not None, f"docs/results/{file}.json has nothing at {path}"
-    return f"{value:{format}}"
+    chosen = {"min": min, "max": max}.get(function)
+    files = [results.read(file) or {} for file in results.names(pattern)]
+    found = [value for file in files for value in _all(file["numbers"], among if chosen else path)]
+    assert found, f"no file of docs/results that matches {pattern} has anything at {path}"
+    return f"{chosen(found) if chosen else found[0]:{format}}"
 
 
 def _table(page: Path, what: str) -> str:
@@ -162,14 +173,14 @@ def _origin(page: Path, files: list[str]) -> str:
     for file in files:
         found = results.read(file) or {}
         link = os.path.relpath(results.FOLDER / f"{file}.json", page.parent)
-        groups.setdefault((found["version"], found["machine"]), []).append(f"[{file}]({link})")
-    parts = [f"version {version} on {machine}: {', '.join(links)}" for (version, machine), links in groups.items()]
+        where = f"{found['machine']}{', ' + found['note'] if 'note' in found else ''}"
+        groups.setdefault((found["version"], where), []).append(f"[{file}]({link})")
+    parts = [f"version {version} on {where}: {', '.join(links)}" for (version, where), links in groups.items()]
     return f"<small>Measured with {'; with '.join(parts)}.</small>"
 
 
 def _sources(page: Path, text: str) -> str:
-    inline = {match["file"] for match in INLINE.finditer(text)}
-    return "\n".join(f"- {_origin(page, [file])}" for file in sorted(inline)) + "\n"
+    return "\n".join(f"- {_origin(page, [file])}" for file in sorted(_inline(text))) + "\n"
 
 
 def _figure(what: str) -> tuple[Path, list[dict[str, Any]], str, str]:
