@@ -59,6 +59,7 @@ class Experiment:
         """Run it and write its file. Its unfinished runs are kept until then, and only for this version."""
         module, function = self.function.split(".")
         own = replace(inputs, work=inputs.work / __version__ / self.name)
+        own.work.mkdir(parents=True, exist_ok=True)
         start = time.perf_counter()
         numbers = getattr(import_module(f"benchmarks.{module}"), function)(own, **self.settings)
         seconds = time.perf_counter() - start
@@ -109,6 +110,7 @@ def _trained(
 
 SMALL = "--data fashion-mnist --sigma 0.25 --device cpu"
 BEHIND = "--denoiser {work}/denoiser/weights.safetensors"
+CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weights.safetensors --data cifar10:{data}"
 RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
 UNET = "--arch unet-imagenet --data {imagenet} --sigmas 0.2,0.6 --batch 48"
 
@@ -257,6 +259,43 @@ EXPERIMENTS = [
             },
             "radii": [0, 0.25, 0.5],
         },
+    ),
+    *(
+        Experiment(
+            f"cifar10-denoised-{sigma}",
+            "commands.chain",
+            8,
+            "gpu data",
+            {
+                "steps": [
+                    "train --sigma 0 --arch cifar-resnet18 --epochs 40 --batch 512 --lr 0.4 --schedule onecycle "
+                    "--weight-decay 5e-4 --data cifar10:{data} --out {kept}/clean",
+                    "train --method denoiser --arch unet --sigmas 0.1,1.0 --epochs 60 --batch 512 "
+                    "--data cifar10:{data} --out {kept}/unet",
+                    f"train --method finetune {CLEAN} --sigma {sigma} --epochs 15 --batch 512 --lr 0.05 "
+                    "--schedule onecycle --out {work}/finetune",
+                    f"train --method consistency {CLEAN} --sigma {sigma} --epochs 20 --batch 512 --lr 0.01 "
+                    "--schedule onecycle --weight-decay 5e-4 --out {work}/consistency",
+                    *(
+                        f"certify --weights {weights}/weights.safetensors --denoiser {{kept}}/unet/weights.safetensors "
+                        f"--data cifar10:{{data}} --noise gaussian:{sigma} --skip 20 --method radii --radii "
+                        f"{','.join(f'{r:g}' for r in radii)} --known-labels --out {{work}}/{run}"
+                        for run, weights in (
+                            ("plain", "{kept}/clean"),
+                            ("tuned", "{work}/finetune"),
+                            ("consistent", "{work}/consistency"),
+                        )
+                    ),
+                ],
+                "rows": {
+                    "behind the denoiser": "plain",
+                    "behind the denoiser, fine-tuned": "tuned",
+                    "behind the denoiser, fine-tuned with Consistency": "consistent",
+                },
+                "radii": radii,
+            },
+        )
+        for sigma, radii in (("0.25", [0, 0.25, 0.5, 0.75]), ("0.50", [0, 0.25, 0.5, 0.75, 1, 1.5]))
     ),
     *(
         Experiment(

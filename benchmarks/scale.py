@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,8 @@ def driver(inputs: Inputs) -> dict[str, Any]:
     """Certificates per second of the driver and of the journal, and calls per second through Ray."""
     noise, plan = Gaussian(0.5), InputSpecific(100_000, decline=0.05)
     canned = Canned(plan, noise)
-    job = Job(None, None, noise, plan, Runtime("cpu", "float32", "none", 256), 0)  # type: ignore[arg-type]
+    subject = SimpleNamespace(runtime=Runtime("cpu", "float32", "none", 256))  # canned workers need no more
+    job = Job(subject, None, plan)  # type: ignore[arg-type]
     rows = []
     for workers in WORKERS:
         with CannedExecutor(workers, canned) as executor:
@@ -160,7 +162,7 @@ def driver(inputs: Inputs) -> dict[str, Any]:
             start = time.perf_counter()
             done = sum(len(finished) for finished in executor.certify(range(INPUTS)))
             rows.append({"part": f"driver, {workers} workers", "rate": done / (time.perf_counter() - start)})
-    with Journal(inputs.work / "journal", write=True) as journal:
+    with Journal(inputs.work, write=True) as journal:
         ids = count()
         for together in (1, 8, 64):
             start = time.perf_counter()
