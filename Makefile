@@ -8,9 +8,9 @@ LOGS ?= ../shared/logs
 IMAGENET ?= ../shared/imagenet
 RESNET50 ?= ../shared/resnet50.safetensors
 
-.PHONY: demo test lint format docs commands notebooks results clean
+.PHONY: demo test lint format docs commands notebooks results release clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.core-installed
 	$(BIN)/smoothcert demo
 
 test: $(VENV)/.installed lint
@@ -26,10 +26,15 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	@echo "Installing into $(VENV): about 6 GB, most of it torch. This takes some minutes."
+# What the demo needs: smoothcert without extras.
+$(VENV)/.core-installed: pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): about 5 GB, most of it torch. This takes some minutes."
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.core-installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[vision,hf,onnx,ray,plot]' --group test --group lint
 	touch $@
 
@@ -55,6 +60,10 @@ results: $(VENV)/.installed
 	$(BIN)/python -m benchmarks --weights $(WEIGHTS) --data $(CIFAR10) --logs $(LOGS) --imagenet $(IMAGENET) \
 		--resnet50 $(RESNET50)
 	$(BIN)/python -m benchmarks render
+
+# Builds sdist and wheel into dist/, and uses the wheel in an empty environment without extras.
+release:
+	.ci/wheel
 
 clean:
 	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -77,7 +77,7 @@ def test_a_damaged_batch_is_named(cifar: tuple[Path, np.ndarray, np.ndarray]) ->
 
 
 def test_a_folder_without_cifar10_says_what_to_download(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no CIFAR-10 at .*cifar-10-python\.tar\.gz"):
+    with pytest.raises(InvalidInput, match=r"no CIFAR-10 at .*cifar-10-binary\.tar\.gz"):
         load_dataset(f"cifar10:{tmp_path}")
 
 

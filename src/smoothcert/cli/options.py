@@ -21,7 +21,7 @@ def folder(text: str) -> Path:
 
 Data = Annotated[
     str,
-    typer.Option(help="fashion-mnist, cifar10:DIR, imagenet:DIR, hf:NAME, an .npz file or a folder of images."),
+    typer.Option(help="fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of images."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
 Skip = Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")]

@@ -1,7 +1,7 @@
 """Data sets and the sources that they come from.
 
-`load_dataset` takes `fashion-mnist`, `fashion-mnist:DIR`, `cifar10:DIR`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz`
-file or a folder of images. To add a source, write a file with a function `load(place, train)` and add it to `_SOURCES`.
+`load_dataset` takes `fashion-mnist`, `mnist`, `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a folder of
+images. To add a source, write a file with a function `load(place, train)` and add it to `_SOURCES`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _SOURCES = {
     "fashion-mnist": "fashion_mnist",
     "hf": "huggingface",
     "imagenet": "imagenet",
+    "mnist": "mnist",
 }
 
 
@@ -36,8 +37,10 @@ def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
     """Load a data set by name.
 
     Args:
-        spec: `fashion-mnist`, `fashion-mnist:DIR`, `cifar10:DIR`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file
-            or a folder of images.
+        spec: `fashion-mnist` (500 bundled test images; its training part is downloaded), `mnist`, `cifar10`,
+            `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a folder of images. `fashion-mnist:DIR`, `mnist:DIR`
+            and `cifar10:DIR` read files that are there, instead of downloading them to `SMOOTHCERT_DATA`
+            (~/.cache/smoothcert).
         train: Whether to load the training part instead of the test part. An `.npz` file and a folder without `train`
             and `val` subfolders are the same for both.
 
@@ -74,6 +77,6 @@ def _load(spec: str, train: bool) -> Dataset:
             "numpy.savez('inputs.npz', x=inputs, y=labels)"
         )
     raise InvalidInput(
-        f"no data at {spec!r}: give fashion-mnist, fashion-mnist:DIR, cifar10:DIR, imagenet:DIR, hf:NAME, "
-        "an .npz file or a folder of images"
+        f"no data at {spec!r}: give fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of "
+        "images"
     )

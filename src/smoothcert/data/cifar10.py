@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.data.base import require_files
+from smoothcert.data.download import downloaded
 from smoothcert.errors import InvalidInput
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-DOWNLOAD = "download cifar-10-python.tar.gz or cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"
+DOWNLOAD = "leave out the folder to download it, or get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
 _Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
 
 
 def load(place: str | None, *, train: bool) -> ArrayDataset:
-    """CIFAR-10 from its original files, in either version."""
-    if place is None:
-        raise InvalidInput(f"cifar10 needs its folder: write cifar10:DIR, and {DOWNLOAD}")
+    """CIFAR-10 from its original files, in either version; without a place, they are downloaded."""
+    place = place or str(downloaded("cifar10"))
     batches = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
     parts: list[_Batch] = []
     for folder in (Path(place), Path(place) / "cifar-10-batches-py", Path(place) / "cifar-10-batches-bin"):

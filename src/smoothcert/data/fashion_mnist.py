@@ -1,4 +1,7 @@
-"""Fashion-MNIST (Xiao et al. 2017): 500 bundled test images, or all images from the four original files."""
+"""Fashion-MNIST (Xiao et al. 2017): 500 bundled test images, or all images from the four original files.
+
+The training images come from the Debian package dataset-fashion-mnist if it is installed, else they are downloaded.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from numpy.typing import NDArray
 from smoothcert.data import npz
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.data.base import require_files
+from smoothcert.data.download import downloaded
 from smoothcert.errors import InvalidInput
 
 _DEBIAN = "/usr/share/datasets/fashion-mnist"
@@ -28,24 +32,24 @@ CLASS_NAMES = (
     "Bag",
     "Ankle boot",
 )
-DOWNLOAD = (
-    "download the four .gz files from https://github.com/zalandoresearch/fashion-mnist, or install the Debian package "
-    "dataset-fashion-mnist"
-)
+DOWNLOAD = "leave out the folder to download the files"
 
 
 def load(place: str | None, *, train: bool) -> ArrayDataset:
     """Fashion-MNIST from its original files, or the bundled test images."""
-    if place is None:
-        if train and (installed := Path(_DEBIAN)).is_dir():
-            return load(str(installed), train=True)
-        if train:
-            raise InvalidInput(f"only test images of Fashion-MNIST are bundled: give fashion-mnist:DIR and {DOWNLOAD}")
+    if place is None and not train:
         return npz.load(BUNDLED, name="fashion-mnist", class_names=CLASS_NAMES)
+    if place is None:
+        place = _DEBIAN if Path(_DEBIAN).is_dir() else str(downloaded("fashion-mnist"))
+    return load_idx(Path(place), train=train, name="fashion-mnist", class_names=CLASS_NAMES)
+
+
+def load_idx(folder: Path, *, train: bool, name: str, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
+    """Images and labels from two of the four files that MNIST and its relatives have."""
     part = "train" if train else "t10k"
     names = [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"]
-    images, labels = map(read_idx, require_files(Path(place), names, download=DOWNLOAD))
-    return ArrayDataset(images, labels, name="fashion-mnist", class_names=CLASS_NAMES)
+    images, labels = map(read_idx, require_files(folder, names, download=DOWNLOAD))
+    return ArrayDataset(images, labels, name=name, class_names=class_names)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
