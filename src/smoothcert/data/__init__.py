@@ -1,7 +1,7 @@
 """Data sets and the sources that they come from.
 
-`load_dataset` takes `fashion-mnist`, `mnist`, `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a folder of
-images. To add a source, write a file with a function `load(place, train)` and add it to `_SOURCES`.
+`load_dataset` takes `fashion-mnist`, `mnist`, `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a
+folder of images. To add a source, write a file with a function `load(place, train)` and add it to `_SOURCES`.
 """
 
 from __future__ import annotations
