@@ -67,10 +67,12 @@ if TYPE_CHECKING:
     from smoothcert.tasks.audit import audit as audit
     from smoothcert.tasks.certify import certify as certify
     from smoothcert.tasks.explain import explain as explain
+    from smoothcert.tasks.forecast import forecast as forecast
     from smoothcert.tasks.predict import Prediction as Prediction
     from smoothcert.tasks.probe import Level as Level
     from smoothcert.tasks.probe import Probe as Probe
     from smoothcert.tasks.probe import probe as probe
+    from smoothcert.tasks.survey import Forecast as Forecast
     from smoothcert.training import train as train
 
 _ROOMS = {
@@ -99,8 +101,10 @@ _ROOMS = {
     "tasks.audit": "audit",
     "tasks.certify": "certify",
     "tasks.explain": "explain",
+    "tasks.forecast": "forecast",
     "tasks.predict": "Prediction",
     "tasks.probe": "Level Probe probe",
+    "tasks.survey": "Forecast",
     "training": "train",
 }
 """The public names by the room that defines them."""

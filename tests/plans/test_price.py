@@ -1,5 +1,6 @@
 """A price for samples: the value of a draw is weighed against its cost, and the certificate stays exact."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_the_map_tells_the_expected_samples_and_radii():
 def test_few_votes_tell_what_a_plan_costs_on_the_whole_population():
     rng = np.random.default_rng(0)
     p = np.concatenate([rng.uniform(0.3, 1, 2_000), np.ones(500), 1 - rng.exponential(0.01, 1_500)])
-    weights = distribution(rng.binomial(100, p), np.full(len(p), 100))
+    weights = distribution(Counter((int(votes), 100) for votes in rng.binomial(100, p)))
     plan = InputSpecific(100_000, decline=0.05)
     assert weights @ expected_samples(plan, P, NOISE) == pytest.approx(expected_samples(plan, p, NOISE).mean(), rel=0.1)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +31,12 @@ def command(
         ),
     ],
     subject: SubjectOptions,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Samples for all inputs, as in 5e6. They set the price, or the ceiling of a --method."),
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Minutes for all inputs together, start-up included.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
     skip: Skip = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Ids = None,
@@ -59,7 +67,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Certify inputs and save the certificates in a folder. Run it again to resume."""
-    chosen, smoothing = plan.build(), noise.build()
+    chosen, smoothing = plan.build(budget=budget is not None or minutes is not None), noise.build()
     from smoothcert.compat.trackers import tracker_named
     from smoothcert.executors import choose_executor
     from smoothcert.runs.progress import Progress, progress_here
@@ -68,22 +76,33 @@ def command(
     from smoothcert.runs.table import table
     from smoothcert.tasks.certify import certify
 
-    run = certify(
+    what = dict[str, Any](
         data=data,
         noise=smoothing if noise.sigma is None else None,
         sigma=noise.sigma,
         plan=chosen,
-        out=out,
+        budget=budget,
+        minutes=minutes,
+        since=time.perf_counter() - seconds_since_start(),
         ids=ids,
         skip=skip,
         limit=limit,
-        shard=shard,
         executor=choose_executor(
             executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
         ),
-        progress=[Progress() if quiet else progress_here(summary=False), *map(tracker_named, track)],
         **subject.settings(),
     )
+    if dry_run:
+        from smoothcert.tasks.forecast import forecast
+
+        expected = forecast(**what)
+        if json:
+            print_json(asdict(expected) | {"seconds": expected.seconds})
+        else:
+            print(f"forecast: {expected}")
+        return
+    shown = Progress() if quiet else progress_here(summary=False)
+    run = certify(out=out, shard=shard, progress=[shown, *map(tracker_named, track)], **what)
     assert isinstance(run, Run)  # it has a folder
     radii = plan.shown_radii()
     if json:

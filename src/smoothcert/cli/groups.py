@@ -170,13 +170,14 @@ class PlanOptions(_Group):
     """The plan. An option that is not given is None; the plan then has its own default."""
 
     method: Annotated[
-        str,
+        str | None,
         _plan_option(
             help="input-specific: as many samples as each input needs. price: samples that add --price to the radius. "
             "radii: decide --radii. fixed: the same for all inputs. exact: count all outcomes of a noise that has few, "
-            "as splitting:0.5,255 or bands:4. Or the name of a plan of --import.",
+            "as splitting:0.5,255 or bands:4. Or the name of a plan of --import. Default: input-specific; price with "
+            "--budget or --minutes.",
         ),
-    ] = "input-specific"
+    ] = None
     samples: Annotated[int | None, _plan_option(help="The ceiling. Default: 100,000.")] = None
     radii: Annotated[
         str | None,
@@ -234,21 +235,28 @@ class PlanOptions(_Group):
         ),
     ] = None
 
-    def build(self) -> Plan:
-        """The plan that the options describe. An option that the plan does not have is an error."""
-        from smoothcert import _check
-        from smoothcert.plans import Combined, Plan
+    def build(self, *, budget: bool = False) -> Plan:
+        """The plan that the options describe. An option that the plan does not have is an error.
 
-        named = {getattr(cls, "name", None): cls for cls in _subclasses(Plan) if cls is not Combined}
+        Args:
+            budget: Whether a budget will set the price.
+        """
+        from smoothcert import _check
+        from smoothcert.plans import Combined, OneLook, Plan
+
+        named = {getattr(cls, "name", None): cls for cls in _subclasses(Plan) if cls not in (Combined, OneLook)}
         known = {name: cls for name, cls in named.items() if isinstance(name, str)}
-        cls = _find("--method", self.method, known)
+        method = self.method or ("price" if budget else "input-specific")
+        cls = _find("--method", method, known)
         own = inspect.signature(cls).parameters
         given = {name: value for name, value in self.settings().items() if value is not None and value is not False}
-        del given["method"]
+        given.pop("method", None)
+        if budget and "price" in own:
+            given.setdefault("price", 0.0)
         if "radii" not in own:
             given.pop("radii", None)  # these are only shown
         elif self.radii is None:
-            raise InvalidInput(f"--method {self.method} needs --radii, as in --radii 0,0.25,0.5")
+            raise InvalidInput(f"--method {method} needs --radii, as in --radii 0,0.25,0.5")
         else:
             given["radii"] = tuple(numbers("--radii", self.radii))
         if self.pilot is not None:
@@ -257,11 +265,11 @@ class PlanOptions(_Group):
             owners = [other for other, kind in known.items() if foreign in inspect.signature(kind).parameters]
             raise InvalidInput(
                 f"--{foreign.replace('_', '-')} is for --method {' or '.join(owners)}: leave it out with --method "
-                f"{self.method}"
+                f"{method}"
             )
         if missing := [name for name, p in own.items() if p.default is p.empty and name not in given]:
             way = f"give --{missing[0]}" if hasattr(self, missing[0]) else "use it from Python"
-            raise InvalidInput(f"--method {self.method} needs {', '.join(missing)}: {way}")
+            raise InvalidInput(f"--method {method} needs {', '.join(missing)}: {way}")
         made: Plan = cls(**given)
         return made
 

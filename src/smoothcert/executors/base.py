@@ -101,11 +101,15 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
+    def certify(
+        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+    ) -> Iterator[list[Certificate]]:
         """Certify inputs, in the order in which they finish. Certificates that arrive together are in one list.
 
         Args:
             ids: The inputs.
+            plan: A plan for these inputs, in place of that of the job.
+            seed: The key of their noise, in place of that of the job.
         """
 
     @abstractmethod

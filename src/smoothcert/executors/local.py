@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from smoothcert.device.runtime import Runtime
 from smoothcert.executors.base import Executor, Job, Status
-from smoothcert.executors.worker import status_of
-from smoothcert.plans import Certificate
+from smoothcert.executors.worker import engine_for, status_of
+from smoothcert.plans import Certificate, Plan
 from smoothcert.sampling.engine import Engine
 from smoothcert.smoothed.subject import Prepared, Say
 
@@ -20,18 +20,22 @@ class LocalExecutor(Executor):
     """
 
     _job: Job
+    _prepared: Prepared
     _engine: Engine
 
     def __init__(self, prepared: Prepared | None = None) -> None:
-        self._prepared = prepared
+        self._given = prepared
 
     def start(self, job: Job, say: Say) -> Runtime:
-        prepared = self._prepared or job.subject.prepare(say)
+        self._prepared = self._given or job.subject.prepare(say)
         self._job = job
-        self._engine = prepared.engine(job.plan, seed=job.subject.seed)
-        return prepared.subject.runtime
+        self._engine = self._prepared.engine(job.plan, seed=job.subject.seed)
+        return self._prepared.subject.runtime
 
-    def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
+    def certify(
+        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+    ) -> Iterator[list[Certificate]]:
+        self._engine = engine_for(self._job, self._prepared, self._engine, plan, seed)
         for certificate in self._engine.certify(self._job.subject.read(self._job.dataset, id) for id in ids):
             yield [certificate]
 

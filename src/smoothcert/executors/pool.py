@@ -17,7 +17,7 @@ from smoothcert.errors import InvalidInput, SmoothcertError, setting
 from smoothcert.executors.assignment import TRIES, Assignment
 from smoothcert.executors.base import Executor, Job, Status, WorkerStatus
 from smoothcert.executors.worker import Failed, Message, Ready, Report
-from smoothcert.plans import Certificate
+from smoothcert.plans import Certificate, Plan
 from smoothcert.smoothed.subject import Say
 
 Handle = TypeVar("Handle")
@@ -50,6 +50,8 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Forget the last job, because an executor can be used again."""
         self._runtime = None
         self._assignment = Assignment(())
+        self._order: tuple[Plan | None, int | None] = None, None
+        """Plan and key of the noise of the inputs that are being certified."""
         self._statuses: list[WorkerStatus] = []
         self._total = Status(workers=self._statuses)
         self._failed_starts = 0
@@ -65,7 +67,7 @@ class PoolExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def send(self, worker: Handle, ids: Sequence[int]) -> None:
-        """Call `Worker.advance` on a worker, without waiting for the answer."""
+        """Call `Worker.advance` with these ids and the order, without waiting for the answer."""
 
     @abstractmethod
     def receive(self, seconds: float) -> Iterable[tuple[Handle, Message]]:
@@ -84,8 +86,11 @@ class PoolExecutor(Executor, Generic[Handle]):
                 self._handle_start_or_loss(worker, message)
         return self._runtime
 
-    def certify(self, ids: Sequence[int]) -> Iterator[list[Certificate]]:
+    def certify(
+        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+    ) -> Iterator[list[Certificate]]:
         self._assignment = Assignment(ids)
+        self._order = plan, seed
         for worker, record in self._records.items():
             self._join(worker, record)
         self._next_launch = 0.0
@@ -163,8 +168,10 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Assign the first inputs to a worker that is ready."""
         if record.ready:
             self._assignment.join(worker, record.ready.capacity)
-            record.status = WorkerStatus(len(self._statuses) + 1)
-            self._statuses.append(record.status)
+            record.status.until = None
+            if record.status not in self._statuses:
+                record.status = WorkerStatus(len(self._statuses) + 1)
+                self._statuses.append(record.status)
             self._send_inputs(worker, record)
 
     def _send_inputs(self, worker: Handle, record: _Record) -> None:

@@ -81,7 +81,7 @@ class ProcessExecutor(PoolExecutor[Connection]):
         return ours
 
     def send(self, worker: Connection, ids: Sequence[int]) -> None:
-        _try_send(worker, pickle.dumps(ids))
+        _try_send(worker, pickle.dumps((ids, *self._order)))
 
     def receive(self, seconds: float) -> Iterator[tuple[Connection, Message]]:
         for worker in wait(list(self._processes), seconds):
@@ -138,4 +138,4 @@ def _serve(driver: Connection, runtime: Runtime, threads: int) -> None:
         worker = Worker(pickle.loads(driver.recv_bytes()))
         driver.send(worker.start(runtime, threads))
         while True:
-            driver.send(worker.advance(driver.recv()))
+            driver.send(worker.advance(*driver.recv()))

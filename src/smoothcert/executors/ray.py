@@ -81,7 +81,7 @@ class RayExecutor(PoolExecutor[Any]):
         return worker
 
     def send(self, worker: Any, ids: Sequence[int]) -> None:
-        self._calls[worker.advance.remote(ids)] = worker
+        self._calls[worker.advance.remote(ids, *self._order)] = worker
 
     def receive(self, seconds: float) -> Iterator[tuple[Any, Message]]:
         if not (calls := list(self._calls)):

@@ -18,8 +18,9 @@ import torch
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import ModelFailed, SmoothcertError
 from smoothcert.executors.base import Job, Status
-from smoothcert.plans import Certificate
+from smoothcert.plans import Certificate, Plan
 from smoothcert.sampling.engine import Engine
+from smoothcert.smoothed.subject import Prepared
 
 # Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
 # work for a driver with many workers.
@@ -74,6 +75,7 @@ class Worker:
         job: What to do.
     """
 
+    _prepared: Prepared
     _engine: Engine
     _batch: int
 
@@ -92,8 +94,8 @@ class Worker:
                 torch.cuda.set_device(runtime.torch_device)  # otherwise every process would use memory of device 0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                prepared = replace(self._job.subject, runtime=runtime).prepare()
-                self._engine, runtime = prepared.engine(self._job.plan), prepared.subject.runtime
+                self._prepared = replace(self._job.subject, runtime=runtime).prepare()
+                self._engine, runtime = self._prepared.engine(self._job.plan), self._prepared.subject.runtime
         except Exception as error:
             return _failed(error)
         place = f"{platform.node()}, {runtime.device}, process {os.getpid()}"
@@ -101,11 +103,14 @@ class Worker:
         self._batch = runtime.batch
         return Ready(place, runtime, self._engine.free, said)
 
-    def advance(self, ids: Sequence[int]) -> Report | Failed:
-        """Accept inputs and sample for about a second, or until the worker needs more inputs."""
+    def advance(self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None) -> Report | Failed:
+        """Accept inputs and sample for about a second, or until the worker needs more inputs.
+
+        Plan and seed change only when no input is open.
+        """
         if self._failure:
             return self._failure
-        engine = self._engine
+        engine = self._engine = engine_for(self._job, self._prepared, self._engine, plan, seed)
         self._queue.extend(ids)
         finished: list[Certificate] = []
         failed: list[tuple[int, str]] = []
@@ -141,6 +146,18 @@ class Worker:
 def cores() -> int:
     """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def engine_for(job: Job, prepared: Prepared, engine: Engine, plan: Plan | None, seed: int | None) -> Engine:
+    """The engine for a plan and a key of the noise, where None stands for those of the job.
+
+    With the same key, it is the same engine.
+    """
+    plan, seed = plan or job.plan, job.subject.seed if seed is None else seed
+    if engine.sampler.counter.stream.seed != seed:
+        return prepared.engine(plan, seed=seed)
+    engine.plan = plan
+    return engine
 
 
 def status_of(engine: Engine) -> Status:

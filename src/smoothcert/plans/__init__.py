@@ -11,6 +11,7 @@ from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import InputSpecific, plan_or_default
 from smoothcert.plans.machine import Case
+from smoothcert.plans.one_look import OneLook
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
 from smoothcert.plans.records import Look, Proof, State, Votes
@@ -24,6 +25,7 @@ __all__ = [
     "Fixed",
     "InputSpecific",
     "Look",
+    "OneLook",
     "PilotPlan",
     "Plan",
     "Price",

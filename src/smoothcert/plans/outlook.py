@@ -11,7 +11,7 @@ from smoothcert import _check
 from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Plan
-from smoothcert.plans.combined import primary
+from smoothcert.plans.combined import Combined, primary
 from smoothcert.plans.dispatch import ByRule
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
@@ -128,6 +128,11 @@ def _(plan: PilotPlan, p: Any, noise: Noise) -> Any:
         return np.full(len(p), float(plan.samples))
     votes = np.arange(plan.pilot + 1)
     return plan.pilot + pmf(votes, plan.pilot, p[:, None]) @ plan.after_pilot(votes, noise)
+
+
+@expected_samples.register(Combined)
+def _(plan: Combined, p: Any, noise: Noise) -> Any:
+    return np.max([expected_samples(part, p, noise) for part in plan.plans], axis=0)
 
 
 @ByRule

@@ -17,7 +17,7 @@ from smoothcert.statistics.bounds import lower_bound
 from smoothcert.statistics.population import P, posterior
 from smoothcert.statistics.sample_map import check_ceiling
 
-_PILOT = 200
+DEFAULT_PILOT = 200
 _SIZES_PER_DECADE = 24
 
 
@@ -44,14 +44,14 @@ class Price(PilotPlan):
 
     def __post_init__(self) -> None:
         if not self.pilot:
-            object.__setattr__(self, "pilot", min(_PILOT, check_ceiling(self.samples, self.alpha)))
+            object.__setattr__(self, "pilot", min(DEFAULT_PILOT, check_ceiling(self.samples, self.alpha)))
         super().__post_init__()
         if self.pilot_counts:
             raise InvalidInput('a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"')
-        object.__setattr__(self, "price", _check.between("price", self.price, 0))
+        object.__setattr__(self, "price", _check.at_least("price", self.price, 0))
 
     def __str__(self) -> str:
-        return self._in_words(f"{self.price:.3g} of radius per sample")
+        return self._in_words(f"{self.price:.3g} of radius per sample" if self.price else "as a budget allows")
 
     def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         return np.asarray(_planned_samples(self, noise)[np.asarray(count)])

@@ -15,6 +15,7 @@ from math import inf, isinf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Look, Plan, Proof
@@ -125,12 +126,19 @@ class Journal:
         for suffix in ("", "-wal", "-shm") if unused else ():
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
-    def add(self, certificate: Certificate, entries: dict[str, Any]) -> None:
-        """Add a certificate together with entries of the manifest, in one transaction."""
+    def add(self, certificate: Certificate, entries: dict[str, Any], *, own_plan: bool = False) -> None:
+        """Add a certificate together with entries of the manifest, in one transaction.
+
+        Args:
+            certificate: The certificate.
+            entries: The entries.
+            own_plan: Whether its plan may differ from that of the manifest, as with a budget, and has to be recorded.
+        """
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
-        proof = {"prediction": c.proof.prediction, "lower": c.proof.lower}
+        proof: dict[str, Any] = {"prediction": c.proof.prediction, "lower": c.proof.lower}
         proof |= {k: v for k in ("upper", "radius") if (v := getattr(c.proof, k)) is not None}
+        proof |= {"plan": describe(c.plan)} if own_plan else {}
         recorded = json.dumps(looks), c.seconds, json.dumps(proof)
         row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, *recorded)
         with self.transaction():
@@ -214,7 +222,9 @@ class Journal:
             label, prediction = (None if value is None else int(value) for value in (label, prediction))
             radius, count, counted, seconds = float(radius), int(count), int(counted), float(seconds)
             votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
-            proved = Proof(**json.loads(proof), count=count, counted=counted)
+            proof = json.loads(proof)
+            plan = restore(proof.pop("plan", None)) or plan
+            proved = Proof(**proof, count=count, counted=counted)
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"{self.path}: the certificate of input {id} cannot be read: {error}") from None
         return Certificate(id, label, prediction, radius, proved, votes, plan, noise, seconds)

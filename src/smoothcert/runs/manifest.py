@@ -31,6 +31,7 @@ _NOT_SETTINGS = (
     "circumstances",
     "shard",
     "values",
+    "spending",
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
@@ -63,6 +64,8 @@ class Manifest:
         denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
         settings: Further settings of the subject, by name.
         values: The smallest and the largest value of the inputs that were certified; None if they are not known.
+        budget: The budget of the run, and the settings of the plan that it may change; None without a budget.
+        spending: How far the budget is spent, and the inputs and the plan of the block that is being certified.
     """
 
     model: str
@@ -88,6 +91,8 @@ class Manifest:
     denoiser: Mapping[str, str] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[float, float] | None = None
+    budget: Mapping[str, Any] | None = None
+    spending: Mapping[str, Any] | None = None
 
     @property
     def classifier(self) -> str:

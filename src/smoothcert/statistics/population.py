@@ -6,11 +6,11 @@ only plans: nothing that is proved rests on it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
-
-from smoothcert.statistics.binomial import pmf
+from scipy.special import ndtr, xlog1py, xlogy
 
 Array = NDArray[np.float64]
 
@@ -22,13 +22,22 @@ _ROUNDS = 20
 
 def posterior(count: ArrayLike, samples: ArrayLike, weights: Array | float = 1.0) -> Array:
     """The weights of `P` given votes for the class, one row per input; without `weights`, all are equal before."""
-    likelihood = pmf(np.asarray(count)[..., None], np.asarray(samples)[..., None], P) * weights
+    k, n = np.asarray(count)[..., None], np.asarray(samples)[..., None]
+    log = xlogy(k, P) + xlog1py(n - k, -P)
+    likelihood = np.exp(log - log.max(axis=-1, keepdims=True)) * weights
     return np.asarray(likelihood / likelihood.sum(axis=-1, keepdims=True))
 
 
-def distribution(count: ArrayLike, samples: ArrayLike) -> Array:
-    """The weights of `P` in the population that these inputs are drawn from, by expectation maximisation."""
+def distribution(votes: Mapping[tuple[int, int], int]) -> Array:
+    """The weights of `P` in the population that inputs are drawn from, by expectation maximisation.
+
+    Args:
+        votes: How many inputs have how many votes for the class in how many samples.
+    """
+    pairs = sorted(votes)  # so that the order of the inputs changes no digit
+    count, samples = np.array(pairs).T
+    inputs = np.array([votes[pair] for pair in pairs])
     weights = np.full(len(P), 1 / len(P))
     for _ in range(_ROUNDS):
-        weights = posterior(count, samples, weights).mean(axis=0)
+        weights = inputs @ posterior(count, samples, weights) / inputs.sum()
     return weights

@@ -15,11 +15,12 @@ from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset, load_dataset
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
-from smoothcert.plans import Case, Certificate, Proof
+from smoothcert.plans import Case, Certificate, Plan, Proof
 from smoothcert.plans.second_route import p_value
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.smoothed.subject import Subject, say_nothing
+from smoothcert.tasks.budget import as_recorded
 from smoothcert.tasks.reload import Places, reload
 
 _ROUNDING = 1e-15
@@ -93,7 +94,7 @@ def audit(
             Finding(id, "its certificate is missing, although the run is finished") for id in asked.difference(ids)
         ]
     readable = [c for c in readable if c.id in asked]
-    findings += [Finding(c.id, reason) for c in readable if (reason := fault(c))]
+    findings += [Finding(c.id, reason) for c in readable if (reason := fault(c) or _foreign_plan(c, manifest))]
     chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
     dataset: Dataset | None
     if chosen:
@@ -149,6 +150,14 @@ def fault(certificate: Certificate) -> str | None:
     if not _close(c.proof, proof):
         return f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
     return None if _proves(c, c.radius) else f"its votes do not prove the radius {c.radius}"
+
+
+def _foreign_plan(c: Certificate, manifest: Manifest) -> str | None:
+    """What is wrong with the plan of a certificate: with a budget, price and size may differ from those of the run."""
+    if c.plan == manifest.plan or (manifest.budget is not None and c.abstained):
+        return None
+    allowed = manifest.budget is not None and as_recorded(c.plan, manifest.plan) == manifest.plan
+    return None if allowed else f'its plan is "{c.plan}", that of the run is "{manifest.plan}"'
 
 
 def _proves(c: Certificate, radius: float) -> bool:
@@ -218,5 +227,8 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
                 f"cannot draw again: the classifier of the run was compiled: {manifest.compile}, and here it would be "
                 f"compiled: {runtime.compile}"
             )
-        drawn = [certificate for finished in executor.certify(sorted(recorded_as)) for certificate in finished]
+        by_plan: dict[Plan, list[int]] = {}
+        for c in sorted(chosen, key=lambda c: c.id):
+            by_plan.setdefault(c.plan, []).append(c.id)
+        drawn = [c for plan, ids in by_plan.items() for finished in executor.certify(ids, plan) for c in finished]
     return [Finding(c.id, "drawing it again gave other votes") for c in drawn if c.looks != recorded_as[c.id].looks]

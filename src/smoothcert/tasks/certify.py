@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from smoothcert._registry import check_recordable, naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.data.base import check_shapes
 from smoothcert.data.selection import parse_shard
-from smoothcert.errors import InvalidInput, ModelFailed, setting
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
@@ -33,9 +34,13 @@ from smoothcert.runs.run import open_run
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import say_nothing, warn_about_training
+from smoothcert.tasks.budget import Budget, Spending, as_recorded, budget_given, plan_for_budget
+from smoothcert.tasks.survey import forecast_of
 
 Keep = Callable[[list[Certificate], Status], None]
 """What is done with certificates as soon as they are finished."""
+_MANY_SAMPLES, _LONG = 1_000_000, 30.0
+"""A run that may take so many samples gets a forecast, which is said if it is at least so many seconds."""
 
 
 @naming_users_code()
@@ -45,6 +50,9 @@ def certify(
     labels: Any = None,
     *,
     plan: Plan | None = None,
+    budget: float | None = None,
+    minutes: float | None = None,
+    since: float | None = None,
     out: str | Path | None = None,
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
@@ -61,7 +69,11 @@ def certify(
         data: A name as on the command line, arrays (X, Y), or anything that gives inputs or pairs (input, label) by
             number: a list, a torch data set, a `DataLoader`, a `datasets.Dataset`. See `as_dataset`.
         labels: The labels, if `data` holds only inputs.
-        plan: How many samples an input gets. Default: input-specific sampling with its defaults.
+        plan: How many samples an input gets. Default: input-specific sampling with its defaults, or `Price` with a
+            budget.
+        budget: Samples for all inputs together. They set the price of a plan `Price`, or the ceiling of another plan.
+        minutes: Minutes for all inputs together, start-up included.
+        since: When the minutes began, as `time.perf_counter()` tells it. Default: now.
         out: The run's folder. By default, the certificates stay in memory, and every call draws new noise.
         ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
         skip: Certify every `skip`-th input.
@@ -77,21 +89,19 @@ def certify(
     Returns:
         The results. With `out`, they are a `Run`.
     """
-    plan = plan_or_default(plan)
-    if isinstance(model, Smoothed):
-        if settings:
-            raise InvalidInput(f"the model is a Smoothed already: give {', '.join(settings)} to Smoothed(...)")
-        smoothed = model
-    else:
-        smoothed = Smoothed(model, **settings)
-    dataset = find_dataset(data, labels)
+    allowed = budget_given(budget, minutes, since)
+    plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
+    described = None if allowed is None else allowed.described(plan)
+    smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
+    if allowed is not None and shard is not None:
+        raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
     if out is None:
         if progress is not None:
             raise InvalidInput(
                 f"{setting('progress')} is for certificates on disk: give {setting('out', 'DIR')} as well"
             )
-        return _in_memory(smoothed, dataset, chosen, plan, executor)
+        return _in_memory(smoothed, dataset, chosen, plan, allowed, executor)
     check_recordable(smoothed.noise)
     check_recordable(plan)
     if shard is not None and smoothed.batch == "auto":
@@ -106,10 +116,12 @@ def certify(
         recorded = journal.manifest() if done else None  # a run without certificates binds nobody
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
+            plan = plan if allowed is None else as_recorded(plan, recorded.plan)
         subject = smoothed.bind(dataset, compared, resolve=executor.resolve)
-        job = _job(subject, dataset, plan, chosen)
+        job = job_for(subject, dataset, plan, chosen)
         manifest = replace(
             _manifest(job, chosen),
+            budget=described,
             data=str(data) if isinstance(data, (str, Path)) else dataset.name,
             weights=smoothed.weights,
             shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
@@ -128,7 +140,7 @@ def certify(
                     f"(off the grid: --noise {Gaussian(smoothed.sigma).short})"
                 )
             if todo:
-                _on_disk(job, todo, journal, manifest, executor, progress)
+                _on_disk(job, todo, journal, manifest, executor, progress, allowed)
         finally:
             progress.close()
     run = open_run(folder)
@@ -136,20 +148,38 @@ def certify(
     return run
 
 
-def _in_memory(smoothed: Smoothed, dataset: Dataset, ids: list[int], plan: Plan, executor: Executor | None) -> Results:
+def smoothed_given(model: Any, settings: Settings) -> Smoothed:
+    """The subject, from what the user gave."""
+    if not isinstance(model, Smoothed):
+        return Smoothed(model, **settings)
+    if settings:
+        raise InvalidInput(f"the model is a Smoothed already: give {', '.join(settings)} to Smoothed(...)")
+    return model
+
+
+def _in_memory(
+    smoothed: Smoothed,
+    dataset: Dataset,
+    ids: list[int],
+    plan: Plan,
+    budget: Budget | None,
+    executor: Executor | None,
+) -> Results:
     """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
     resolve = None if executor is None else executor.resolve
     subject = smoothed.bind(dataset, ids, flexible=True, resolve=resolve)
-    job = _job(subject, dataset, plan, ids)
     key = key_for(smoothed.seed, "interactive", smoothed.next_call())
+    job = job_for(replace(subject, seed=key), dataset, plan, ids)
     found: list[Certificate] = []
     with executor or LocalExecutor(smoothed.prepared(subject)) as executor:
-        executor.start(replace(job, subject=replace(subject, seed=key)), say_nothing)
-        _follow(executor, ids, Progress(), lambda finished, status: found.extend(finished))
+        executor.start(job, say_nothing)
+        spending = None if budget is None else Spending.begin(budget, job, ids, executor)
+        for block, own in [(ids, plan)] if spending is None else spending.blocks(ids):
+            _follow(executor, block, own, Progress(), lambda finished, status: found.extend(finished), spending)
     return Results.from_certificates(dataset.name, found)
 
 
-def _job(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> Job:
+def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> Job:
     """What the executor gets, after the last checks before a run."""
     plan = plan.for_noise(subject.noise)
     warn_about_training(subject)
@@ -181,12 +211,20 @@ def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
             f"{folder} holds another run: it differs in {'; '.join(found)}; choose another {setting('out', 'DIR')}"
         )
     moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
+    if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
+        raise InvalidInput(f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones")
     more = len(set(recorded.ids).union(wanted.ids)) > len(wanted.ids)
     return replace(recorded, **moved, ids=recorded.ids if more else wanted.ids)
 
 
 def _on_disk(
-    job: Job, ids: list[int], journal: Journal, manifest: Manifest, executor: Executor, progress: Progress
+    job: Job,
+    ids: list[int],
+    journal: Journal,
+    manifest: Manifest,
+    executor: Executor,
+    progress: Progress,
+    budget: Budget | None,
 ) -> None:
     runtime = executor.start(job, progress.say)
     if manifest.batch and (runtime.batch, runtime.compile) != (manifest.batch, manifest.compile):
@@ -194,6 +232,19 @@ def _on_disk(
             f"the run was begun with batch {manifest.batch}, compiled: {manifest.compile}, and would go on with batch "
             f"{runtime.batch}, compiled: {runtime.compile}; choose another {setting('out', 'DIR')}"
         )
+    spending: Spending | None = None
+    if budget is None:
+        if manifest.batch == 0 and len(ids) * job.plan.most_samples >= _MANY_SAMPLES:
+            with suppress(SmoothcertError):  # an input that cannot be read is reported when its turn comes
+                foreseen = forecast_of(executor, job, ids, share=0.01)
+                if foreseen.seconds >= _LONG:
+                    progress.say(f"forecast: {foreseen}")
+    elif manifest.spending is None:
+        spending = Spending.begin(budget, job, ids, executor)
+        manifest = replace(manifest, forwarded=spending.spent)
+    else:
+        done = journal.certificates(plan=manifest.plan, noise=manifest.noise)
+        spending = Spending.resume(budget, job, manifest, done)
     journal.write_manifest(replace(manifest, batch=runtime.batch, compile=runtime.compile, finished=None).plain())
 
     def keep(finished: list[Certificate], status: Status) -> None:
@@ -201,11 +252,21 @@ def _on_disk(
         values = [min(low, status.lowest), max(high, status.highest)]
         with journal.transaction():
             for certificate in finished:
-                journal.add(certificate, {"forwarded": manifest.forwarded + status.forwarded, "values": values})
+                entries = {"forwarded": manifest.forwarded + status.forwarded, "values": values}
+                journal.add(certificate, entries, own_plan=spending is not None)
 
     progress.start()
     try:
-        _follow(executor, ids, progress, keep)
+        if spending is None:
+            _follow(executor, ids, job.plan, progress, keep)
+        else:
+            for block, plan in spending.blocks(ids, manifest.spending):
+                if manifest.spending is None:  # the first block
+                    manifest = replace(manifest, plan=plan)
+                    progress.say(f"forecast: {spending.forecast(plan)}")
+                manifest = replace(manifest, spending=spending.record(block, plan))
+                journal.write_manifest({key: manifest.plain()[key] for key in ("plan", "spending")})
+                _follow(executor, block, plan, progress, keep, spending)
     except ModelFailed as error:
         raise ModelFailed(
             f"{error.message}; all finished inputs are saved, and the same command continues"
@@ -214,16 +275,20 @@ def _on_disk(
         journal.write_manifest({"finished": _now()})
 
 
-def _follow(executor: Executor, ids: list[int], progress: Progress, keep: Keep) -> None:
-    """Keep certificates as they finish, and tell the progress display after that."""
+def _follow(
+    executor: Executor, ids: list[int], plan: Plan, progress: Progress, keep: Keep, spending: Spending | None = None
+) -> None:
+    """Keep certificates as they finish, and tell the budget and the progress display after that."""
     start = time.perf_counter()
-    for finished in executor.certify(ids):
+    for finished in executor.certify(ids, plan):
         now = time.perf_counter()
         status = executor.status()
         timed = [replace(certificate, seconds=(now - start) / len(finished)) for certificate in finished]
         keep(timed, status)
         start = now
         for certificate in timed:
+            if spending is not None:
+                spending.add(certificate)
             progress.update(certificate, status)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log2
-from typing import Any, ClassVar
+from typing import Any
 
 from scipy.special import betainc
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Noise
-from smoothcert.plans import Look, Plan, State
+from smoothcert.plans import Look, OneLook
 from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.certify import certify
 
@@ -24,25 +23,6 @@ class Prediction:
     confidence: float
     """1 - p-value of the test that the two leading classes are equally likely."""
     look: Look
-
-
-@dataclass(frozen=True)
-class OneLook(Plan):
-    """Look once; there is nothing to certify."""
-
-    pilot: int
-    alpha: float = 0.001
-    samples: ClassVar[int] = 0  # type: ignore[misc]
-    name: ClassVar[str] = "one-look"
-
-    def __str__(self) -> str:
-        return f"one look at {self.pilot:,} samples"
-
-    def request(self, state: State, noise: Noise) -> int:
-        return 0
-
-    def lower_bound(self, state: State, noise: Noise) -> float:
-        return 0.0
 
 
 def predict(smoothed: Smoothed, x: Any, *, samples: int = 1000, alpha: float = 0.001) -> list[Prediction]:

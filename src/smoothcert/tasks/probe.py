@@ -24,13 +24,13 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
 from smoothcert.noises import Gaussian
+from smoothcert.plans import OneLook
 from smoothcert.report.chart import Axis, Chart, Column, Line, Points
 from smoothcert.report.charts import evenly
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Prepared, Settings, Smoothed, Subject
 from smoothcert.statistics.bounds import interval
-from smoothcert.tasks.predict import OneLook
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """The standard deviations that papers use most."""

@@ -1,0 +1,176 @@
+"""A budget is never overdrawn, is used, and an interrupted run goes on as if nothing had happened."""
+
+import json
+import re
+import sqlite3
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import smoothcert as sc
+from smoothcert.plans import OneLook
+from smoothcert.runs.progress import Progress
+
+RNG = np.random.default_rng(0)
+DATA = [(x, int(x[0] > 0.5)) for x in RNG.random((120, 4))]
+
+
+def above_half(x):
+    return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
+
+def certify(model=above_half, data=DATA, **settings):
+    defaults = {"noise": sc.Gaussian(0.25), "device": "cpu", "dtype": "float32", "batch": 500}
+    return sc.certify(model, data, **(defaults | settings))
+
+
+def spent(run):
+    return run.samples.sum() + run.manifest.spending["survey"]
+
+
+class Stop(Progress):
+    """Ends a run after some certificates."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def update(self, certificate, status):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("budget", [20_000, 200_000])
+def test_a_budget_is_used_and_never_overdrawn(tmp_path, budget):
+    run = certify(budget=budget, out=tmp_path)
+    assert run.complete
+    assert len(run) == 120
+    assert 0.95 * budget <= spent(run) <= budget
+    assert isinstance(run.plan, sc.Price)
+
+
+def test_a_budget_buys_a_larger_average_radius_than_fixed_sampling_of_the_same_cost(tmp_path):
+    budget = 120 * 2_000
+    fixed = certify(plan=sc.Fixed(2_000, pilot=20), out=tmp_path / "fixed")
+    assert certify(budget=budget, out=tmp_path / "budget").acr > fixed.acr
+
+
+def test_more_than_the_ceiling_cannot_be_spent():
+    run = certify(plan=sc.Price(1_000, price=0), budget=10**7, limit=20)
+    assert run.counted.max() == 1_000
+    assert run.samples.max() <= 1_400
+
+
+def test_an_interrupted_run_ends_with_the_same_certificates(tmp_path):
+    whole = certify(budget=50_000, out=tmp_path / "whole")
+    for after in (5, 40, 60):
+        with pytest.raises(KeyboardInterrupt):
+            certify(budget=50_000, out=tmp_path / "parts", progress=Stop(after))
+    parts = certify(budget=50_000, out=tmp_path / "parts")
+    assert list(map(strip, parts)) == list(map(strip, whole))
+    assert len({c.plan for c in parts}) > 5
+
+
+def strip(certificate):
+    return certificate.id, certificate.looks, certificate.radius, certificate.plan
+
+
+@pytest.mark.parametrize("plan", [sc.AtRadii([0, 0.25], samples=4_000), sc.Fixed(4_000), sc.InputSpecific(4_000)])
+def test_for_other_plans_a_budget_sets_the_ceiling(tmp_path, plan):
+    budget = 60_000
+    run = certify(plan=plan, budget=budget, out=tmp_path)
+    assert 0.9 * budget <= spent(run) <= budget
+    assert type(run.plan) is type(plan)
+    assert {c.plan.samples for c in run} != {4_000}
+
+
+def test_a_budget_that_is_too_small_is_refused_with_the_least_that_would_do(tmp_path):
+    with pytest.raises(sc.InvalidInput, match="the budget is too small for 120 inputs: give at least budget=") as error:
+        certify(budget=1_000, out=tmp_path)
+    least = int(re.search(r"budget=(\d+)", str(error.value))[1])
+    assert spent(certify(budget=least, out=tmp_path)) <= least
+
+
+def test_the_audit_checks_the_plan_of_every_certificate(tmp_path):
+    certify(budget=30_000, out=tmp_path, data="fashion-mnist", model="fashion-cnn", limit=20)
+    assert not sc.audit(tmp_path, redraw=20).findings
+    with sqlite3.connect(tmp_path / "journal.sqlite") as db:
+        [(id, proof)] = db.execute("SELECT id, proof FROM certificates WHERE prediction IS NOT NULL LIMIT 1").fetchall()
+        changed = json.loads(proof)
+        changed["plan"]["alpha"] = 0.01
+        db.execute("UPDATE certificates SET proof = ? WHERE id = ?", (json.dumps(changed), id))
+    assert [finding.id for finding in sc.audit(tmp_path, redraw=0).findings] == [id]
+
+
+def test_a_run_with_a_budget_is_continued_only_with_the_same_budget_and_inputs(tmp_path):
+    certify(budget=50_000, out=tmp_path, limit=50)
+    with pytest.raises(sc.InvalidInput, match=r"budget\.samples"):
+        certify(budget=60_000, out=tmp_path, limit=50)
+    with pytest.raises(sc.InvalidInput, match="a budget for 50 inputs"):
+        certify(budget=50_000, out=tmp_path, limit=60)
+    with pytest.raises(sc.InvalidInput, match=r"plan\.alpha"):
+        certify(budget=50_000, plan=sc.Price(price=0, alpha=0.01), out=tmp_path, limit=50)
+
+
+def test_price_and_budget_exclude_one_another():
+    with pytest.raises(sc.InvalidInput, match="a budget sets the price"):
+        certify(plan=sc.Price(price=1e-6), budget=50_000)
+    with pytest.raises(sc.InvalidInput, match="exclude one another"):
+        certify(minutes=1, budget=50_000)
+
+
+class Clock:
+    """A clock that goes on only while the model computes, at a speed that changes."""
+
+    def __init__(self, monkeypatch, rows_per_second):
+        self.now, self.rows, self.rows_per_second = 0.0, 0, rows_per_second
+        time = SimpleNamespace(perf_counter=lambda: self.now)
+        for module in ("budget", "survey", "certify"):
+            monkeypatch.setattr(f"smoothcert.tasks.{module}.time", time)
+
+    def model(self, x):
+        self.rows += len(x)
+        self.now += len(x) / self.rows_per_second(self.rows)
+        return above_half(x)
+
+
+@pytest.mark.parametrize(
+    "speed",
+    [lambda rows: 1_000, lambda rows: 1_000 if rows < 20_000 else 300, lambda rows: 1_000 if rows < 20_000 else 4_000],
+    ids=["steady", "slower", "faster"],
+)
+def test_a_run_ends_in_time_also_if_the_machine_becomes_slower(monkeypatch, speed):
+    clock = Clock(monkeypatch, speed)
+    results = certify(clock.model, minutes=1.5, since=-10.0, batch=100)  # ten seconds are over already
+    assert len(results) == 120
+    assert 0.93 * 80 <= clock.now <= 80 + 0.05 * 90
+
+
+def test_inputs_for_which_no_time_is_left_abstain(monkeypatch):
+    clock = Clock(monkeypatch, lambda rows: 1_000 if rows < 20_000 else 10)
+    results = certify(clock.model, minutes=1.5, since=0.0, batch=32)
+    assert len(results) == 120
+    late = [c for c in results if isinstance(c.plan, OneLook)]
+    assert late
+    assert all(c.abstained and c.samples == 1 for c in late)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"plan": sc.InputSpecific(20_000)}, {"budget": 10**6}],
+    ids=["input-specific", "budget"],
+)
+def test_a_forecast_is_close_to_what_the_run_takes(settings):
+    settings |= {"noise": sc.Gaussian(0.25), "device": "cpu", "dtype": "float32", "batch": 500}
+    expected = sc.forecast(above_half, DATA, **settings)
+    took = sc.certify(above_half, DATA, **settings).samples.sum()
+    assert took == pytest.approx(expected.samples, rel=max(0.15, expected.error))
+    assert expected.error < 0.3
+
+
+def test_a_long_run_begins_with_a_forecast(monkeypatch, tmp_path, capsys):
+    clock = Clock(monkeypatch, lambda rows: 1_000)
+    certify(clock.model, plan=sc.Fixed(20_000), out=tmp_path, limit=60)
+    assert "forecast: 1,210,000 samples ±0% (20,200 per input), 20.2 minutes at" in capsys.readouterr().err
