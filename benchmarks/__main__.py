@@ -18,7 +18,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from benchmarks import pages, results
-from benchmarks.experiments import EXPERIMENTS, Inputs, chosen
+from benchmarks.catalog import EXPERIMENTS, chosen
+from benchmarks.experiments import Inputs
 
 
 def main() -> int:
@@ -45,11 +46,11 @@ def main() -> int:
     inputs = Inputs(**{name: path and path.resolve() for name, path in given.items()})
     failed = 0
     for experiment in chosen(args.names):
-        state, lacks = experiment.state(args.out), experiment.lacks(inputs)
+        state = experiment.state(args.out)
         about = f"{experiment.name:32} {experiment.minutes:5.1f} min  {'gpu' if 'gpu' in experiment.needs else 'cpu'}"
         if args.list or state == "current":
-            print(f"{about}  {state}" + (f", needs {', '.join(lacks)}" if lacks else ""))
-        elif lacks:
+            print(f"{about}  {state}")
+        elif lacks := experiment.lacks(inputs):
             print(f"{about}  left out: needs {', '.join(lacks)}")
         else:
             print(f"{about}  runs ({state})", flush=True)

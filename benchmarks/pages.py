@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
-from benchmarks.experiments import EXPERIMENTS
+from benchmarks.catalog import EXPERIMENTS
 
 PAGES = [results.ROOT / "README.md", *sorted(results.ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 import typer
-from benchmarks.experiments import chosen
+from benchmarks.catalog import chosen
 
 from smoothcert.cli import app, main
 

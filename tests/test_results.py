@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import pages, results
-from benchmarks.experiments import EXPERIMENTS
+from benchmarks.catalog import EXPERIMENTS
 
 # Tables with numbers that nobody measured, by their first titles.
 NOT_MEASURED = (

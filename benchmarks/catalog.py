@@ -1,0 +1,345 @@
+"""The list of experiments. Each part takes less than ten minutes and writes docs/results/NAME.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.experiments import Experiment
+
+
+def chosen(names: list[str]) -> Iterator[Experiment]:
+    """The experiments with these names, or all of them. A name that ends in `*` stands for all that begin like it."""
+    for experiment in EXPERIMENTS:
+        if not names or any(
+            experiment.name.startswith(name[:-1]) if name.endswith("*") else experiment.name == name for name in names
+        ):
+            yield experiment
+
+
+def _replays(log: str, radii: str) -> dict[str, str]:
+    """Deciding radii with known labels and without, and input-specific sampling, on one log."""
+    return {
+        "known": f"{log} --method radii --radii {radii} --known-labels",
+        "pilot": f"{log} --method radii --radii {radii}",
+        "specific": f"{log} --radii {radii}",
+        "specific known": f"{log} --radii {radii} --known-labels",
+    }
+
+
+def _trained(
+    name: str, label: str, minutes: float, needs: str, both: str, train: str, certify: str, radii: list[float]
+) -> Experiment:
+    """Train with a noise and certify with it. `both` are the options of both commands."""
+    steps = [
+        f"train --method gaussian {both} {train} --out {{work}}/trained",
+        f"certify --weights {{work}}/trained/weights.safetensors {both} {certify} --out {{work}}/run",
+    ]
+    settings = {"steps": steps, "rows": {label: "run"}, "radii": radii}
+    return Experiment(name, "commands.chain", minutes, needs, settings)
+
+
+SMALL = "--data fashion-mnist --sigma 0.25 --device cpu"
+BEHIND = "--denoiser {work}/denoiser/weights.safetensors"
+CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weights.safetensors --data cifar10:{data}"
+RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
+UNET = "--arch unet-imagenet --data {imagenet} --sigmas 0.2,0.6 --batch 48"
+
+EXPERIMENTS = [
+    Experiment("demo", "commands.demo", 1.5),
+    # CIFAR-10. The first three models have the paper's 24 rows.
+    Experiment("cifar10-models", "cifar10.models", 0.1, "weights"),
+    *(
+        Experiment(
+            f"cifar10-{method}-{sigma:.2f}",
+            "cifar10.plans",
+            minutes,
+            "gpu weights data",
+            {"model": f"{method}-{sigma:.2f}", "sigma": sigma, "ceilings": ceilings},
+        )
+        for sigma in (0.5, 0.25, 1.0)
+        for method, minutes, ceilings in (("consistency", 2.2, [100_000, 500_000]), ("gaussian", 1.5, [100_000]))
+    ),
+    Experiment("cifar10-whole", "cifar10.whole", 1.7, "gpu weights data", {"model": "consistency-0.50", "sigma": 0.5}),
+    # Speed. Whole commands, and `smoothcert bench` by model.
+    Experiment(
+        "speed-certify",
+        "speed.certify",
+        1.5,
+        "gpu weights data",
+        {
+            "model": "gaussian-0.50",
+            "sigma": 0.5,
+            "plans": {
+                "input-specific, decline 0.05": "--decline 0.05",
+                "seven radii, known labels": "--method radii --radii 0,0.25,0.5,0.75,1,1.25,1.5 --known-labels",
+            },
+        },
+    ),
+    *(
+        Experiment(
+            f"speed-{name}", "speed.bench", minutes, needs, {"options": options, "seconds": seconds, "states": states}
+        )
+        for name, minutes, needs, seconds, states, options in (
+            ("resnet110", 0.8, "gpu", 2, ["cold", "warm"], "--model cifar-resnet110 --weights none --sigma 0.5"),
+            ("resnet50", 1.0, "gpu", 2, ["cold", "warm"], "--model torchvision:resnet50 --weights none --sigma 0.5"),
+            ("vit", 1.2, "gpu", 2, ["cold", "warm"], "--model torchvision:vit_b_16 --weights none --sigma 0.5"),
+            ("cpu", 0.6, "", 4, ["cold"], "--model fashion-cnn --data fashion-mnist --sigma 0.25 --device cpu"),
+            ("cpu-resnet110", 2, "", 4, ["cold"], "--model cifar-resnet110 --weights none --sigma 0.5 --device cpu"),
+        )
+    ),
+    # Other programs.
+    Experiment(
+        "peers",
+        "peers.side_by_side",
+        3,
+        "gpu weights data",
+        {"model": "gaussian-0.50", "data": "cifar10", "sigma": 0.5, "samples": 100_000, "images": 20}
+        | {"radius": 0.5, "batch": 1000},
+    ),
+    Experiment(
+        "peers-cpu",
+        "peers.side_by_side",
+        1,
+        "",
+        {"model": "fashion-cnn", "data": "fashion-mnist", "sigma": 0.25, "samples": 10_000, "images": 20}
+        | {"radius": 0.25, "batch": 1000},
+    ),
+    # Other norms: train with the noise, then certify.
+    *(
+        _trained(
+            f"norms-{noise.partition(':')[0]}",
+            f"`{noise}`",
+            1,
+            "",
+            f"--data fashion-mnist --noise {noise}",
+            "--arch fashion-cnn --epochs 4 --lr 0.05 --device cpu",
+            f"{plan} --limit 200 --device cpu",
+            radii,
+        )
+        for noise, plan, radii in (
+            ("gaussian:0.25", "--samples 10000 --decline 0.05", [0, 0.25, 0.5]),
+            ("grid-gaussian:0.25", "--samples 10000 --decline 0.05", [0, 0.25, 0.5]),
+            ("uniform:1", "--samples 10000 --decline 0.05", [0, 0.25, 0.5, 0.75]),
+            ("laplace:0.25", "--samples 10000 --decline 0.05", [0, 0.25, 0.5, 0.75]),
+            ("splitting:1,255", "--method exact", [0, 0.25, 0.5, 0.75]),
+            ("ablation:45", "--samples 10000 --decline 1", [0, 2, 4, 8]),
+            ("discrete:0.2,256", "--samples 10000 --decline 0.5", [0, 1, 2]),
+            ("translation:2", "--samples 10000 --decline 0.2", [0, 2, 4, 6]),
+            ("brightness:0.2", "--samples 10000 --decline 0.02", [0, 0.2, 0.4, 0.6]),
+        )
+    ),
+    *(
+        _trained(
+            f"norms-cifar10-{name}",
+            label,
+            4,
+            "gpu data",
+            f"--data cifar10:{{data}} --noise {noise}",
+            "--arch cifar-resnet18 --epochs 60 --batch 512 --lr 0.4 --schedule onecycle --weight-decay 5e-4",
+            f"{plan} --skip 20",
+            radii,
+        )
+        for name, label, noise, plan, radii in (
+            (
+                "uniform-1",
+                "`uniform`, sigma 1",
+                "uniform:1.7321",
+                "--method radii --radii 0,0.5,1 --known-labels",
+                [0, 0.5, 1],
+            ),
+            (
+                "uniform-3",
+                "`uniform`, sigma 3",
+                "uniform:5.1962",
+                "--method radii --radii 0,0.5,1,2,4 --known-labels",
+                [0, 0.5, 1, 2, 4],
+            ),
+            ("splitting-1", "`splitting`, sigma 1", f"splitting:{883 / 510!r},255", "--method exact", [0, 0.5, 1]),
+            (
+                "splitting-3",
+                "`splitting`, sigma 3",
+                f"splitting:{2650 / 510!r},255",
+                "--method exact",
+                [0, 0.5, 1, 2, 4],
+            ),
+            ("ablation", "`ablation`, 75 pixels", "ablation:75", "--method fixed --samples 10000", [0, 2, 4, 6, 8]),
+        )
+    ),
+    # A model that never saw noise, behind a denoiser.
+    Experiment(
+        "denoised",
+        "commands.chain",
+        9,
+        "",
+        {
+            "steps": [
+                f"train --method denoiser {SMALL} --arch unet-small --epochs 2 --out {{work}}/denoiser",
+                f"train --method finetune {SMALL} --model fashion-cnn-clean {BEHIND} --epochs 2 --out {{work}}/tuned",
+                f"certify {SMALL} --samples 1000 --limit 100 --model fashion-cnn-clean --out {{work}}/alone",
+                f"certify {SMALL} --samples 1000 --limit 100 --model fashion-cnn-clean {BEHIND} --out {{work}}/behind",
+                f"certify {SMALL} --samples 1000 --limit 100 --weights {{work}}/tuned/weights.safetensors {BEHIND} "
+                "--out {work}/both",
+                f"certify {SMALL} --samples 1000 --limit 100 --model fashion-cnn --out {{work}}/noisy",
+            ],
+            "rows": {
+                "the model alone": "alone",
+                "behind the denoiser": "behind",
+                "behind the denoiser, fine-tuned": "both",
+                "a model that was trained with this noise": "noisy",
+            },
+            "radii": [0, 0.25, 0.5],
+        },
+    ),
+    *(
+        Experiment(
+            f"cifar10-denoised-{sigma}",
+            "commands.chain",
+            8,
+            "gpu data",
+            {
+                "steps": [
+                    "train --sigma 0 --arch cifar-resnet18 --epochs 40 --batch 512 --lr 0.4 --schedule onecycle "
+                    "--weight-decay 5e-4 --data cifar10:{data} --out {kept}/clean",
+                    "train --method denoiser --arch unet --sigmas 0.1,1.0 --epochs 60 --batch 512 "
+                    "--data cifar10:{data} --out {kept}/unet",
+                    f"train --method finetune {CLEAN} --sigma {sigma} --epochs 15 --batch 512 --lr 0.05 "
+                    "--schedule onecycle --out {work}/finetune",
+                    f"train --method consistency {CLEAN} --sigma {sigma} --epochs 20 --batch 512 --lr 0.01 "
+                    "--schedule onecycle --weight-decay 5e-4 --out {work}/consistency",
+                    *(
+                        f"certify --weights {weights}/weights.safetensors --denoiser {{kept}}/unet/weights.safetensors "
+                        f"--data cifar10:{{data}} --noise gaussian:{sigma} --skip 20 --method radii --radii "
+                        f"{','.join(f'{r:g}' for r in radii)} --known-labels --out {{work}}/{run}"
+                        for run, weights in (
+                            ("plain", "{kept}/clean"),
+                            ("tuned", "{work}/finetune"),
+                            ("consistent", "{work}/consistency"),
+                        )
+                    ),
+                ],
+                "rows": {
+                    "behind the denoiser": "plain",
+                    "behind the denoiser, fine-tuned": "tuned",
+                    "behind the denoiser, fine-tuned with Consistency": "consistent",
+                },
+                "radii": radii,
+            },
+        )
+        for sigma, radii in (("0.25", [0, 0.25, 0.5, 0.75]), ("0.50", [0, 0.25, 0.5, 0.75, 1, 1.5]))
+    ),
+    *(
+        Experiment(
+            f"imagenet-{sigma}",
+            "commands.chain",
+            8,
+            "gpu imagenet resnet50",
+            {
+                "steps": [
+                    f"train --method denoiser {UNET} --epochs 300 --out {{kept}}/denoiser",
+                    f"train --method denoiser {UNET} --epochs 60 --lr 3e-4 --stability {RESNET50} "
+                    "--denoiser {kept}/denoiser/weights.safetensors --out {kept}/stable",
+                    f"certify {RESNET50} --denoiser {{kept}}/stable/weights.safetensors --data {{imagenet}} "
+                    f"--noise gaussian:{sigma} --method radii --radii {','.join(f'{r:g}' for r in radii)} "
+                    "--samples 10000 --known-labels --dtype float16 --out {work}/run",
+                ],
+                "rows": {f"sigma {sigma}": "run"},
+                "radii": radii,
+            },
+        )
+        for sigma, radii in (("0.25", [0, 0.25, 0.5, 0.75]), ("0.50", [0, 0.25, 0.5, 0.75, 1, 1.5]))
+    ),
+    # Published logs.
+    Experiment(
+        "radii-logs",
+        "logs.replays",
+        1,
+        "logs",
+        {
+            "rows": {
+                "imagenet-consistency-0.50": _replays("imagenet-consistency-0.50.tsv --sigma 0.5", "0,0.5,1,1.5"),
+                "cifar10-consistency-0.50": _replays(
+                    "cifar10-consistency-0.50.tsv --sigma 0.5", "0,0.25,0.5,0.75,1,1.25,1.5"
+                ),
+                "cifar10-gaussian-0.25": _replays(
+                    "cifar10-gaussian-0.25.tsv --sigma 0.25 --log-alpha 0.01", "0,0.25,0.5,0.75"
+                ),
+            }
+        },
+    ),
+    Experiment(
+        "more-logs",
+        "logs.replays",
+        1,
+        "logs",
+        {
+            "rows": {
+                "one radius": _replays("cifar10-consistency-0.50.tsv --sigma 0.5", "0.5"),
+                "ideal": {"specific": "cifar10-consistency-0.50.tsv --sigma 0.5 --reference ideal --radii 0,0.5,1,1.5"},
+                "imagenet-consistency-1.00": {"specific": "imagenet-consistency-1.00.tsv --sigma 1"},
+            }
+        },
+    ),
+    Experiment(
+        "radii-printed",
+        "logs.printed",
+        0.5,
+        "logs",
+        {
+            "radii": "imagenet-consistency-0.50.tsv --sigma 0.5 --method radii --radii 0,0.5,1,1.5 --known-labels",
+            "runner_up": "cifar10-votes-0.25.txt --sigma 0.25 --method fixed --pilot 1000 --bound runner-up "
+            "--radii 0,0.25,0.5",
+            "ideal": "cifar10-consistency-0.50.tsv --sigma 0.5 --reference ideal --radii 0,0.5,1,1.5",
+        },
+    ),
+    Experiment(
+        "sequential-logs",
+        "logs.sequential",
+        0.5,
+        "logs",
+        {
+            "logs": [
+                ["imagenet-consistency-0.50", 0.5, 0.5, 0.001],
+                ["cifar10-consistency-0.50", 0.5, 0.5, 0.001],
+                ["cifar10-gaussian-0.25", 0.25, 0.25, 0.01],
+            ]
+        },
+    ),
+    Experiment(
+        "norms-logs",
+        "logs.replays",
+        0.2,
+        "logs",
+        {
+            "rows": {
+                noise: {"specific": f"imagenet-l1-{file}-2.0.tsv --noise {noise}:3.4641 --decline 0.05"}
+                for noise, file in (("uniform", "uniform"), ("splitting", "split"))
+            }
+        },
+    ),
+    # Many machines.
+    Experiment(
+        "scale-tail",
+        "scale.tail",
+        1,
+        "logs",
+        {"logs": {"imagenet-consistency-0.50": 0.5, "imagenet-consistency-1.00": 1.0}, "rate": 37_000, "window": 6},
+    ),
+    # The paper, replayed on published logs.
+    *(
+        Experiment(
+            f"paper-{table}-{model}",
+            "paper.table",
+            1,
+            "logs",
+            {"table": table, "model": model, "sigmas": sigmas, "alpha": alpha},
+        )
+        for table, model, sigmas, alpha in (
+            ("imagenet-ad", "consistency", [0.5, 1.0], 0.001),
+            ("imagenet-rd", "consistency", [0.5, 1.0], 0.001),
+            ("cifar10-ad", "consistency", [0.25, 0.5, 1.0], 0.001),
+            ("cifar10-ad", "gaussian", [0.25, 0.5], 0.01),  # their largest radii show this alpha
+        )
+    ),
+    Experiment("paper-figures", "paper.figures", 3, "logs"),
+    Experiment("paper-map", "paper.map_runtime", 0.1),
+]
