@@ -77,14 +77,58 @@ EXPERIMENTS = [
     ),
     *(
         Experiment(
-            f"speed-{name}", "speed.bench", minutes, needs, {"options": options, "seconds": seconds, "states": states}
+            f"speed-{name}",
+            "speed.bench",
+            minutes,
+            needs,
+            {"model": model, "options": options, "seconds": seconds, "states": states},
         )
-        for name, minutes, needs, seconds, states, options in (
-            ("resnet110", 0.8, "gpu", 2, ["cold", "warm"], "--model cifar-resnet110 --weights none --sigma 0.5"),
-            ("resnet50", 1.0, "gpu", 2, ["cold", "warm"], "--model torchvision:resnet50 --weights none --sigma 0.5"),
-            ("vit", 1.2, "gpu", 2, ["cold", "warm"], "--model torchvision:vit_b_16 --weights none --sigma 0.5"),
-            ("cpu", 0.6, "", 4, ["cold"], "--model fashion-cnn --data fashion-mnist --sigma 0.25 --device cpu"),
-            ("cpu-resnet110", 2, "", 4, ["cold"], "--model cifar-resnet110 --weights none --sigma 0.5 --device cpu"),
+        for name, model, minutes, needs, seconds, states, options in (
+            (
+                "resnet110",
+                "ResNet-110",
+                0.8,
+                "gpu",
+                2,
+                ["cold", "warm"],
+                "--model cifar-resnet110 --weights none --sigma 0.5",
+            ),
+            (
+                "resnet50",
+                "ResNet-50 at 224",
+                1.0,
+                "gpu",
+                2,
+                ["cold", "warm"],
+                "--model torchvision:resnet50 --weights none --sigma 0.5",
+            ),
+            (
+                "vit",
+                "ViT-B/16",
+                1.2,
+                "gpu",
+                2,
+                ["cold", "warm"],
+                "--model torchvision:vit_b_16 --weights none --sigma 0.5",
+            ),
+            (
+                "cpu",
+                "the demo's CNN",
+                0.6,
+                "",
+                4,
+                ["cold"],
+                "--model fashion-cnn --data fashion-mnist --sigma 0.25 --device cpu",
+            ),
+            (
+                "cpu-resnet110",
+                "ResNet-110",
+                2,
+                "",
+                4,
+                ["cold"],
+                "--model cifar-resnet110 --weights none --sigma 0.5 --device cpu",
+            ),
         )
     ),
     # Other programs.

@@ -13,8 +13,8 @@ from benchmarks.experiments import Inputs
 from smoothcert.runs.run import open_run
 
 
-def bench(inputs: Inputs, *, options: str, seconds: float, states: list[str]) -> dict[str, Any]:
-    """What `smoothcert bench` measures. States are "cold" (empty caches) and "warm"."""
+def bench(inputs: Inputs, *, model: str, options: str, seconds: float, states: list[str]) -> dict[str, Any]:
+    """What `smoothcert bench` measures, for a model of this name. States are "cold" (empty caches) and "warm"."""
     rows = []
     with TemporaryDirectory() as caches:
         for state in states:
