@@ -41,6 +41,7 @@ INLINE = re.compile(
     r"(?P<start><!--= (?P<file>\S+) (?P<path>[^:>]+?)(?::(?P<format>[^>]*?))? -->)(?P<body>.*?)(?P<end><!--/-->)", re.S
 )
 FIELD = re.compile(r"\{([^:}]+)(?::([^}]*))?\}")
+NUMBER = re.compile(r"[.\d][\d.,]*\s*($|\W|(s|ms|min|x|to|at|points|samples|times|hours|GiB|dB|million)\b)")
 CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -89,11 +90,11 @@ def _inline(text: str) -> set[str]:
 
 
 def unmarked_tables(text: str) -> Iterator[str]:
-    """Titles of the tables with a cell that begins with a number, outside of markers and code."""
+    """Titles of the tables with a cell that is a number with or without its unit, outside of markers and code."""
     outside = CODE.sub("", BLOCK.sub("\n", text))
     for match in re.finditer(r"^(\|.*)\n\|[\s:|-]+\n((?:\|.*\n?)+)", outside, re.M):
         cells = [cell.strip(" *~+-") for row in match[2].splitlines() for cell in row.strip().strip("|").split("|")]
-        if any(re.match(r"[.\d]", cell) for cell in cells):
+        if any(NUMBER.match(cell) for cell in cells):
             yield match[1]
 
 
