@@ -41,7 +41,7 @@ INLINE = re.compile(
     r"(?P<start><!--= (?P<file>\S+) (?P<path>[^:>]+?)(?::(?P<format>[^>]*?))? -->)(?P<body>.*?)(?P<end><!--/-->)", re.S
 )
 FIELD = re.compile(r"\{([^:}]+)(?::([^}]*))?\}")
-NUMBER = re.compile(r"[.\d][\d.,]*\s*($|\W|(s|ms|min|x|to|at|points|samples|times|hours|GiB|dB|million)\b)")
+NUMBER = re.compile(r"[.\d][\d.,]*\s*($|[^\w\s]|(s|ms|min|x|to|at|points|samples|times|hours|GiB|dB|million)\b)")
 CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
