@@ -92,7 +92,7 @@ def test_changes_in_l1_are_sparse(tmp_path):
 def test_certificates_in_l2_are_attacked_in_l_infinity(tmp_path):
     places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
     found = sc.attack(tmp_path / "run", norm="linf", **FAST, **places)
-    assert np.allclose(found.distance, np.array([0.3, 0.6, 1.0, 0.4]) / SIZE**0.5, rtol=0.06)
+    assert np.allclose(found.distance, np.array([0.3, 0.6, 1.0, 0.4]) / SIZE**0.5, rtol=0.08)
     assert np.all(found.radius <= found.distance)
 
 

@@ -1,6 +1,9 @@
+import time
+
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtri
 from scipy.stats import binomtest
 
 import smoothcert as sc
@@ -10,34 +13,62 @@ def positive(x):
     return (x[:, 0] > 0).long()
 
 
-def smoothed(model=positive):
-    return sc.Smoothed(model, sigma=0.5, classes=2, device="cpu", batch=500)
+def smoothed(model=positive, classes=2):
+    return sc.Smoothed(model, sigma=0.25, classes=classes, device="cpu", batch=500)
 
 
-def test_the_leader_has_the_confidence_of_the_binomial_test():
-    leader, tie = smoothed().predict([[0.5], [0.0]], samples=300)
-    assert (leader.prediction, leader.look.samples) == (1, 300)
-    assert leader.confidence == pytest.approx(1 - binomtest(leader.look.votes[1], 300).pvalue, abs=1e-12)
-    assert tie.prediction is None
-    assert tie.confidence == pytest.approx(1 - binomtest(max(tie.look.votes.values()), 300).pvalue, abs=1e-9)
+def test_a_clear_answer_takes_few_samples_and_a_tie_takes_all():
+    clear, lead, tie = smoothed().predict([[1.0], [0.15], [0.0]], samples=300)
+    assert (clear.prediction, clear.samples) == (1, 20)
+    assert lead.prediction == 1
+    assert 20 < lead.samples <= 300
+    assert lead.share == lead.look.votes[1] / lead.samples
+    assert (tie.prediction, tie.samples) == (None, 300)
+    assert tie.leader in (0, 1)
+    assert 0.5 <= tie.share < 0.65
 
 
-def test_it_is_wrong_at_most_alpha_of_the_time():
-    found = smoothed().predict(np.zeros((1000, 1), np.float32), samples=100, alpha=0.05)
-    named = sum(one.prediction is not None for one in found)
-    assert binomtest(named, 1000, 0.05, alternative="greater").pvalue > 1e-4
-    assert named > 0  # otherwise the test could not fail
+def tied(x):
+    """At the origin, the classes have the probabilities .34, .33 and .33."""
+    edges = torch.tensor(0.25 * ndtri([0.34, 0.67]), dtype=torch.float32)
+    return torch.bucketize(x[:, 0].contiguous(), edges)
 
 
-def test_it_is_settled_by_the_fewest_votes_that_can():
-    always = smoothed(lambda x: torch.ones(len(x), dtype=torch.long))
-    assert always.predict([[0.5]], samples=11)[0].prediction == 1
+@pytest.mark.parametrize(("model", "classes", "right"), [(positive, 2, None), (tied, 3, 0)])
+def test_it_is_wrong_at_most_alpha_of_the_time(model, classes, right):
+    found = smoothed(model, classes).predict(np.zeros((600, 1), np.float32), samples=100, alpha=0.1)
+    wrong = sum(one.prediction not in (None, right) for one in found)
+    assert binomtest(wrong, 600, 0.1, alternative="greater").pvalue > 1e-4
+    assert classes > 2 or any(one.prediction is not None for one in found)  # otherwise the test could not fail
+
+
+def test_a_batch_gets_the_answers_of_one_input_after_the_other():
+    x = np.linspace(0, 1, 30, dtype=np.float32)[:, None] ** 2
+    found = smoothed().predict(x, samples=200)
+    assert [one.prediction for one in found[15:]] == [1] * 15
+    assert found[-1].samples < found[0].samples == 200
+
+
+def test_after_the_deadline_it_abstains_with_what_is_known():
+    def slow(x):
+        time.sleep(0.02)
+        return positive(x)
+
+    model = smoothed(slow)
+    model.predict([[0.5]])  # prepares the classifier
+    start = time.perf_counter()
+    found = model.predict(np.zeros((300, 1), np.float32), samples=10**6, milliseconds=150)
+    assert time.perf_counter() - start < 5
+    assert {one.prediction for one in found} == {None}
+    assert 0 < sum(one.samples for one in found) < 10**6
+    assert model.predict([[0.5]], milliseconds=0)[0].look == sc.Look(0, {})
+    assert model.predict([[1.0]], milliseconds=60_000)[0].prediction == 1
 
 
 def test_without_any_vote_it_abstains():
     with pytest.warns(UserWarning, match="not in"):
         [answer] = smoothed(lambda x: (500 - x).sqrt().repeat(1, 2)).predict([[900.0]], samples=100)
-    assert (answer.prediction, answer.confidence, answer.look.missing) == (None, 0, 100)
+    assert (answer.prediction, answer.leader, answer.share, answer.look.missing) == (None, None, 0, 100)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +76,8 @@ def test_without_any_vote_it_abstains():
     [
         ({"alpha": 1}, "alpha must be"),
         ({"samples": 0}, "samples must be at least"),
-        ({"samples": 10}, "samples 10 can never settle .* use at least 11"),
+        ({"samples": 19}, "samples 19 can never settle .* use at least 20"),
+        ({"milliseconds": -1}, "milliseconds must be"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(settings, message):

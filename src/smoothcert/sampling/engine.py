@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import ceil, inf, prod
+from time import perf_counter
 
 from torch import Tensor
 
@@ -82,21 +83,25 @@ class Engine:
                 continue
             self.sampler.close(slot)
             del self._open[slot]
-            yield Certificate.from_case(opened.case, opened.looks, id=opened.id)
+            yield _certificate(opened)
 
     def look_of(self, id: int, look: Look) -> Look:
         """The votes that the plan sees: those that were drawn. A simulation may show it others."""
         return look
 
-    def certify(self, inputs: Iterable[Input]) -> Iterator[Certificate]:
+    def certify(self, inputs: Iterable[Input], *, end: float = inf) -> Iterator[Certificate]:
         """Certify inputs, in the order in which they finish.
 
-        If an input cannot be read, the ones before it are finished first; then its error is raised.
+        If an input cannot be read, the ones before it are finished first; then its error is raised. When the clock
+        (`time.perf_counter`) reaches `end`, open inputs get the certificates that their votes so far prove.
         """
         waiting = iter(inputs)
         exhausted = False
         unreadable: Exception | None = None
         while self.busy or not exhausted:
+            if perf_counter() >= end:
+                yield from map(_certificate, self._open.values())
+                return
             while self.free and not exhausted:
                 try:
                     if (following := next(waiting, None)) is None:
@@ -121,6 +126,10 @@ class _OpenInput:
     id: int
     case: Case
     looks: list[Look] = field(default_factory=list)
+
+
+def _certificate(opened: _OpenInput) -> Certificate:
+    return Certificate.from_case(opened.case, opened.looks, id=opened.id)
 
 
 def assemble(

@@ -150,17 +150,21 @@ class Smoothed:
 
         return certify(self, self._batch_of(x), labels, plan=plan, **options)
 
-    def predict(self, x: Any, *, samples: int = 1000, alpha: float = 0.001) -> list[Prediction]:
-        """The class of each input if it leads the runner-up beyond chance, else an abstention.
+    def predict(
+        self, x: Any, *, samples: int = 1000, alpha: float = 0.001, milliseconds: float | None = None
+    ) -> list[Prediction]:
+        """The class of each input, by as few noisy copies as a clear answer needs, else an abstention.
 
         Args:
             x: The inputs, as for `certify`.
-            samples: Noisy copies of each input.
+            samples: Noisy copies of each input, at most.
             alpha: The probability of a wrong answer, at most.
+            milliseconds: The time after which inputs whose answer is not clear yet are abstentions, to the end of a
+                batch. The first call also prepares the classifier.
         """
         from smoothcert.tasks.predict import predict
 
-        return predict(self, self._batch_of(x), samples=samples, alpha=alpha)
+        return predict(self, self._batch_of(x), samples=samples, alpha=alpha, milliseconds=milliseconds)
 
     def __call__(self, x: ArrayLike | Tensor) -> Tensor:
         """The class of each input, -1 for an abstention; `predict` with its defaults.

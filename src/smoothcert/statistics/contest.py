@@ -1,14 +1,27 @@
-"""Which class is most likely, by as few votes as a clear answer needs: bets at radius 0 against all rivals."""
+"""Which class is most likely, by as few votes as a clear answer needs: bets at radius 0 against all rivals.
+
+The first look chooses the leader and does not count. When another class takes the lead, wealth starts again. The
+leaders may use alpha / 2, alpha / 4, ..., so that any of them wins wrongly with a probability of at most alpha.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import ceil, log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from smoothcert.statistics.bets import Counts, Tangents, Wealth, begin, best_bet, update
+from smoothcert.statistics.bets import (
+    Counts,
+    Histories,
+    Tangents,
+    Wealth,
+    begin_histories,
+    best_bet,
+    update_histories,
+)
 
 
 def _looks(largest: int = 10**10) -> Counts:
@@ -20,51 +33,71 @@ def _looks(largest: int = 10**10) -> Counts:
 
 LOOKS = _looks()
 """After how many samples to look: 8, 20, then 1.3 times as many each, whatever the ceiling."""
+_NOBODY = -1
 
 
 class Contest(NamedTuple):
-    """Which class is most likely: bets at radius 0 for the class that leads, against all others; states (...)."""
+    """Where the contest about one input stands."""
 
-    leader: Counts
-    """The class that leads (...)."""
-    changes: Counts
-    """How often the leader has changed (...); -1 before the first look."""
-    wealth: Wealth
-    """Its rivals are all classes. The leader's place stands for classes without a vote."""
+    votes: Counter[int]
+    """All votes so far."""
+    drawn: int
+    """All samples so far."""
+    leader: int
+    """The class that leads; -1 before the first vote."""
+    changes: int
+    """How often the leader has changed; -1 before the first vote."""
+    settled: bool
+    """Whether the leader has beaten all others."""
+    histories: Histories
 
-    @property
-    def settled(self) -> Any:
-        """Whether the leader has beaten all others (...)."""
-        return self.wealth.proved == 1
 
-
-def begin_contest(table: Tangents, shape: tuple[int, ...], classes: int) -> Contest:
+def begin_contest(table: Tangents) -> Contest:
     """A contest before its first look, with the tangents of radius 0."""
-    return Contest(np.zeros(shape, np.int64), np.full(shape, -1), begin(table, shape, classes))
+    return Contest(Counter(), 0, _NOBODY, -1, False, begin_histories(table))
 
 
-def update_contest(table: Tangents, contest: Contest, votes: ArrayLike, drawn: ArrayLike, *, alpha: float) -> Contest:
-    """The contest after one more look.
-
-    The first look chooses the leader and does not count. When another class takes the lead, wealth starts again. The
-    leaders may use alpha / 2, alpha / 4, ..., so that any of them wins wrongly with a probability of at most alpha.
+def update_contests(
+    table: Tangents,
+    before: Sequence[Contest],
+    votes: Sequence[Mapping[int, int]],
+    drawn: Sequence[int],
+    *,
+    alpha: float,
+) -> list[Contest]:
+    """Several contests after one more look of each.
 
     Args:
         table: The tangents of radius 0.
-        contest: The contest before the look. Those that are settled keep their leader.
-        votes: New votes of each class (..., classes).
-        drawn: New samples (...).
-        alpha: The probability that the contest settles for a wrong class, at most.
+        before: The contests before the look. Those that are settled keep their leader.
+        votes: New votes of each contest, by class.
+        drawn: New samples of each contest.
+        alpha: The probability that a contest settles for a wrong class, at most.
     """
-    new = np.asarray(votes, float)
-    place = contest.leader[..., None] == np.arange(new.shape[-1])
-    wealth = update(table, contest.wealth, (new * place).sum(axis=-1), new * ~place, drawn, alpha=alpha, look=False)
-    total = wealth.rivals + place * wealth.own[..., None]
-    changed = (wealth.proved == 0) & ((total.max(axis=-1) > wealth.own) | (contest.changes < 0))
-    leader = np.where(changed, total.argmax(axis=-1), contest.leader)
-    changes = contest.changes + changed
-    place = leader[..., None] == np.arange(new.shape[-1])
-    seen = (total * place).sum(axis=-1), total * ~place, wealth.drawn
-    start = -log(2) * (changes + 1.0)[..., None, None]
-    grown = np.where(changed[..., None, None], start, wealth.log)
-    return Contest(leader, changes, Wealth(*seen, grown, best_bet(table, *seen)))
+    leaders = [contest.leader for contest in before]
+    stakes = [contest.histories for contest in before]
+    after = update_histories(table, stakes, votes, drawn, chosen=leaders, alpha=alpha)
+    contests = []
+    for contest, new, n, histories in zip(before, votes, drawn, after, strict=True):
+        total, samples = contest.votes + Counter(new), contest.drawn + n
+        leader, changes = contest.leader, contest.changes
+        won = bool(np.isinf(histories.wealth.log).all())
+        top = max(total.values(), default=0)
+        if not won and top > total[leader]:
+            leader, changes = min(c for c, count in total.items() if count == top), changes + 1
+            histories = _new_leader(table, total, samples, leader, changes)
+        contests.append(Contest(total, samples, leader, changes, won, histories))
+    return contests
+
+
+def _new_leader(table: Tangents, votes: Counter[int], drawn: int, leader: int, changes: int) -> Histories:
+    """The bets of a new leader. Earlier votes only teach them."""
+    counts = sorted({0, *(count for c, count in votes.items() if c != leader)})
+    rows = {c: counts.index(count) for c, count in votes.items() if c != leader}
+    seen = (
+        np.full(len(counts), float(votes[leader])),
+        np.array(counts, float)[:, None],
+        np.full(len(counts), float(drawn)),
+    )
+    wealth = np.full((len(counts), 1, 1), -log(2) * (changes + 1))
+    return Histories(rows, Wealth(*seen, wealth, best_bet(table, *seen)))

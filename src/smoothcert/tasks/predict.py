@@ -2,50 +2,140 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, log2
-from typing import Any
+from math import inf
+from typing import Any, ClassVar
 
-from scipy.special import betainc
+import numpy as np
 
 from smoothcert import _check
+from smoothcert._registry import naming_users_code
+from smoothcert.data import find_dataset
 from smoothcert.errors import InvalidInput
-from smoothcert.plans import Look, OneLook
+from smoothcert.noises import Noise
+from smoothcert.plans import Certificate, Look, Plan, Proof, State, Votes
+from smoothcert.plans.machine import proof
+from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
-from smoothcert.tasks.certify import certify
+from smoothcert.statistics.bets import tangents
+from smoothcert.statistics.contest import LOOKS, Contest, begin_contest, update_contests
+from smoothcert.tasks.certify import job_for
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The class that the smoothed classifier answers with, or None if the votes do not settle it."""
+    """The class that the smoothed classifier answers with, or an abstention, with what is known."""
 
     prediction: int | None
-    confidence: float
-    """1 - p-value of the test that the two leading classes are equally likely."""
+    """The class that is most likely, None if the votes do not settle it. It is wrong with probability alpha at most."""
     look: Look
+    """All votes."""
+
+    @property
+    def leader(self) -> int | None:
+        """The class with most votes, also where they do not settle the answer; None if there are no votes."""
+        return self.look.top
+
+    @property
+    def share(self) -> float:
+        """The share of the votes that are for the leader: an estimate of its probability, not a bound."""
+        return self.look.of(self.leader) / max(self.look.samples, 1)
+
+    @property
+    def samples(self) -> int:
+        """Noisy copies that were classified."""
+        return self.look.samples
 
 
-def predict(smoothed: Smoothed, x: Any, *, samples: int = 1000, alpha: float = 0.001) -> list[Prediction]:
-    """The class of each input if it leads the runner-up beyond chance, else an abstention.
+@dataclass(frozen=True)
+class UntilSettled(Plan):
+    """Draw until one class has beaten all others. There is nothing to certify."""
+
+    samples: int
+    alpha: float
+    name: ClassVar[str] = "until-settled"
+    pilot: ClassVar[int] = int(LOOKS[0])  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        return f"until it is settled, {self.samples:,} samples at most"
+
+    def remember(self, state: State, votes: Votes, noise: Noise) -> Contest:
+        assert isinstance(votes, Look)
+        return self.remember_each([state], [votes], noise)[0]
+
+    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> list[Contest]:
+        table = tangents(noise, (0.0,))
+        start = begin_contest(table)
+        before, votes = [state.memory or start for state in states], [look.votes for look in looks]
+        return update_contests(table, before, votes, [look.samples for look in looks], alpha=self.alpha)
+
+    def request(self, state: State, noise: Noise) -> int:
+        contest: Contest = state.memory
+        due = min(int(LOOKS[np.searchsorted(LOOKS, contest.drawn, side="right")]), self.samples)
+        return 0 if contest.settled else due - contest.drawn
+
+    def lower_bound(self, state: State, noise: Noise) -> float:
+        return 0.0
+
+    def check_ceiling(self, noise: Noise) -> None:
+        """Refuse a ceiling at which not even unanimous votes settle an answer."""
+        table, contest = tangents(noise, (0.0,)), None
+        for look in LOOKS.tolist():
+            n = look - (contest.drawn if contest else 0)
+            [contest] = update_contests(table, [contest or begin_contest(table)], [{0: n}], [n], alpha=self.alpha)
+            if contest.settled:
+                break
+        if self.samples < look:
+            raise InvalidInput(
+                f"samples {self.samples} can never settle an answer at alpha {self.alpha:g}: even unanimous votes "
+                f"could be chance; use at least {look}"
+            )
+
+
+@proof.register
+def _(plan: UntilSettled, noise: Noise, state: State) -> Proof:
+    contest: Contest | None = state.memory
+    won = contest is not None and contest.settled
+    return Proof(contest.leader if contest and won else None, 0.0, radius=0.0 if won else None)
+
+
+@naming_users_code()
+def predict(
+    smoothed: Smoothed, x: Any, *, samples: int = 1000, alpha: float = 0.001, milliseconds: float | None = None
+) -> list[Prediction]:
+    """The class of each input, by as few noisy copies as a clear answer needs, else an abstention.
+
+    Bets that the leading class is more likely than every other one decide when the answer is clear. They may be looked
+    at after any number of samples.
 
     Args:
         smoothed: The classifier.
         x: The inputs, as for `certify`.
-        samples: Noisy copies of each input.
+        samples: Noisy copies of each input, at most.
         alpha: The probability of a wrong answer, at most.
+        milliseconds: The time after which inputs whose answer is not clear yet are abstentions, to the end of a batch.
+            The first call also prepares the classifier.
     """
-    _check.between("alpha", alpha, 0, 1)
-    if _check.whole("samples", samples, least=1) < (least := ceil(1 - log2(alpha))):
-        raise InvalidInput(
-            f"samples {samples} can never settle an answer at alpha {alpha:g}: even unanimous votes could be chance; "
-            f"use at least {least}"
-        )
-    results = certify(smoothed, x, plan=OneLook(samples, alpha))
-    return [_prediction(certificate.looks[0], alpha) for certificate in results]
+    start = time.perf_counter()
+    end = inf if milliseconds is None else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
+    plan = UntilSettled(_check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1))
+    dataset = find_dataset(x)
+    ids = list(range(len(dataset)))
+    subject = smoothed.bind(dataset, ids, flexible=True)
+    plan.check_ceiling(subject.noise)
+    job = job_for(subject, dataset, plan, ids)
+    key = key_for(smoothed.seed, "interactive", smoothed.next_call())
+    engine = smoothed.prepared(subject).engine(job.plan, seed=key)
+    found = {c.id: c for c in engine.certify((subject.read(dataset, id) for id in ids), end=end)}
+    return [_prediction(found.get(id)) for id in ids]
 
 
-def _prediction(look: Look, alpha: float) -> Prediction:
-    first, second = [*sorted(look.votes.values(), reverse=True), 0, 0][:2]
-    # Under equal chances the leader's votes are Binomial(first + second, 1/2); either class could have led.
-    p_value = min(2 * float(betainc(first, second + 1, 0.5)), 1.0) if first else 1.0
-    return Prediction(look.top if p_value <= alpha else None, 1 - p_value, look)
+def _prediction(certificate: Certificate | None) -> Prediction:
+    """The answer to an input; None stands for one that there was no time for."""
+    if certificate is None:
+        return Prediction(None, Look(0, {}))
+    votes = sum((Counter(look.votes) for look in certificate.looks), Counter[int]())
+    return Prediction(certificate.prediction, Look(certificate.samples, dict(votes)))
