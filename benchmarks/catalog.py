@@ -46,8 +46,9 @@ UNET = "--arch unet-imagenet --data {imagenet} --sigmas 0.2,0.6 --batch 48"
 
 EXPERIMENTS = [
     Experiment("demo", "commands.demo", 1.5),
+    Experiment("bundled-models", "cifar10.models", 0.1, "", {"folder": "src/smoothcert/assets"}),
     # CIFAR-10. The first three models have the paper's 24 rows.
-    Experiment("cifar10-models", "cifar10.models", 0.1, "weights"),
+    Experiment("cifar10-models", "cifar10.models", 0.1, "weights", {"folder": "{weights}"}),
     *(
         Experiment(
             f"cifar10-{method}-{sigma:.2f}",
@@ -325,7 +326,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         "radii-printed",
-        "logs.printed",
+        "logs.outputs",
         0.5,
         "logs",
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,10 @@ SIZES = [*range(4_000, 40_000, 2_000), *range(40_000, CEILING + 1, 4_000)]
 KINDS = {"AD": "absolute", "RD": "relative"}
 
 
-def models(inputs: Inputs) -> dict[str, Any]:
-    """How the models were trained, as their files say."""
-    assert inputs.weights is not None
+def models(inputs: Inputs, *, folder: str) -> dict[str, Any]:
+    """How models were trained, as their files say."""
     rows = []
-    for path in sorted(inputs.weights.glob("*.safetensors")):
+    for path in sorted(Path(folder.format(**vars(inputs))).glob("*.safetensors")):
         with safe_open(path, "numpy") as file:
             about = file.metadata()
         row = {"model": path.stem, "method": about["method"], "sigma": float(about["sigma"])}

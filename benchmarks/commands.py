@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -31,6 +32,11 @@ def smoothcert(*arguments: object, environment: dict[str, str] | None = None) ->
     return done.stdout
 
 
+def printed(*arguments: object) -> str:
+    """What a command prints, as a page shows it."""
+    return re.sub(" +$", "", smoothcert(*arguments), flags=re.M).rstrip()
+
+
 def demo(inputs: Inputs) -> dict[str, Any]:
     """The three plans of `smoothcert demo`."""
     names = {
@@ -47,8 +53,14 @@ def demo(inputs: Inputs) -> dict[str, Any]:
         for run in runs
     ]
     fixed, specific, radii = rows
+    replay = "--sigma 0.25 --samples 10000 --decline 0.05 --radii 0,0.25,0.5,0.7"
     return {
         "rows": rows,
+        "replay": {
+            "needs": "needs the demo's runs",
+            "command": f"smoothcert replay runs/demo/fixed {replay}",
+            "text": printed("replay", inputs.work / "fixed", *replay.split()),
+        },
         "times_fewer": fixed["samples"] / radii["samples"],
         "iss": {
             "acr": 100 * (1 - specific["acr"] / fixed["acr"]),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc, betaln
 
-from benchmarks.commands import smoothcert
+from benchmarks.commands import printed, smoothcert
 from benchmarks.experiments import Inputs
 from smoothcert import Fixed, Gaussian, InputSpecific
 from smoothcert.runs.logs import read_log
@@ -54,13 +54,13 @@ def _replay(inputs: Inputs, arguments: str) -> dict[str, Any]:
     }
 
 
-def printed(inputs: Inputs, **commands: str) -> dict[str, Any]:
+def outputs(inputs: Inputs, **commands: str) -> dict[str, Any]:
     """What `smoothcert replay` prints, for pages that show it."""
     return {
         name: {
             "needs": "needs published logs",
             "command": f"smoothcert replay LOGS/{arguments}",
-            "text": re.sub(" +$", "", smoothcert("replay", *_with_folder(inputs, arguments)), flags=re.M).rstrip(),
+            "text": printed("replay", *_with_folder(inputs, arguments)),
         }
         for name, arguments in commands.items()
     }

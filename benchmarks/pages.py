@@ -184,7 +184,7 @@ def _origin(page: Path, files: list[str]) -> str:
 
 
 def _sources(page: Path, text: str) -> str:
-    return "\n".join(f"- {_origin(page, [file])}" for file in sorted(_inline(text))) + "\n"
+    return _origin(page, sorted(_inline(text))) + "\n"
 
 
 def _figure(what: str) -> tuple[Path, list[dict[str, Any]], str, str]:

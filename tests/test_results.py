@@ -34,6 +34,15 @@ def test_a_table_of_measured_numbers_names_its_file(page):
         assert title.startswith(NOT_MEASURED), f"no marker above {title}"
 
 
+def test_every_measured_number_of_the_readme_names_its_file():
+    text = (results.ROOT / "README.md").read_text(encoding="utf-8")
+    prose = pages.CODE.sub("", pages.INLINE.sub("", pages.BLOCK.sub("", text)))
+    units = r"%|(?:s|seconds|minutes|hours|times|points|GiB|samples per|per second)\b"
+    found = re.findall(rf"(?<![\w.:/-])\d[\d.,]*\s*(?:{units}).{{0,20}}", prose)
+    of_others = ("2% of the labels", "38 minutes on an")  # a setting, and what the paper reports
+    assert [number for number in found if not number.startswith(of_others)] == []
+
+
 def test_every_file_is_shown_and_can_be_made_again():
     files = {path.stem for path in results.FOLDER.glob("*.json")}
     assert files == set().union(*(pages.used(page.read_text(encoding="utf-8")) for page in pages.PAGES))
