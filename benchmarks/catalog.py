@@ -387,4 +387,19 @@ EXPERIMENTS = [
     ),
     Experiment("paper-figures", "paper.figures", 3, "logs"),
     Experiment("paper-map", "paper.map_runtime", 0.1),
+    # Comparing models.
+    Experiment("comparing-errors", "comparing.errors", 0.2, settings={"repetitions": 1_000, "sequences": 5_000}),
+    Experiment(
+        "comparing-demo",
+        "comparing.demo",
+        1.0,
+        settings={"sigma": 0.25, "radius": 0.5, "samples": 10_000, "margin": 3},
+    ),
+    Experiment(
+        "comparing-cifar10",
+        "comparing.cifar10",
+        2.0,
+        "gpu data weights",
+        {"radii": {"0.25": [0.25], "0.50": [0.25, 0.5]}, "margin": 1},
+    ),
 ]

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from smoothcert._registry import describe
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Case, Certificate, Fixed, InputSpecific, Look, Plan
+from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results
+from smoothcert.runs.run import open_run
 
 # If processes share cores, threads that wait for each other make small networks slow. torch reads this when it is
 # imported.
@@ -86,3 +89,28 @@ def altered():
 def simulate():
     """A run of another plan over the same inputs."""
     return _simulate
+
+
+@pytest.fixture(scope="session")
+def on_disk(tmp_path_factory):
+    """A run in a folder of its own, whose inputs have a share of votes for their label from 30% to `most`."""
+
+    def write(name, plan, *, inputs=40, most=1.0):
+        folder, noise = tmp_path_factory.mktemp("runs") / name, Gaussian(0.5)
+        folder.mkdir()
+        ids = list(range(0, 10 * inputs, 10))
+        with Journal(folder, write=True) as journal:
+            journal.write_manifest(
+                {"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": ids, "dtype": "float32"}
+            )
+            for id, p in zip(ids, np.linspace(0.3, most, inputs), strict=True):
+                votes = np.random.default_rng(id).random(plan.most_samples) < p
+                looks, drawn = [], 0
+                while more := Case(plan, noise, 0, looks).more:
+                    count = int(votes[drawn : drawn + more].sum())
+                    looks.append(Look(more, {0: count, 1: more - count}))
+                    drawn += more
+                journal.add(Certificate.from_votes(looks, plan=plan, noise=noise, id=id, label=0), {})
+        return open_run(folder)
+
+    return write

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from smoothcert.report.plot import plot as plot
     from smoothcert.runs.attacks import Attacks as Attacks
     from smoothcert.runs.attacks import read_attacks as read_attacks
+    from smoothcert.runs.comparison import Comparison as Comparison
+    from smoothcert.runs.comparison import Difference as Difference
     from smoothcert.runs.formats import read_results as read_results
     from smoothcert.runs.formats import write_results as write_results
     from smoothcert.runs.merge import merge as merge
@@ -66,8 +68,12 @@ if TYPE_CHECKING:
     from smoothcert.tasks.attack import attack as attack
     from smoothcert.tasks.audit import audit as audit
     from smoothcert.tasks.certify import certify as certify
+    from smoothcert.tasks.compare import compare as compare
     from smoothcert.tasks.explain import explain as explain
     from smoothcert.tasks.forecast import forecast as forecast
+    from smoothcert.tasks.gate import Gate as Gate
+    from smoothcert.tasks.gate import Rule as Rule
+    from smoothcert.tasks.gate import gate as gate
     from smoothcert.tasks.predict import Prediction as Prediction
     from smoothcert.tasks.probe import Level as Level
     from smoothcert.tasks.probe import Probe as Probe
@@ -89,6 +95,7 @@ _ROOMS = {
     "report.explained": "Explained",
     "report.plot": "plot",
     "runs.attacks": "Attacks read_attacks",
+    "runs.comparison": "Comparison Difference",
     "runs.formats": "read_results write_results",
     "runs.merge": "merge",
     "runs.progress": "Progress Tracker",
@@ -100,8 +107,10 @@ _ROOMS = {
     "tasks.attack": "attack",
     "tasks.audit": "audit",
     "tasks.certify": "certify",
+    "tasks.compare": "compare",
     "tasks.explain": "explain",
     "tasks.forecast": "forecast",
+    "tasks.gate": "Gate gate Rule",
     "tasks.predict": "Prediction",
     "tasks.probe": "Level Probe probe",
     "tasks.survey": "Forecast",

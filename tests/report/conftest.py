@@ -6,14 +6,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from smoothcert._registry import describe
 from smoothcert.noises import Gaussian
-from smoothcert.plans import AtRadii, Case, Certificate, Fixed, Look
+from smoothcert.plans import AtRadii, Fixed
 from smoothcert.plans.base import Plan
 from smoothcert.plans.prose import explanation
 from smoothcert.plans.vote_paths import Boundaries, boundaries
-from smoothcert.runs.journal import Journal
-from smoothcert.runs.run import open_run
 from smoothcert.statistics.bounds import lower_bound
 
 
@@ -97,29 +94,6 @@ def deciding_run(iss_run, altered):
 @pytest.fixture(scope="session")
 def l1_run(iss_run, altered):
     return altered(iss_run, name="manhattan", noise=Manhattan(0.5))
-
-
-@pytest.fixture(scope="session")
-def on_disk(tmp_path_factory):
-    """A run in a folder of its own, whose inputs have a share of votes for their label from 30% to 100%."""
-
-    def write(name, plan, *, inputs=40):
-        folder, noise = tmp_path_factory.mktemp("runs") / name, Gaussian(0.5)
-        folder.mkdir()
-        ids = list(range(0, 10 * inputs, 10))
-        with Journal(folder, write=True) as journal:
-            journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": ids})
-            for id, p in zip(ids, np.linspace(0.3, 1, inputs), strict=True):
-                votes = np.random.default_rng(id).random(plan.most_samples) < p
-                looks, drawn = [], 0
-                while more := Case(plan, noise, 0, looks).more:
-                    count = int(votes[drawn : drawn + more].sum())
-                    looks.append(Look(more, {0: count, 1: more - count}))
-                    drawn += more
-                journal.add(Certificate.from_votes(looks, plan=plan, noise=noise, id=id, label=0), {})
-        return open_run(folder)
-
-    return write
 
 
 @pytest.fixture(scope="session")

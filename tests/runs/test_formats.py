@@ -199,8 +199,20 @@ def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):
         write_results(altered(iss_run, label=np.full(len(iss_run), -1)), None, "sok")
     with pytest.raises(InvalidInput, match="above 0"):
         write_results(iss_run, None, "sok", radii=[0.0])
-    with pytest.raises(InvalidInput, match="is for format=sok"):
+    with pytest.raises(InvalidInput, match="is for format=sok or card"):
         write_results(iss_run, None, "json", radii=[0.5])
+
+
+def test_a_card_has_the_metadata_that_hugging_face_reads(iss_run: Results, altered, tmp_path):
+    yaml = pytest.importorskip("yaml")
+    hostile = altered(iss_run, manifest=altered(iss_run.manifest, model='a "model": <b>'))
+    _, metadata, text = write_results(hostile, tmp_path / "README.md", radii=[0.25, 0.5]).decode().split("---\n", 2)
+    [model] = yaml.safe_load(metadata)["model-index"]
+    [result] = model["results"]
+    assert (model["name"], result["dataset"]["name"]) == ('a "model": <b>', "simulated")
+    low, high = (metric["value"] for metric in result["metrics"])
+    assert [low, high] == pytest.approx((100 * iss_run.certified_accuracy([0.25, 0.5])).tolist(), abs=0.01)
+    assert f"| 0.25 | {low:.1f}% |" in text
 
 
 def test_results_become_a_data_frame(iss_run: Results, altered):

@@ -18,9 +18,11 @@ from smoothcert.cli import (
     audit,
     bench,
     certify,
+    compare,
     coverage,
     demo,
     export,
+    gate,
     map,
     merge,
     probe,
@@ -39,7 +41,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, certify, merge, audit, attack, probe, bench, map, coverage, replay, table, report, export, train):
+for module in (
+    demo,
+    certify,
+    merge,
+    audit,
+    attack,
+    probe,
+    bench,
+    map,
+    coverage,
+    replay,
+    table,
+    compare,
+    gate,
+    report,
+    export,
+    train,
+):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 # How long torch's threads spin while they wait for each other. With the default, they spin for so long that they slow

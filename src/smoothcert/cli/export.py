@@ -15,14 +15,15 @@ from smoothcert.cli.table import LogRadius
 def command(
     run: Annotated[Path, typer.Argument(help="A run's folder, an export or a published log.")],
     format: Annotated[
-        Literal["cohen", "csv", "parquet", "json", "sok"] | None,
+        Literal["cohen", "csv", "parquet", "json", "sok", "card"] | None,
         typer.Option(
             help="cohen: the published form of logs, tab-separated. csv, parquet, json: all columns and settings. sok: "
-            "rows for the SoK leaderboard, in YAML. Default: by the ending of the file; cohen for .tsv.",
+            "rows for the SoK leaderboard, in YAML. card: a model card for Hugging Face, in Markdown. Default: by the "
+            "ending of the file; cohen for .tsv.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
-    radii: Annotated[str | None, typer.Option(help="sok: the radii to write a row for, separated by commas.")] = None,
+    radii: Annotated[str | None, typer.Option(help="sok, card: the radii of the rows, separated by commas.")] = None,
     log_radius: LogRadius = None,
 ) -> None:
     """Write the certificates of a run as a file. Radii are rounded down."""

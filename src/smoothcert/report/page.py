@@ -28,11 +28,13 @@ from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.prose import caveat, explanation
 from smoothcert.report import vega
+from smoothcert.report.chart import Chart
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
 from smoothcert.report.wording import acr_note, known_labels, norms, promise, uncertified, units
 from smoothcert.runs.collect import Source, collect
+from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.metrics import round_down
@@ -80,7 +82,7 @@ class Guarantee:
 
 
 def write_report(
-    results: Source | Sequence[Source],
+    results: Source | Sequence[Source] | Comparison,
     out: str | Path,
     *,
     reference: Source | None = None,
@@ -91,7 +93,7 @@ def write_report(
     """Write the page about these runs.
 
     Args:
-        results: The runs, exports or published logs, or their folders and files.
+        results: The runs, exports or published logs, or their folders and files; or what `compare` returns.
         out: The file to write.
         reference: The run that MAD is against; by default the best one among the runs themselves.
         radii: The radii r of the columns CA r.
@@ -101,7 +103,12 @@ def write_report(
     Returns:
         The path of the page.
     """
-    page = render(results, reference=reference, radii=radii, dataset=dataset, explained=explained)
+    if isinstance(results, Comparison):
+        from smoothcert.report.compared import render_comparison  # that module imports this one
+
+        page = render_comparison(results, dataset)
+    else:
+        page = render(results, reference=reference, radii=radii, dataset=dataset, explained=explained)
     write_whole(out, page.encode())
     return Path(out)
 
@@ -115,11 +122,35 @@ def render(
     explained: Sequence[Explained] = (),
 ) -> str:
     """The page as text."""
+    runs = collect(results)
+    dataset = dataset_of(runs) if dataset is None else _checked(dataset, runs)
+    shown = charts(runs, most_points=POINTS)
+    guarantees = _guarantees(runs)
+    return fill(
+        "page.html",
+        shown,
+        runs,
+        {
+            "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
+            "classes": list(dataset.class_names or ()) if dataset else [],
+            "pictures": thumbnails(dataset, runs) if dataset else {},
+        },
+        explained=explained,
+        table=table(runs, reference=reference, radii=radii),
+        norms=norms(runs),
+        acr_note=acr_note(runs),
+        uncertified=uncertified,
+        known_labels=known_labels,
+        plans=_plans(runs),
+        guarantees=guarantees,
+        unproved=[guarantee.plan for guarantee in guarantees if not guarantee.proved],
+    )
+
+
+def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: Mapping[str, Any], **values: Any) -> str:
+    """A page with these charts about these runs, with data for its script."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    runs = collect(results)
-    dataset = _dataset_of(runs) if dataset is None else _checked(dataset, runs)
-    shown = charts(runs, most_points=POINTS)
     environment = Environment(
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -127,31 +158,15 @@ def render(
     environment.filters |= {"caveat": caveat, "explanation": explanation, "primary": primary}
     environment.filters |= {"share": "{:.1%}".format, "number": "{:g}".format}
     scripts = [_vega_script(), _text("page.js")]
-    guarantees = _guarantees(runs)
-    return environment.get_template("page.html").render(
+    drawn = {"config": vega.PAGE.config, "charts": {chart.id: vega.spec(chart) for chart in shown}}
+    return environment.get_template(template).render(
+        **values,
         results=runs,
-        explained=explained,
-        table=table(runs, reference=reference, radii=radii),
-        charts=shown,
-        norms=norms(runs),
         promise=promise(runs),
         units=units(runs),
-        acr_note=acr_note(runs),
-        uncertified=uncertified,
-        known_labels=known_labels,
-        plans=_plans(runs),
-        guarantees=guarantees,
-        unproved=[guarantee.plan for guarantee in guarantees if not guarantee.proved],
+        charts=shown,
         settings={r.name: dict(_settings(r)) for r in runs},
-        data=_embedded(
-            {
-                "config": vega.PAGE.config,
-                "charts": {chart.id: vega.spec(chart) for chart in shown},
-                "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
-                "classes": list(dataset.class_names or ()) if dataset else [],
-                "pictures": thumbnails(dataset, runs) if dataset else {},
-            }
-        ),
+        data=_embedded(drawn | dict(data)),
         style=_text("page.css"),
         scripts=scripts,
         hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
@@ -227,7 +242,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _dataset_of(results: Sequence[Results]) -> Dataset | None:
+def dataset_of(results: Sequence[Results]) -> Dataset | None:
     """The data set that all runs were made on, if they agree and it can be loaded by its name.
 
     Published logs do not name theirs, so they are not asked.

@@ -24,6 +24,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert._files import write_whole
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
+from smoothcert.runs.card import to_card
 from smoothcert.runs.leaderboard import to_sok
 from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
@@ -39,12 +40,14 @@ _ENDINGS = {
     ".json": "json",
     ".yml": "sok",
     ".yaml": "sok",
+    ".md": "card",
     ".tsv": "cohen",
     ".txt": "cohen",
     ".log": "cohen",
     "": "cohen",
 }
 _EXACT = ("csv", "parquet", "json")
+_AT_RADII = {"sok": to_sok, "card": to_card}
 _FIRST_COLUMNS = ("id", "label", "prediction", "correct")
 
 
@@ -95,13 +98,15 @@ def write_results(
     Args:
         results: A run, or results read from a file.
         path: The file; None writes no file.
-        format: cohen (the published form), csv, parquet, json, or sok (rows for the leaderboard of Li et al.).
-            Default: by the ending of the file name; cohen if there is no file.
-        radii: The radii of the rows for sok. Default: those that a table shows.
+        format: cohen (the published form), csv, parquet, json, sok (rows for the leaderboard of Li et al.) or card (a
+            model card for Hugging Face). Default: by the ending of the file name; cohen if there is no file.
+        radii: The radii of the rows for sok and card. Default: those that a table shows.
     """
     format = format_of(path, format)
-    if radii is not None and format != "sok":
-        raise InvalidInput(f"{setting('radii', list(radii))} is for format=sok: other formats contain every radius")
+    if radii is not None and format not in _AT_RADII:
+        raise InvalidInput(
+            f"{setting('radii', list(radii))} is for format={' or '.join(_AT_RADII)}: others contain every radius"
+        )
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
         warnings.warn(
             f"the cohen format does not say that {results.name} decides radii, so certified accuracy is too low "
@@ -109,7 +114,7 @@ def write_results(
             UserWarning,
             stacklevel=2,
         )
-    content = to_sok(results, radii) if format == "sok" else _WRITERS[format](results)
+    content = _AT_RADII[format](results, radii) if format in _AT_RADII else _WRITERS[format](results)
     if path is not None:
         write_whole(path, content)
         if format == "csv":
@@ -125,10 +130,10 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
     if format is None:
         if called is None:
             raise InvalidInput(
-                f"there is no export for {ending}: end in .tsv, .csv, .parquet, .json or .yml, or give format=NAME"
+                f"there is no export for {ending}: end in .tsv, .csv, .parquet, .json, .yml or .md, or give format=NAME"
             )
         return called
-    _check.one_of("format", format, (*_WRITERS, "sok"))
+    _check.one_of("format", format, (*_WRITERS, *_AT_RADII))
     if called in _EXACT and format != called:
         raise InvalidInput(f"{path} is named like a {called} file, so it could not be read again with format={format}")
     return format

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 
 from smoothcert.errors import InvalidInput, setting
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
@@ -29,6 +31,45 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
 
     A run must be finished: inputs that finish first may be easier than the others.
     """
+    noise, plan = check_reportable(results)
+    if radii is None:
+        shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
+        radii = [radius for radius in shown if radius > 0]
+    if not radii or min(radii) <= 0:
+        raise InvalidInput(
+            f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
+        )
+    data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
+    if not (results.in_unit_interval or data in _DATA_SETS or noise.norm.startswith("l0")):
+        values = None if results.manifest is None else results.manifest.values
+        where = "are not recorded" if values is None else "lie in [{:g}, {:g}]".format(*values)
+        raise InvalidInput(
+            f"the leaderboard has radii for inputs in [0, 1], but the values of the inputs of {results.name} {where}: "
+            "certify inputs in [0, 1]"
+        )
+    model = results.name if results.manifest is None else results.manifest.classifier
+    norm = _NORMS.get(noise.norm, noise.norm)
+    about = (
+        f"{noise}, {plan}, alpha {plan.alpha:g}, {len(results)} inputs, "
+        f"{results.average_samples or 0:,.0f} samples per input"
+    )
+    lines: list[str] = []
+    for radius, share in zip(radii, results.certified_accuracy(radii).tolist(), strict=True):
+        lines += [
+            rf'- setting: "{_DATA_SETS.get(data, data)},&nbsp; {norm},&nbsp; \\(\\epsilon={_plain(radius)}\\)"',
+            "  records:",
+            f"  - score: {_percent(share)}",
+            f"    prob: {json.dumps(plan.alpha > 0)}",
+            f"    title: {json.dumps(model)}",
+            '    link: ""',
+            '    venue: ""',
+            f"    comment: {json.dumps(about)}",
+        ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def check_reportable(results: Results) -> tuple[Noise, Plan]:
+    """Noise and plan of a run that others may read about: it knows them, it is finished, and it has labels."""
     if results.noise is None or results.plan is None:
         raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
     if not len(results) or not results.labelled:
@@ -38,40 +79,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             f"{results.name} is not finished ({len(results):,} of {asked:,} inputs), and those left may be harder: run "
             "certify again to go on"
         )
-    if radii is None:
-        shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
-        radii = [radius for radius in shown if radius > 0]
-    if not radii or min(radii) <= 0:
-        raise InvalidInput(
-            f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
-        )
-    data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
-    if not (results.in_unit_interval or data in _DATA_SETS or results.noise.norm.startswith("l0")):
-        values = None if results.manifest is None else results.manifest.values
-        where = "are not recorded" if values is None else "lie in [{:g}, {:g}]".format(*values)
-        raise InvalidInput(
-            f"the leaderboard has radii for inputs in [0, 1], but the values of the inputs of {results.name} {where}: "
-            "certify inputs in [0, 1]"
-        )
-    model = results.name if results.manifest is None else results.manifest.classifier
-    norm = _NORMS.get(results.noise.norm, results.noise.norm)
-    about = (
-        f"{results.noise}, {results.plan}, alpha {results.plan.alpha:g}, {len(results)} inputs, "
-        f"{results.average_samples or 0:,.0f} samples per input"
-    )
-    lines: list[str] = []
-    for radius, share in zip(radii, results.certified_accuracy(radii).tolist(), strict=True):
-        lines += [
-            rf'- setting: "{_DATA_SETS.get(data, data)},&nbsp; {norm},&nbsp; \\(\\epsilon={_plain(radius)}\\)"',
-            "  records:",
-            f"  - score: {_percent(share)}",
-            f"    prob: {json.dumps(results.plan.alpha > 0)}",
-            f"    title: {json.dumps(model)}",
-            '    link: ""',
-            '    venue: ""',
-            f"    comment: {json.dumps(about)}",
-        ]
-    return ("\n".join(lines) + "\n").encode()
+    return results.noise, results.plan
 
 
 def _plain(radius: float) -> str:

@@ -1,0 +1,70 @@
+"""`smoothcert compare`: is B as robust as A?"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smoothcert.cli.groups import CertifiedNoiseOptions, SubjectOptions, expand
+from smoothcert.cli.options import Ids, Json, Skip, numbers, print_json, print_table
+
+_model_option = partial(typer.Option, rich_help_panel="Models instead of runs")
+
+
+@expand
+def command(
+    a: Annotated[str, typer.Argument(help="A run; with --data, a model or a checkpoint.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="What to compare with it.", metavar="B")],
+    noise: CertifiedNoiseOptions,
+    subject: SubjectOptions,
+    radius: Annotated[str | None, typer.Option(help="The radius of certified accuracy, or several: 0.25,0.5.")] = None,
+    margin: Annotated[
+        float, typer.Option(help="How many points of certified accuracy B may lose and still count as not worse.")
+    ] = 0.0,
+    confidence: Annotated[float, typer.Option(help="The confidence of the intervals.")] = 0.95,
+    report: Annotated[Path | None, typer.Option(help="Also write a page with pictures, as in compare.html.")] = None,
+    data: Annotated[str | None, _model_option(help="The data, as for certify: A and B are models.")] = None,
+    out: Annotated[Path | None, _model_option(help="The folder of both runs. The same command resumes them.")] = None,
+    samples: Annotated[int, _model_option(help="The ceiling for each input.")] = 100_000,
+    alpha: Annotated[float, _model_option(help="Probability that one certificate is wrong, at most.")] = 0.001,
+    skip: Skip = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
+    ids: Ids = None,
+    json: Json = False,
+) -> None:
+    """Compare two runs on their common inputs, or two models: certify both until the difference is clear."""
+    from smoothcert.runs.comparison import Comparison
+    from smoothcert.tasks.compare import compare
+
+    def show(part: Comparison) -> None:
+        figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
+        print(f"{len(part.a):,} inputs: {figures}", file=sys.stderr)
+
+    models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit, "sigma": noise.sigma}
+    models["noise"] = None if noise.sigma is not None else noise.given()
+    if any(value is not None for value in models.values()):
+        models |= {**subject.settings(), "samples": samples, "alpha": alpha, "on_part": show}
+    else:
+        models.clear()
+    radii = None if radius is None else numbers("--radius", radius)
+    found = compare(a, b, radius=radii, margin=margin, confidence=confidence, **models)
+    if report is not None:
+        from smoothcert.report import write_report
+
+        write_report(found, report)
+    if json:
+        print_json(found.plain())
+        return
+    rows = [
+        [f"{d.radius:g}", *(f"{share:.1%}" for share in d.shares), f"{d.both}", f"{len(d.only_a)}", f"{len(d.only_b)}"]
+        for d in found.differences
+    ]
+    title = f"A: {found.a.name}, B: {found.b.name}, {len(found.a):,} inputs"
+    print_table(title, ["radius", "A certifies", "B certifies", "both", "only A", "only B"], rows)
+    print(found)
+    if report is not None:
+        print(f"{report}: {report.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,358 @@
+"""Two runs on the same inputs: is B as robust as A? Every claim is made in words, with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.runs.collect import Source, distinct_names, opened
+from smoothcert.runs.results import Results
+from smoothcert.runs.run import Run
+from smoothcert.statistics import metrics
+from smoothcert.statistics.bounds import Interval
+from smoothcert.statistics.comparison import (
+    anytime_interval,
+    curve_band,
+    detectable,
+    difference_interval,
+    mean_interval,
+)
+
+MARK = "comparison.json"
+"""This file beside two runs says that inputs were added to both until the difference was clear."""
+_CURVE_POINTS = 151
+
+Verdict = Literal["better", "not worse", "worse", "undecided"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Certified accuracy (CA) of A and B at one radius. Shares and differences are from -1 to 1.
+
+    Args:
+        a: The name of A.
+        b: The name of B.
+        radius: The radius.
+        inputs: The number of inputs.
+        both: How many of them both certify.
+        only_a: The inputs that only A certifies.
+        only_b: The inputs that only B certifies.
+        margin: How much less B may certify and still count as not worse.
+        confidence: The confidence of the intervals at all radii together.
+        interval: CA of B minus CA of A lies in here.
+        detectable: The smallest difference that so many inputs usually show; None if inputs were added until it showed.
+    """
+
+    a: str
+    b: str
+    radius: float
+    inputs: int
+    both: int
+    only_a: tuple[int, ...]
+    only_b: tuple[int, ...]
+    margin: float
+    confidence: float
+    interval: Interval
+    detectable: float | None
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """CA of A and of B."""
+        return (self.both + len(self.only_a)) / self.inputs, (self.both + len(self.only_b)) / self.inputs
+
+    @property
+    def difference(self) -> float:
+        """CA of B minus CA of A, on these inputs."""
+        return (len(self.only_b) - len(self.only_a)) / self.inputs
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the interval shows about B."""
+        low, high = self.interval
+        if low > 0:
+            return "better"
+        if self.margin and low > -self.margin:
+            return "not worse"
+        return "worse" if high < -self.margin else "undecided"
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The ends of the interval in points, rounded outward."""
+        low, high = self.interval
+        return f"{math.floor(1000 * low) / 10:+.1f}", f"{math.ceil(1000 * high) / 10 + 0:+.1f}"
+
+    @property
+    def figures(self) -> str:
+        """The difference and its interval in points, and what so many inputs could show if this is not enough."""
+        interval = f"{100 * self.confidence:g}% interval {' to '.join(self.ends)}"
+        return f"{_signed(self.difference)} points, {interval}{self._limits()}"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence."""
+        a, b, at, margin = self.a, self.b, f"at {self.radius:g}", _points(self.margin)
+        alike = f"Whether {b} loses more than {margin} against {a} {at} cannot be told"
+        claim = {
+            "better": f"{b} certifies more than {a} {at}",
+            "not worse": f"{b} certifies at most {margin} less than {a} {at}",
+            "worse": f"{b} certifies less than {a} {at}" + (f", by more than {margin}" if self.margin else ""),
+            "undecided": alike if self.margin else f"{a} and {b} cannot be told apart {at}",
+        }[self.verdict]
+        return f"{claim}: {self.figures}."
+
+    def _limits(self) -> str:
+        if self.detectable is None or self.verdict != "undecided":
+            return ""
+        if self.detectable > 0.99:
+            shown = "no difference would show"
+        elif not self.margin:
+            shown = f"only differences above {_points(self.detectable)} would show"
+        else:
+            above, below = (_signed(side * self.detectable - self.margin) for side in (1, -1))
+            shown = f"this shows only for differences above {above} or below {below} points"
+        return f"; with {self.inputs:,} inputs, {shown}"
+
+
+class Curve(NamedTuple):
+    """CA of B minus CA of A over the radius."""
+
+    radii: NDArray[np.float64]
+    difference: NDArray[np.float64]
+    band: float
+    """The true curve is nowhere further away than this."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What two runs on the same inputs show about their difference. Print it to read every claim in words.
+
+    Args:
+        a: The results of A on the common inputs.
+        b: The results of B on the common inputs.
+        differences: Certified accuracy by radius. All intervals hold together.
+        average: The average certified radius of B minus that of A lies in here; None if a plan decides radii instead of
+            measuring them, or if no input differs.
+        curve: The whole curve of certified accuracy; None as for `average`.
+        notes: What else a reader should know.
+        anytime: Whether inputs were added until the difference was clear. The intervals allow for that.
+    """
+
+    a: Results
+    b: Results
+    differences: tuple[Difference, ...]
+    average: Interval | None
+    curve: Curve | None
+    notes: tuple[str, ...]
+    anytime: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """About all radii: "worse" if B is worse at one of them, and so on down to "better" at all of them."""
+        found = {difference.verdict for difference in self.differences}
+        ordered: tuple[Verdict, ...] = ("worse", "undecided", "not worse", "better")
+        return next(verdict for verdict in ordered if verdict in found)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Every claim in words."""
+        claims = [*(d.sentence for d in self.differences), self.average_sentence, self.curve_sentence]
+        return [*filter(None, claims), self.scope, *self.notes]
+
+    @property
+    def scope(self) -> str:
+        """What the intervals are about."""
+        radii = len(self.differences)
+        which = f"The intervals hold at all {radii} radii together and are" if radii > 1 else "The interval is"
+        return f"{which} about all inputs that these {len(self.a):,} are a random sample of, not only about these."
+
+    @property
+    def average_sentence(self) -> str:
+        """What the average certified radii show; empty if they are not measured."""
+        if self.average is None:
+            return ""
+        low, high = self.average
+        claim = "The average certified radii cannot be told apart"
+        if low > 0 or high < 0:
+            claim = f"{self.b.name} has the {'larger' if low > 0 else 'smaller'} average certified radius"
+        found = f"{metrics.round_down(self.b.acr)} against {metrics.round_down(self.a.acr)}"
+        return f"{claim}: {found}, interval of the difference {low:+.3f} to {high:+.3f}."
+
+    @property
+    def curve_sentence(self) -> str:
+        """Where the curves differ; empty if they are not measured."""
+        if self.curve is None:
+            return ""
+        radii, difference, band = self.curve
+        sides = [(name, radii[side * difference > band]) for name, side in ((self.b.name, 1), (self.a.name, -1))]
+        parts = [f"{name} certifies more from {r.min():.2f} to {r.max():.2f}" for name, r in sides if len(r)]
+        found = " and ".join(parts) or "neither certifies more anywhere"
+        confidence = f"{100 * self.differences[0].confidence:g}%"
+        return f"On the whole curve, {found} ({confidence} band: {_points(band)} on both sides)."
+
+    def plain(self) -> dict[str, Any]:
+        """The comparison as a dictionary for JSON."""
+        return {
+            "a": self.a.name,
+            "b": self.b.name,
+            "verdict": self.verdict,
+            "inputs": len(self.a),
+            "samples": [int(self.a.samples.sum()), int(self.b.samples.sum())],
+            "anytime": self.anytime,
+            "certified_accuracy": [
+                {**vars(d), "shares": d.shares, "difference": d.difference, "verdict": d.verdict}
+                for d in self.differences
+            ],
+            "acr": [self.a.acr, self.b.acr],
+            "acr_interval": self.average,
+            "sentences": self.sentences,
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences)
+
+
+def compare_runs(
+    a: Source,
+    b: Source,
+    *,
+    radius: float | Sequence[float] | None = None,
+    margin: float = 0.0,
+    confidence: float = metrics.CONFIDENCE,
+) -> Comparison:
+    """Compare two runs on their common inputs. See `smoothcert.compare`."""
+    margin = _check.at_least("margin", margin, 0) / 100
+    alpha = 1 - _check.between("confidence", confidence, 0, 1)
+    places = [getattr(given, "path", None) if isinstance(given, Results) else given for given in (a, b)]
+    a, b = runs = distinct_names([opened(a), opened(b)], places)
+    notes = _check_alike(a, b)
+    common = np.intersect1d(a.id, b.id)
+    anytime = _stopped_when_clear(a, b)
+    a, b = (_part(r, common) for r in runs)
+    radii = _radii(a, b, radius)
+
+    def difference(radius: float) -> Difference:
+        in_a, in_b = (r.certified([radius])[:, 0] for r in (a, b))
+        only_a, only_b = (tuple(common[only].tolist()) for only in (in_a & ~in_b, in_b & ~in_a))
+        interval = anytime_interval if anytime else difference_interval
+        share, each = (len(only_a) + len(only_b)) / len(common), alpha / len(radii)
+        return Difference(
+            a=a.name,
+            b=b.name,
+            radius=radius,
+            inputs=len(common),
+            both=int(np.sum(in_a & in_b)),
+            only_a=only_a,
+            only_b=only_b,
+            margin=margin,
+            confidence=confidence,
+            interval=interval(len(only_a), len(only_b), len(common), alpha=each),
+            detectable=None if anytime else detectable(share, len(common), alpha=each),
+        )
+
+    gained = b.radius * b.correct - a.radius * a.correct
+    # If no input differs, neither an average nor a band would tell what other inputs could show.
+    measured = a.decided_radii is None and b.decided_radii is None and len(common) > 1 and bool(np.any(gained))
+    return Comparison(
+        a=a,
+        b=b,
+        differences=tuple(map(difference, radii)),
+        average=mean_interval(gained, alpha=alpha) if measured else None,
+        curve=_curve(a, b, alpha) if measured else None,
+        notes=tuple(notes),
+        anytime=anytime,
+    )
+
+
+def _part(results: Results, ids: NDArray[np.int64]) -> Results:
+    columns: dict[str, Any] = {name: c[np.isin(results.id, ids)] for name, c in results.columns.items()}
+    return replace(results, **columns)
+
+
+def _curve(a: Results, b: Results, alpha: float) -> Curve:
+    radii = np.linspace(0, max(float(r.radius.max()) for r in (a, b)), _CURVE_POINTS)
+    d = b.certified(radii).astype(np.int8) - a.certified(radii)
+    return Curve(radii, d.mean(axis=0), curve_band(d, alpha=alpha))
+
+
+def _stopped_when_clear(a: Results, b: Results) -> bool:
+    """Whether inputs were added to both runs until their difference was clear."""
+    folders = {r.path.parent for r in (a, b) if isinstance(r, Run)}
+    return len(folders) == 1 and (folders.pop() / MARK).is_file()
+
+
+def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> list[float]:
+    """The radii to compare at. Plans that decide radii know nothing about others."""
+    decided = [set(r.decided_radii) for r in (a, b) if r.decided_radii is not None]
+    known = sorted(set.intersection(*decided)) if decided else None
+    if known == []:
+        raise InvalidInput(
+            f"{a.name} and {b.name} cannot be compared: they decide different radii; certify both at the same"
+        )
+    if radius is None:
+        return known or metrics.default_radii(max(float(r.radius.max()) for r in (a, b)))
+    radii = sorted({_check.at_least("each radius", r, 0) for r in np.atleast_1d(radius).tolist()})
+    if known is not None and (unknown := [r for r in radii if r not in known]):
+        raise InvalidInput(
+            f"{a.name} and {b.name} cannot be compared at {unknown[0]:g}: choose among the radii that both decide, "
+            f"{', '.join(f'{r:g}' for r in known)}"
+        )
+    return radii
+
+
+def _check_alike(a: Results, b: Results) -> list[str]:
+    """Refuse results that cannot be compared; returns remarks on those that can."""
+    for r in (a, b):
+        if not len(r) or (r.manifest is not None and len(r) < len(r.manifest.ids)):
+            raise InvalidInput(
+                f"{r.name} is not finished, and the inputs that are left may be harder: run certify again to go on"
+            )
+        if not r.labelled:
+            raise InvalidInput(f"{r.name} has no labels, so there is no certified accuracy to compare")
+
+    def refuse(why: str, instead: str) -> InvalidInput:
+        return InvalidInput(f"{a.name} and {b.name} cannot be compared: {why}; {instead}")
+
+    common, of_a, of_b = np.intersect1d(a.id, b.id, return_indices=True)
+    other_data = a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash
+    if other_data or not len(common):
+        raise refuse(
+            "they have no inputs in common", "certify both on the same data, with the same ids, skip and limit"
+        )
+    if len(other := common[a.label[of_a] != b.label[of_b]]):
+        raise refuse(f"input {other[0]} has another label in each", "certify both on the same data")
+    if a.noise is not None and b.noise is not None and a.noise.norm != b.noise.norm:
+        raise refuse(f"their radii are in {a.noise.norm} and {b.noise.norm}", "compare runs with radii in one norm")
+    notes = []
+    if len(common) < max(len(a), len(b)):
+        notes.append(f"Of {len(a):,} and {len(b):,} inputs, only the {len(common):,} that both have are compared.")
+    first, second = a.certified_by, b.certified_by
+    if first is None or second is None:
+        notes.append("A published log does not tell noise, alpha and samples; these are taken to be alike.")
+        return notes
+    for name, default in (("alpha", 0), ("samples", 0), ("bound", "binary")):
+        one, two = (getattr(plan, name, default) for plan in (first, second))
+        if one != two:
+            raise refuse(
+                f"they were certified with {name} {one} and {two}",
+                f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}",
+            )
+    if first != second:
+        notes.append(f"The plans differ ({first}; {second}), so the difference is not that of the models alone.")
+    return notes
+
+
+def _signed(difference: float) -> str:
+    return f"{100 * difference + 0:+.1f}"
+
+
+def _points(share: float) -> str:
+    """A share of inputs in points, rounded up."""
+    points = math.ceil(1000 * share - 1e-9) / 10
+    return f"{points:g} point" + ("" if points == 1 else "s")

@@ -1,0 +1,158 @@
+"""`compare`: is B as robust as A? For two runs, or for two models that are certified until the answer is clear."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from smoothcert._files import write_whole
+from smoothcert.data import find_dataset, select_ids
+from smoothcert.device.runtime import Runtime
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.executors import Job, LocalExecutor
+from smoothcert.plans import AtRadii
+from smoothcert.runs.comparison import MARK, Comparison, compare_runs
+from smoothcert.runs.journal import FILE
+from smoothcert.runs.progress import Progress
+from smoothcert.runs.run import open_run
+from smoothcert.runs.table import duration
+from smoothcert.sampling.streams import key_for
+from smoothcert.smoothed import Settings, Smoothed
+from smoothcert.smoothed.subject import Say
+from smoothcert.statistics.metrics import CONFIDENCE
+from smoothcert.tasks.certify import certify
+
+_FIRST, _GROWTH = 50, 1.25
+"""Inputs before the first look at the difference, and how many times as many before the next one."""
+
+
+def compare(
+    a: Any,
+    b: Any,
+    data: Any = None,
+    labels: Any = None,
+    *,
+    radius: float | Sequence[float] | None = None,
+    margin: float = 0.0,
+    confidence: float = CONFIDENCE,
+    out: str | Path | None = None,
+    samples: int = 100_000,
+    alpha: float = 0.001,
+    ids: str | Sequence[int] | None = None,
+    skip: int | None = None,
+    limit: int | None = None,
+    model: str | None = None,
+    on_part: Callable[[Comparison], None] = lambda comparison: None,
+    **settings: Unpack[Settings],
+) -> Comparison:
+    """Compare two runs on their common inputs, or two models on the same data.
+
+    Models are certified at the radii, on more and more inputs in random order, until the difference is clear at every
+    radius or the inputs are used up. Both runs are kept in `out`, and the same call resumes. The intervals allow for
+    the choice of when to stop.
+
+    Args:
+        a: What B is compared with: results or their folder or file; with `data`, a model as for `certify`, a
+            `Smoothed`, or a checkpoint.
+        b: The same for B.
+        data: The data, for models.
+        labels: The labels, if `data` holds only inputs.
+        radius: The radius of certified accuracy, or several. The intervals then hold together. Default for runs: those
+            that the plans decide, or those of a table.
+        margin: How many points of certified accuracy B may lose and still count as not worse. Default: 0, which asks
+            for a difference in either direction.
+        confidence: The confidence of the intervals. It has nothing to do with the alpha of a certificate.
+        out: models: The folder of both runs.
+        samples: models: The ceiling for each input. With few samples, what so few certify is compared.
+        alpha: models: The probability that one certificate is wrong, at most.
+        ids: models: The inputs to choose from, as for `certify`.
+        skip: models: Choose from every `skip`-th input.
+        limit: models: Choose from the first inputs.
+        model: models: The architecture of checkpoints that do not state it.
+        on_part: models: Told what is known whenever inputs were added.
+        **settings: models: The settings of `Smoothed`, such as `sigma=`, for those that are not one.
+
+    Returns:
+        The comparison. `write_report` makes a page of it.
+    """
+    about: dict[str, Any] = {"radius": radius, "margin": margin, "confidence": confidence}
+    if data is None:
+        if settings or any(given is not None for given in (out, ids, skip, limit, model)):
+            raise InvalidInput(f"to compare models, give {setting('data')} as well; runs need no such settings")
+        return compare_runs(a, b, **about)
+    if radius is None or out is None:
+        missing = "radius" if radius is None else "out"
+        raise InvalidInput(f"to compare models, give {setting(missing, 'R' if radius is None else 'DIR')} as well")
+    if settings.get("weights") is not None:
+        raise InvalidInput(f"{setting('weights')} would be for both models: give the checkpoints as the two models")
+    plan = AtRadii(tuple(np.atleast_1d(radius).tolist()), samples=samples, alpha=alpha, known_labels=True)
+    dataset = find_dataset(data, labels)
+    models = [_smoothed(one, model, settings) for one in (a, b)]
+    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
+    order = np.random.default_rng(key_for(models[0].seed, "order")).permutation(chosen).tolist()
+    folders = [Path(out) / name for name in _names(a, b)]
+    jobs = list(zip(models, folders, (_Kept(), _Kept()), strict=True))
+    before = min(len(open_run(f).manifest.ids) if (f / FILE).is_file() else 0 for f in folders)
+    for size in _sizes(len(order), before):
+        for smoothed, folder, executor in jobs:
+            certify(
+                smoothed, data, labels, plan=plan, out=folder, ids=order[:size], executor=executor, progress=Progress()
+            )
+        if not (Path(out) / MARK).is_file():
+            write_whole(Path(out) / MARK, b"{}")
+        found = _with_costs(compare_runs(*folders, **about), len(order))
+        write_whole(Path(out) / MARK, json.dumps(found.plain(), indent=1).encode())
+        on_part(found)
+        if all(difference.verdict != "undecided" for difference in found.differences):
+            break
+    return found
+
+
+class _Kept(LocalExecutor):
+    """Prepares its classifier at the first start, and keeps it for more inputs."""
+
+    def start(self, job: Job, say: Say) -> Runtime:
+        self._given = self._given or job.subject.prepare(say)
+        return super().start(job, say)
+
+
+def _smoothed(model: Any, architecture: str | None, settings: Settings) -> Smoothed:
+    """One of the models, with a noise of its own for this purpose."""
+    if isinstance(model, Smoothed):
+        smoothed = model
+    elif isinstance(model, (str, Path)) and Path(model).is_file():
+        smoothed = Smoothed(architecture, **settings | {"weights": model})
+    else:
+        smoothed = Smoothed(model, **settings)
+    return smoothed.asking(seed=key_for(smoothed.seed, "compare"))
+
+
+def _names(a: Any, b: Any) -> list[str]:
+    """Different names of two models that can be names of folders."""
+    models = [m.model if isinstance(m, Smoothed) else m for m in (a, b)]
+    words = [str(m) if isinstance(m, (str, Path)) else getattr(m, "name", type(m).__name__) for m in models]
+    plain = [re.sub(r"[^\w.-]+", "-", Path(word).stem if Path(word).is_file() else word) for word in words]
+    return plain if plain[0] != plain[1] else [f"{name}-{letter}" for name, letter in zip(plain, "ab", strict=True)]
+
+
+def _sizes(most: int, before: int) -> Iterator[int]:
+    """After how many inputs to look, from the number on that an earlier call has reached."""
+    size = min(_FIRST, most)
+    while size < most:
+        if size >= before:
+            yield size
+        size = min(int(size * _GROWTH), most)
+    yield most
+
+
+def _with_costs(found: Comparison, inputs: int) -> Comparison:
+    spent = int(found.a.samples.sum() + found.b.samples.sum())
+    took = duration(found.a.total_seconds + found.b.total_seconds)
+    note = f"This took {len(found.a):,} of {inputs:,} inputs in random order, {spent:,} samples and {took}."
+    return replace(found, notes=(*found.notes, note))

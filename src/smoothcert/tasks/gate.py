@@ -1,0 +1,186 @@
+"""`gate`: may this model ship? A run is held against a policy, and every rule passes, fails or stays undecided."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Unpack
+from xml.etree import ElementTree
+
+from scipy.special import ndtri
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+from smoothcert.plans.coverage import exact_coverage
+from smoothcert.report.page import Guarantee
+from smoothcert.runs.comparison import MARK, compare_runs
+from smoothcert.runs.run import Run, open_run
+from smoothcert.statistics.bounds import lower_bound, upper_bound
+from smoothcert.statistics.metrics import CONFIDENCE
+from smoothcert.tasks.audit import audit
+from smoothcert.tasks.reload import Places
+
+Outcome = Literal["passes", "fails", "undecided"]
+EXIT_CODES: dict[Outcome, int] = {"passes": 0, "fails": 1, "undecided": 3}
+_RULES = ("confidence", "inputs", "alpha", "dtype", "audit", "certified_accuracy", "baseline")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a policy, checked.
+
+    Args:
+        name: What it asks for.
+        outcome: What came out. A rule is undecided if more inputs could show that it passes or that it fails.
+        reason: Why, in words.
+    """
+
+    name: str
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A run held against a policy.
+
+    Args:
+        run: The name of the run.
+        rules: All rules in the order of the policy.
+    """
+
+    run: str
+    rules: tuple[Rule, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """It fails if one rule fails, and passes if all do."""
+        found = {rule.outcome for rule in self.rules}
+        return "fails" if "fails" in found else "undecided" if "undecided" in found else "passes"
+
+    def plain(self) -> dict[str, Any]:
+        """The outcome as a dictionary for JSON."""
+        return {"run": self.run, "outcome": self.outcome, "rules": [vars(rule) for rule in self.rules]}
+
+    def junit(self) -> bytes:
+        """The outcome as JUnit XML. An undecided rule is an error there, not a failure."""
+        outcomes = [rule.outcome for rule in self.rules]
+        counts = {"tests": len(outcomes), "failures": outcomes.count("fails"), "errors": outcomes.count("undecided")}
+        suite = ElementTree.Element("testsuite", {"name": "smoothcert gate", **{k: str(v) for k, v in counts.items()}})
+        for rule in self.rules:
+            case = ElementTree.SubElement(suite, "testcase", classname=f"smoothcert.{self.run}", name=rule.name)
+            if rule.outcome != "passes":
+                ElementTree.SubElement(case, "failure" if rule.outcome == "fails" else "error", message=rule.reason)
+        return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+
+
+def gate(
+    run: str | Path,
+    policy: str | Path | Mapping[str, Any],
+    *,
+    baseline: str | Path | None = None,
+    **places: Unpack[Places],
+) -> Gate:
+    """Hold a run against a policy.
+
+    Args:
+        run: The folder of the run.
+        policy: A TOML file, or its content as a dictionary. All rules are optional: `inputs` (the least number),
+            `alpha` (the largest one, which the plan must provably keep), `dtype` (the number formats allowed), `audit`
+            (how many inputs to draw again), `certified_accuracy` (the least percentage by radius), `baseline` (`run`,
+            `margin` in points and `radius`) and `confidence` (of what is shown, by default 0.95).
+        baseline: The run to compare with, if it is not the one that the policy names, relative to the policy's folder.
+        **places: Where model and data are now, for the audit. See `audit`.
+    """
+    content, folder = (policy, Path()) if isinstance(policy, Mapping) else (_read(Path(policy)), Path(policy).parent)
+    if unknown := [name for name in content if name not in _RULES]:
+        raise InvalidInput(f"the policy has no rule {unknown[0]!r}: choose among {', '.join(_RULES)}")
+    if not set(content) - {"confidence"}:
+        raise InvalidInput(f"the policy is empty: give at least one of {', '.join(_RULES[1:])}")
+    if isinstance(versus := content.get("baseline"), Mapping) and baseline is None and "run" in versus:
+        baseline = folder / str(versus["run"])
+    return Gate(Path(run).name, tuple(_checked(open_run(run), content, baseline, places)))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not a policy in TOML: {error}") from None
+
+
+def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, places: Places) -> Iterator[Rule]:
+    confidence = _check.between("confidence", policy.get("confidence", CONFIDENCE), 0, 1)
+    least = _check.whole("inputs", policy.get("inputs", 0))
+    if not run.complete:
+        yield Rule("the run is finished", "undecided", f"{len(run):,} of {len(run.manifest.ids):,} inputs")
+    if "inputs" in policy:
+        yield Rule(f"at least {least:,} inputs", "passes" if len(run) >= least else "undecided", f"{len(run):,} inputs")
+    if "alpha" in policy:
+        alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), run.certified_by
+        assert plan is not None
+        kept = Guarantee(plan, run.noise, [], exact_coverage(plan, run.noise))
+        reason = f"alpha {plan.alpha:g}; does the plan keep it: {kept.verdict}"
+        yield Rule(
+            f"alpha at most {alpha:g}, kept", "passes" if kept.proved and plan.alpha <= alpha else "fails", reason
+        )
+    if "dtype" in policy:
+        formats = [policy["dtype"]] if isinstance(policy["dtype"], str) else list(policy["dtype"])
+        allowed = run.manifest.dtype in formats
+        yield Rule(f"number format {' or '.join(formats)}", "passes" if allowed else "fails", run.manifest.dtype)
+    if "audit" in policy:
+        found = audit(run.path, redraw=_check.whole("audit", policy["audit"]), **places)
+        wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
+        reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
+        yield Rule("the audit holds", "fails" if found.findings else "passes", reason)
+    thresholds = _thresholds(run, policy.get("certified_accuracy", {}))
+    for radius, percent in thresholds.items():
+        yield _certified(run, radius, percent / 100, 1 - confidence, len(thresholds))
+    if "baseline" in policy:
+        yield from _against(run, policy["baseline"], baseline, confidence)
+
+
+def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
+    """The least certified accuracy in percent, by radius."""
+    try:
+        found = {float(radius): float(percent) for radius, percent in dict(wanted).items()}
+    except (TypeError, ValueError):
+        raise InvalidInput(f'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {wanted}') from None
+    for radius, percent in found.items():
+        _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
+        if not run.labelled or radius not in (run.decided_radii or found):
+            decided = ", ".join(f"{r:g}" for r in run.decided_radii or ())
+            known = f"the run decides only the radii {decided}" if run.labelled else "the run has no labels"
+            raise InvalidInput(f"certified accuracy at {radius:g} cannot be checked: {known}")
+    if found and (run.path.parent / MARK).is_file():
+        raise InvalidInput(
+            f"{run.path} ended when a comparison was clear, so its certified accuracy may be chance: certify it alone"
+        )
+    return found
+
+
+def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) -> Rule:
+    """To pass wrongly, a gate needs one certain rule to pass. To fail wrongly, any will do, so they share alpha."""
+    count, n = int(run.certified([radius]).sum()), len(run)
+    low, high = lower_bound(count, n, alpha=alpha), upper_bound(count, n, alpha=alpha / rules)
+    outcome: Outcome = "passes" if low >= least else "fails" if high < least else "undecided"
+    reason = f"{count / n:.1%} of {n:,} inputs; shown: at least {100 * low:.1f}% and at most {100 * high:.1f}%"
+    if outcome == "undecided" and count / n != least:
+        needed = ndtri(alpha) ** 2 * least * (1 - least) / (count / n - least) ** 2
+        reason += f"; if the share stays, about {needed:,.0f} inputs decide it"
+    return Rule(f"certified accuracy at {radius:g} at least {100 * least:g}%", outcome, reason)
+
+
+def _against(run: Run, wanted: Any, baseline: str | Path | None, confidence: float) -> Iterator[Rule]:
+    if not isinstance(wanted, Mapping) or set(wanted) - {"run", "margin", "radius"} or baseline is None:
+        raise InvalidInput("baseline needs run, margin (in points) and radius, and nothing else")
+    margin = _check.between("margin of the baseline", wanted.get("margin"), 0)  # no number of inputs shows equality
+    found = compare_runs(baseline, run, radius=wanted.get("radius"), margin=margin, confidence=confidence)
+    outcomes: dict[str, Outcome] = {"worse": "fails", "undecided": "undecided"}
+    for d in found.differences:
+        name = f"at most {margin:g} points below {d.a} at {d.radius:g}"
+        yield Rule(name, outcomes.get(d.verdict, "passes"), d.figures)

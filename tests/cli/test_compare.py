@@ -1,0 +1,46 @@
+"""`compare` and `gate` on the command line."""
+
+import json
+
+import pytest
+
+from smoothcert.plans import Fixed
+
+
+@pytest.fixture(scope="module")
+def runs(on_disk):
+    return on_disk("better", Fixed(1_000)).path, on_disk("worse", Fixed(1_000), most=0.6).path
+
+
+def test_compare_says_which_run_certifies_more_and_writes_a_page(smoothcert, runs, tmp_path):
+    better, worse = runs
+    answer = smoothcert(f"compare {worse} {better} --radius 0.25 --report {tmp_path}/page.html")
+    assert answer.code == 0
+    assert "better certifies more than worse at 0.25: +" in answer.out
+    page = (tmp_path / "page.html").read_text()
+    assert "Is better as robust as worse?" in page
+    assert "So this is not chance: better certifies more." in page
+    plain = json.loads(smoothcert(f"compare {better} {worse} --radius 0.25 --json").out)
+    assert (plain["verdict"], plain["certified_accuracy"][0]["only_b"]) == ("worse", [])
+
+
+def test_compare_of_models_needs_its_options(smoothcert, tmp_path):
+    assert "give --data as well" in smoothcert("compare fashion-cnn fashion-cnn-clean --sigma 0.25").err
+    line = "compare fashion-cnn fashion-cnn-clean --data fashion-mnist --sigma 0.25"
+    assert "give --radius R as well" in smoothcert(f"{line} --out {tmp_path}/both").err
+    assert "give --out DIR as well" in smoothcert(f"{line} --radius 0.25").err
+
+
+@pytest.mark.parametrize(("least", "code", "word"), [(20, 0, "passes"), (90, 1, "fails"), (35, 3, "undecided")])
+def test_the_exit_code_of_gate_is_its_outcome(smoothcert, runs, tmp_path, least, code, word):
+    (tmp_path / "policy.toml").write_text(f'[certified_accuracy]\n"0.25" = {least}')
+    answer = smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml --junit {tmp_path}/gate.xml")
+    assert (answer.code, answer.out.split()[0]) == (code, word)
+    assert (tmp_path / "gate.xml").read_bytes().startswith(b"<?xml")
+    assert json.loads(smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml --json").out)["outcome"] == word
+
+
+def test_a_bad_policy_is_one_sentence_and_exit_code_2(smoothcert, runs, tmp_path):
+    (tmp_path / "policy.toml").write_text("inputs = -1")
+    answer = smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml")
+    assert (answer.code, answer.err) == (2, "smoothcert: inputs must be at least 0, got -1\n")

@@ -1,0 +1,92 @@
+from xml.etree import ElementTree
+
+import pytest
+
+from smoothcert.errors import InvalidInput
+from smoothcert.plans import Fixed, InputSpecific
+from smoothcert.tasks.gate import gate
+
+
+@pytest.fixture(scope="module")
+def run(on_disk):
+    """40 inputs, a third of them certified at 0.25."""
+    return on_disk("fixed", Fixed(1_000))
+
+
+@pytest.fixture
+def policy(tmp_path):
+    def write(text):
+        (tmp_path / "policy.toml").write_text(text)
+        return tmp_path / "policy.toml"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "reason"),
+    [
+        ("inputs = 40", "passes", "40 inputs"),
+        ("inputs = 41", "undecided", "40 inputs"),
+        ("alpha = 0.001", "passes", "does the plan keep it: yes"),
+        ("alpha = 0.0001", "fails", "alpha 0.001"),
+        ('dtype = "float16"', "fails", "float32"),
+        ('dtype = ["float32", "float64"]', "passes", "float32"),
+        ("audit = 0", "passes", "40 checked, 0 drawn again, 0 do not hold"),
+        ('[certified_accuracy]\n"0.25" = 20', "passes", "shown: at least"),
+        ('[certified_accuracy]\n"0.25" = 90', "fails", "shown: at least"),
+        ('[certified_accuracy]\n"0.25" = 35', "undecided", "inputs decide it"),
+    ],
+)
+def test_each_rule_passes_fails_or_stays_undecided(run, policy, text, outcome, reason):
+    found = gate(run.path, policy(text))
+    [rule] = found.rules
+    assert found.outcome == rule.outcome == outcome
+    assert reason in rule.reason
+
+
+def test_one_failure_outweighs_what_is_undecided(run):
+    assert gate(run.path, {"inputs": 41, "alpha": 0.001}).outcome == "undecided"
+    assert gate(run.path, {"inputs": 41, "alpha": 0.0001}).outcome == "fails"
+
+
+def test_a_plan_that_is_not_sound_fails(on_disk):
+    reused = on_disk("reused", InputSpecific(1_000, kind="relative", pilot_use="reuse"))
+    [rule] = gate(reused.path, {"alpha": 0.05}).rules
+    assert (rule.outcome, rule.reason) == ("fails", "alpha 0.001; does the plan keep it: no")
+
+
+def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
+    worse = on_disk("worse", Fixed(1_000), most=0.6)
+    against = f'[baseline]\nrun = "{run.path}"\nmargin = 10\nradius = 0.25'
+    assert gate(worse.path, policy(against)).outcome == "fails"
+    assert gate(run.path, policy(against)).outcome == "passes"
+    assert gate(run.path, policy(against.replace("10", "1"))).outcome == "undecided"
+    assert gate(run.path, policy(against), baseline=worse.path).outcome == "passes"
+
+
+def test_junit_has_a_case_for_every_rule(run):
+    found = gate(run.path, {"inputs": 41, "alpha": 0.0001, "dtype": "float32"})
+    suite = ElementTree.fromstring(found.junit())
+    assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["3", "1", "1"]
+    assert [[child.tag for child in case] for case in suite] == [["error"], ["failure"], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the policy is empty"),
+        ("confidence = 0.9", "the policy is empty"),
+        ("inputs 40", "is not a policy in TOML"),
+        ("input = 40", "no rule 'input': choose among"),
+        ("inputs = 0.5", "inputs must be a whole number"),
+        ("alpha = 2", "alpha must be a number between 0 and 1"),
+        ("[certified_accuracy]\n0.5 = 60", 'as in "0.5" = 60'),
+        ('[certified_accuracy]\n"0.5" = 0.6\n"0.25" = 101', "a percentage, must be a number between 0 and 100"),
+        ('baseline = "runs/old"', "baseline needs run, margin"),
+        ('[baseline]\nrun = "runs/old"\nmargin = 0', "margin of the baseline must be a number above 0"),
+        ('[baseline]\nrun = "runs/old"\nmargin = 1', "runs/old does not exist"),
+    ],
+)
+def test_a_bad_policy_is_one_sentence(run, policy, text, message):
+    with pytest.raises(InvalidInput, match=message):
+        gate(run.path, policy(text))
