@@ -40,7 +40,7 @@ def main() -> int:
         for page in pages.render():
             print(f"wrote {page}")
         return 0
-    if unknown := [name for name in args.names if not list(chosen([name]))]:
+    if unknown := [name for name in args.names if not chosen([name])]:
         parser.error(f"no experiment is named {', '.join(unknown)}: see --list")
     given = {field.name: getattr(args, field.name) for field in fields(Inputs)}
     inputs = Inputs(**{name: path and path.resolve() for name, path in given.items()})

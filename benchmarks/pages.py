@@ -140,7 +140,7 @@ def _table(page: Path, what: str) -> str:
     rows: list[dict[str, Any]] = []
     for file in files:
         found = results.read(file) or {}
-        rows += [found["settings"] | row for row in pick(found["numbers"], key.strip() or "rows")]
+        rows += [found["settings"] | row for row in pick(found["numbers"], key.strip() or "rows") or []]
     titles, cells = [], []
     for column in columns.split("|"):
         title, _, template = (part.strip() for part in column.partition(" = "))

@@ -78,7 +78,7 @@ def _check_other_command(words: list[str]) -> None:
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), words
     elif words[:3] == ["python", "-m", "benchmarks"]:
-        assert words[3] in ("render", "--list") or list(chosen(words[3:4])), words
+        assert words[3] in ("render", "--list") or chosen(words[3:4]), words
     elif words[0] == "python":
         assert (ROOT / words[1]).is_file(), words
     else:
