@@ -26,6 +26,10 @@ def command(
         ),
     ] = None,
     copies: Annotated[int, typer.Option(help="Noisy copies of each input.")] = 16,
+    radii: Annotated[
+        str | None,
+        typer.Option(help="Also estimate certified accuracy at these radii, from up to 2,000 more copies of an input."),
+    ] = None,
     skip: Skip = None,
     limit: Annotated[
         int, typer.Option(help="Take at most this many inputs, by default from all parts of the data.")
@@ -52,6 +56,7 @@ def command(
             data=data,
             sigmas=chosen,
             copies=copies,
+            radii=None if radii is None else numbers("--radii", radii),
             ids=ids,
             skip=skip,
             limit=limit,
@@ -69,6 +74,13 @@ def command(
                 for x in found.levels
             ],
         )
+        estimates = {level.sigma: level.estimated for level in found.levels if level.estimated is not None}
+        if estimates:
+            print_table(
+                "Estimated certified accuracy, for a choice between models. These are not certificates.",
+                ["sigma", *(f"about, at {radius:g}" for radius in next(iter(estimates.values())))],
+                [[f"{sigma:g}", *(f"{share:.1%}" for share in row.values())] for sigma, row in estimates.items()],
+            )
         print(found.reading)
     if out is not None:
         print(found.save_figure(out), file=sys.stderr if json else sys.stdout)

@@ -125,7 +125,7 @@ class Spending:
     @classmethod
     def begin(cls, budget: Budget, job: Job, ids: Sequence[int], executor: Executor) -> Spending:
         """Survey the inputs, and choose the size of the pilot. A budget that is too small is an error."""
-        found = survey(executor, job, ids, lambda seen: _SURVEY * budget.total(seen))
+        found = survey(executor, job, ids, lambda seen: _SURVEY * budget.total(seen), timed=budget.samples is None)
         total = budget.total(found)
         each = (total - found.samples) / len(ids)
         if isinstance(job.plan, Price) and job.plan.pilot == DEFAULT_PILOT:

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 import torch
+from scipy.special import betainc
 from torch import Tensor
 
 from smoothcert import _check
@@ -23,14 +24,15 @@ from smoothcert.device.runtime import blank
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
-from smoothcert.noises import Gaussian
-from smoothcert.plans import OneLook
+from smoothcert.noises import Gaussian, Noise
+from smoothcert.plans import OneLook, Plan, State
 from smoothcert.report.chart import Axis, Chart, Column, Line, Points
 from smoothcert.report.charts import evenly
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Prepared, Settings, Smoothed, Subject
-from smoothcert.statistics.bounds import interval
+from smoothcert.statistics.boundaries import default_looks
+from smoothcert.statistics.bounds import critical_count, interval
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """The standard deviations that papers use most."""
@@ -41,6 +43,8 @@ _KEPT = 0.75
 """Noise is too large for a model that keeps less than this share of its accuracy above chance."""
 _ALPHA = 0.05
 """One minus the confidence of the intervals."""
+_CERTIFIED = (100_000, 0.001)
+"""Samples and alpha of the certificates that an estimate is about."""
 _ABOVE_CHANCE = 0.1
 """A model that closes less than this share of the gap from guessing to perfection has not learnt this data."""
 
@@ -54,11 +58,14 @@ class Level:
         accuracy: The share of noisy copies whose label is right.
         majority: The share of inputs for which most noisy copies have the right label: about the accuracy of the
             smoothed classifier, which certified accuracy cannot exceed.
+        estimated: Certified accuracy by radius, as fixed sampling with 100,000 samples would certify it. An estimate,
+            not a certificate; None if no radii were asked for.
     """
 
     sigma: float
     accuracy: float
     majority: float
+    estimated: dict[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +213,9 @@ class Probe:
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
         levels = [asdict(level) | {"interval": list(self.interval(level))} for level in self.levels]
+        for level in levels:
+            if level["estimated"] is not None:
+                level["estimated"] = {f"{radius:g}": share for radius, share in level["estimated"].items()}
         return asdict(self) | {"levels": levels, "too_large": list(self.too_large), "reading": self.reading}
 
 
@@ -215,6 +225,7 @@ def probe(
     *,
     sigmas: Sequence[float] | None = None,
     copies: int = 16,
+    radii: Sequence[float] | None = None,
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int = 100,
@@ -230,12 +241,13 @@ def probe(
         data: The data, as for `certify`. Inputs without a label are left out.
         sigmas: The standard deviations of the noise. Default: 0.12, 0.25, 0.5 and 1, or what the denoiser removes.
         copies: Noisy copies of each input.
+        radii: Also estimate certified accuracy at these radii, from up to 2,000 more copies of each input.
         ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
         skip: Take every `skip`-th input.
         limit: Take at most so many inputs.
         on_level: Told the result for each sigma as soon as it is known.
         **settings: The settings of `Smoothed` without a noise. Inputs without noise go to the model directly, also
-            if there is a denoiser. The defaults of `batch` and `compile` are 64 and "none".
+            if there is a denoiser. Without `radii`, the defaults of `batch` and `compile` are 64 and "none".
 
     >>> import smoothcert as sc
     >>> found = sc.probe("fashion-cnn-clean", "fashion-mnist", sigmas=[0.5], limit=50, device="cpu")
@@ -252,8 +264,9 @@ def probe(
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
     copies = _check.whole("copies", copies, least=1)
+    radii = None if radii is None else sorted({_check.at_least("each radius", radius, 0) for radius in radii})
     for name, default in (("batch", _BATCH), ("compile", "none")):
-        if shared.get(name, "auto") == "auto":
+        if radii is None and shared.get(name, "auto") == "auto":
             shared[name] = default
     dataset = find_dataset(data)
     chosen = _chosen(len(dataset), ids=ids, skip=skip, limit=limit)
@@ -271,7 +284,9 @@ def probe(
     for sigma in wanted:
         if front is not None or sigma != wanted[0]:
             classifier = prepared(sigma, front)
-        levels.append(_under_noise(classifier, _labelled(classifier.subject, dataset, chosen), copies))
+        noisy = _labelled(classifier.subject, dataset, chosen)
+        level = _under_noise(classifier, noisy, copies)
+        levels.append(level if radii is None else replace(level, estimated=_estimated(classifier, noisy, radii)))
         on_level(levels[-1])
     subject = classifier.subject
     return Probe(
@@ -319,6 +334,45 @@ def _under_noise(prepared: Prepared, inputs: Sequence[Input], copies: int) -> Le
         right += look.votes.get(NO_CLASS if label is None else label, 0)
         majority += look.top == label
     return Level(subject.noise.deviation, right / (copies * len(inputs)), majority / len(inputs))
+
+
+@dataclass(frozen=True)
+class _UntilClear(Plan):
+    """Look until it is likely for every threshold on which side of it the label's probability lies."""
+
+    thresholds: tuple[float, ...]
+    samples: int = 2_000
+    alpha: float = 0.1
+    pilot: int = 0
+    known_labels: bool = True
+
+    def __str__(self) -> str:
+        return "an estimate"
+
+    def request(self, state: State, noise: Noise) -> int:
+        looks = (0, *default_looks(self.samples))
+        above = self.likely(state.count, state.drawn)
+        clear = state.look and np.all((above > 1 - self.alpha) | (above < self.alpha))
+        return 0 if clear or state.look + 1 == len(looks) else looks[state.look + 1] - looks[state.look]
+
+    def lower_bound(self, state: State, noise: Noise) -> float:
+        return 0.0
+
+    def likely(self, count: int, samples: int) -> Any:
+        """How likely it is that the probability is above each threshold, with a Jeffreys prior."""
+        return 1 - betainc(count + 0.5, samples - count + 0.5, np.array(self.thresholds))
+
+
+def _estimated(prepared: Prepared, inputs: Sequence[Input], radii: Sequence[float]) -> dict[float, float]:
+    """The certified accuracy that fixed sampling would find: the share of labels that are likely above its limit."""
+    noise = prepared.subject.noise
+    needed = critical_count([noise.needed_probability(radius) for radius in radii], _CERTIFIED[0], alpha=_CERTIFIED[1])
+    plan = _UntilClear(tuple((needed / _CERTIFIED[0]).clip(max=1.0).tolist()))
+    engine, right = prepared.engine(plan, seed=key_for(prepared.subject.seed, "estimate")), np.zeros(len(radii))
+    for certificate in engine.certify(inputs):
+        votes = sum(look.of(certificate.label) for look in certificate.looks)
+        right += plan.likely(votes, certificate.samples) > 0.5
+    return dict(zip(radii, (right / len(inputs)).tolist(), strict=True))
 
 
 def _removed_by(denoiser: Denoiser) -> Sequence[float]:

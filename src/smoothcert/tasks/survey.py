@@ -73,7 +73,7 @@ def order(ids: Sequence[int], seed: int) -> list[int]:
     return [int(id) for id in np.random.default_rng(key_for(seed, "order")).permutation(ids)]
 
 
-def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Survey], float]) -> Survey:
+def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Survey], float], *, timed: bool) -> Survey:
     """Draw ever larger rounds of noisy copies, as long as they are worth their cost.
 
     Args:
@@ -81,6 +81,7 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
         job: The job.
         ids: The inputs of the run.
         most: Given what was found, how many samples a survey may cost.
+        timed: Whether its size may depend on the clock, to measure the rate well and to end soon.
     """
     shuffled, key = order(ids, job.subject.seed), key_for(job.subject.seed, "survey")
     enough = _MOST_COPIES * min(len(ids), _MOST_INPUTS)
@@ -94,8 +95,8 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
         spent += len(part) * plan.pilot
         result = Survey(votes, spent, (forwarded - before) / seconds)
         larger = min(_GROWTH * size, enough) if size < enough else _GROWTH * size
-        told_enough = size >= enough and seconds >= _SECONDS
-        if told_enough or spent + larger > most(result) or larger > _LONGEST * result.rate:
+        settled = size >= enough and not (timed and seconds < _SECONDS)
+        if settled or spent + larger > most(result) or (timed and larger > _LONGEST * result.rate):
             return result
         size = larger
 
@@ -125,4 +126,4 @@ def forecast_of(executor: Executor, job: Job, ids: Sequence[int], share: float) 
     def after(found: Survey) -> Forecast:
         return foresee(found, job.plan, job.subject.noise, len(ids))
 
-    return after(survey(executor, job, ids, lambda found: share * after(found).samples))
+    return after(survey(executor, job, ids, lambda found: share * after(found).samples, timed=True))
