@@ -225,7 +225,7 @@ def test_plans_keep_their_alpha_under_every_noise(noise, decline, kind):
     plan = InputSpecific(1_000, pilot=100, decline=decline, kind=kind, alpha=0.01)
     found = exact_coverage(plan, noise)
     assert found.valid
-    assert found.drawing_error == noise.drawing_error < 1e-8
+    assert found.drawing_error == noise.drawing_error < 1e-6
 
 
 def test_the_papers_grid_is_for_maps_that_peak_at_the_ends():

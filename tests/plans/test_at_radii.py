@@ -37,8 +37,8 @@ def walk(plan, p, *, seed, classes=2):
 @pytest.mark.parametrize("known_labels", [False, True])
 def test_coverage_is_the_exact_crossing_probability(known_labels):
     found = exact_coverage(AtRadii([0.5], samples=10_000, known_labels=known_labels), NOISE)
-    assert found.worst_failure == pytest.approx(0.000998783086, abs=1e-12)
-    assert found.worst_p == pytest.approx(ndtr(1), abs=1e-12)
+    assert found.worst_p == pytest.approx(ndtr(1) + NOISE.drawing_error, abs=1e-12)
+    assert found.worst_failure == pytest.approx(0.000998783086, abs=NOISE.drawing_error)  # of ndtr(1)
     assert found.valid
     assert found.exact
 

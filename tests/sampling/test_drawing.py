@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest, chisquare, kstest, norm
+from scipy.stats import binomtest, chisquare, kstest, laplace, norm, uniform
 
 from smoothcert import Fixed, InvalidInput, Smoothed
 from smoothcert.noises import (
@@ -71,18 +71,89 @@ def from_bits(draw, halves, more):
     )[0].double()
 
 
-@pytest.mark.parametrize("half", [2**31 - 1, -(2**31), 2**31 - 7, -(2**31) + 1000])
+def exact(law, rest):
+    """The absolute value of a law's number for 1 - |u|."""
+    return norm.isf(np.asarray(rest) / 2) if law == "normal" else -np.log(rest)
+
+
+@pytest.mark.parametrize("law", ["normal", "laplace"])
+def test_numbers_are_never_smaller_than_those_of_the_law_and_hardly_larger(law):
+    """Word by word: a cell of the uniform distribution becomes the number at its outer edge; near 0, at its middle."""
+    rng = np.random.default_rng(2)
+    ends = 2**31 - 1 - (rng.integers(0, 2**31, 100_000) >> rng.integers(0, 31, 100_000))
+    small = rng.integers(0, 2**31, 100_000) >> 9
+    folded = np.concatenate([rng.integers(0, 2**31, 400_000), ends, small, [0, 2**31 - 1]])
+    halves = np.where(rng.integers(0, 2, len(folded)), folded, -folded - 1).astype(np.int32)
+    more = int(rng.integers(0, 2**63)) * 2
+    z = from_bits(Additive(law, 0.5), halves, more).numpy() / 0.5
+    assert ((z < 0) == (halves < 0)).all()
+    units = 2.0**31 - 1 - folded  # 1 - |u|, in units of 2^-31
+    tail = units < 2**21 + 2**10  # some of them are still represented by the outer edge
+    edge = np.where(tail, units + (more + 0.5) / 2**64, np.where(folded < 2**23, units + 0.5, units)) / 2**31
+    inner = np.where(tail, edge, (units + 1) / 2**31)
+    assert (np.abs(z) >= exact(law, np.maximum(edge, 2.0**-100))).all()
+    assert (np.abs(z) <= exact(law, inner) * (1 + 2.0**-14) + 2.0**-31).all()
+
+
 @pytest.mark.parametrize("more", [0, 2**50, 2**63, 2**64 - 1])
-def test_tails_are_exact_beyond_nine_standard_deviations(half, more):
-    rest = (2**31 - 1 - (half if half >= 0 else -half - 1) + (more + 0.5) / 2**64) / 2**31
-    sign = 1 if half >= 0 else -1
-    z = from_bits(Additive("normal", 1.0), [half, 5], more)
-    assert float(z[0]) == pytest.approx(sign * norm.isf(rest / 2), rel=1e-6)
-    assert float(z[1]) == pytest.approx(5 / 2**31 * math.sqrt(math.pi / 2), rel=1e-5)
-    heavy = from_bits(Additive("laplace", 2.0), [half, 5], more)
-    assert float(heavy[0]) == pytest.approx(-2 * sign * math.log(rest), rel=1e-6)
-    if more == 0 and half in (2**31 - 1, -(2**31)):
-        assert abs(float(z[0])) > 9
+def test_tails_reach_beyond_nine_standard_deviations(more):
+    for half, sign in ((2**31 - 1, 1), (-(2**31), -1)):
+        rest = (more + 0.5) / 2**95
+        z, _ = from_bits(Additive("normal", 1.0), [half, 5], more)
+        assert float(z) == pytest.approx(sign * exact("normal", rest), rel=2e-6)
+        assert more or abs(float(z)) > 9
+        heavy, _ = from_bits(Additive("laplace", 2.0), [half, 5], more)
+        assert float(heavy) == pytest.approx(2 * sign * exact("laplace", rest), rel=2e-6)
+
+
+def chance_beyond(draw, threshold):
+    """The exact probability that the noise of one coordinate is above a threshold: how many 96-bit words give that.
+
+    All numbers of the host stream increase with their bits, so bisection finds the first one above the threshold.
+    """
+    low, high = 2**95, 2**96  # words from 0 on, above the middle
+    while low < high:
+        middle = (low + high) // 2
+        half, further = (middle >> 64) - 2**31, 2**64 - 1 - middle % 2**64  # further bits count towards the end
+        drawn = float(from_bits(draw, [half, 0], further)[0])
+        low, high = (low, middle) if drawn > threshold else (middle + 1, high)
+    return (2**96 - low) / 2**96
+
+
+@pytest.mark.parametrize("samples", [100_774, 13_600_000])
+@pytest.mark.parametrize("noise", [Gaussian(0.25), Gaussian(1.0), Laplace(0.5), Uniform(0.5)], ids=str)
+def test_a_threshold_on_a_lattice_point_is_certified_wrongly_with_at_most_alpha(noise, samples):
+    """All votes for the class, and the threshold as near as the claim allows: the worst case of coarse noise."""
+    alpha = 0.001
+    for count in (samples, samples + 1, samples + 7, samples * 2):
+        radius = float(noise.certified_radius(alpha ** (1 / count)))
+        other = np.float32(radius)  # every number of float32 near here is a lattice point
+        for threshold in (radius, float(other), float(np.nextafter(other, np.float32(0)))):
+            missed = chance_beyond(noise.draw, min(threshold, radius))
+            assert count * math.log1p(-missed) <= math.log(alpha) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(0.5), Laplace(0.5), Uniform(0.5)], ids=str)
+def test_the_chance_beyond_a_threshold_is_that_of_the_law_within_the_error_that_is_charged(noise):
+    exact_law = {"normal": norm.sf, "laplace": laplace.sf, "uniform": uniform(-1, 2).sf}[noise.draw.law]
+    for t in np.concatenate([np.linspace(1e-9, 0.99, 25), np.linspace(1, 7, 13)]):
+        found, expected = chance_beyond(noise.draw, t * noise.draw.scale), float(exact_law(t))
+        assert found >= expected - noise.drawing_error
+        assert found <= expected * (1 + 2.0**-11) + noise.drawing_error
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.5, 1.1])
+def test_the_chance_of_a_cell_under_splitting_is_exact_within_the_error_that_is_charged(scale):
+    noise, width = Splitting(scale), 2 * scale
+    drawer = drawer_for(noise.draw, (2,))
+    for x in np.random.default_rng(4).uniform(0, min(width, 1), 40).astype(np.float32):
+        low, high = -(2**31), 2**31
+        while low < high:  # the centre of the cell of x is in the upper half as long as the offset is below x
+            middle = (low + high) // 2
+            words = torch.from_numpy(np.array([[middle, 0]], np.int32).view(np.int64))
+            above = float(drawer.noisy(words, torch.full((1, 2), float(x)))[0, 0]) > min(width, 1) / 2
+            low, high = (middle + 1, high) if above else (low, middle)
+        assert (low + 2**31) / 2**32 == pytest.approx(float(x) / width, abs=noise.drawing_error)
 
 
 def test_tail_frequencies_are_those_of_a_normal_variable_beyond_the_former_cut():
@@ -219,12 +290,13 @@ SIGMA, NUMBERS = 0.5, 16
 
 def possible(values):
     """Whether noise added to 0 could have given each value, under the host stream's arithmetic."""
-    centre = torch.erf(values.double() / (SIGMA * math.sqrt(2))).float().clamp(-1 + 2.0**-24, 1 - 2.0**-24)
-    found = torch.zeros(values.shape, dtype=torch.bool)
+    scale = math.sqrt(2) * Additive("normal", SIGMA).drawn_scale
+    centre = torch.erf(values.double() / scale).float().clamp(-1 + 2.0**-24, 1 - 2.0**-24)
+    found = values.abs() > 2.8 * SIGMA  # computed in another way
     for lower in (True, False):
         candidate = centre.clone()
         for _ in range(10):
-            found |= torch.add(torch.zeros(()), candidate.erfinv(), alpha=math.sqrt(2) * SIGMA) == values
+            found |= torch.add(torch.zeros(()), candidate.erfinv(), alpha=scale) == values
             candidate = torch.nextafter(candidate, torch.tensor(-1.0 if lower else 1.0))
     return found
 

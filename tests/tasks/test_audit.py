@@ -247,6 +247,26 @@ def test_votes_are_not_drawn_again_by_another_form_of_the_classifier(run):
         check(run)
 
 
+def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
+    again = sc.certify(
+        above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path / "b", device="cpu", batch=500
+    )
+    assert run.shares_noise_with(again)
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("DELETE FROM manifest WHERE key = 'drawing'")  # as it was before it was recorded
+    db.close()
+    for attempt in (
+        lambda: sc.certify(above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=run.path, device="cpu", batch=500),
+        lambda: sc.merge([run.path, again.path], out=tmp_path / "c"),
+    ):
+        with pytest.raises(sc.InvalidInput, match=r"it differs in drawing \(there \d, now \d\)"):
+            attempt()
+    with pytest.raises(sc.InvalidInput, match="draws other noise for the same seed"):
+        check(run)
+    assert not open_run(run.path).shares_noise_with(again)
+    assert not check(run, redraw=0).findings
+
+
 def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):
     network = nn.Sequential(nn.Linear(3, 2))
     run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)

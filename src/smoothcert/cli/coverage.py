@@ -86,4 +86,4 @@ def _shown(failure: float, alpha: float) -> list[str]:
 
 def _drawing(error: float) -> str:
     """A sentence about the error of drawing, where it can change a printed digit."""
-    return f"Bounds are lowered by {error:.2g} for the error of drawing the noise." if error >= 1e-12 else ""
+    return f"Bounds are lowered by {error:.2g} for the error of drawing the noise." if error >= 1e-9 else ""

@@ -21,6 +21,9 @@ from smoothcert.noises.draws import Draw
 
 LARGEST_INPUT = 2**22
 """Numbers of an input up to which `drawing_error` holds for a noise that is not bound to a size."""
+CELL = 2.0**-31
+"""How far the probability beyond a threshold in one coordinate is from that of the theorem, at most, for numbers that
+are made of 31 random bits or more and are rounded away from 0."""
 
 
 def dashed(name: str) -> str:
@@ -121,10 +124,11 @@ class Noise(Recorded, ABC):
 
     @property
     def drawing_error(self) -> float:
-        """The total-variation distance between what is drawn for one sample and what the theorem assumes, at most.
+        """How far the probability of a class is from that under the noise of the theorem, at most.
 
-        The probability of any class is off by at most this much. `certified_radius` and `needed_probability` charge
-        it to the bounds.
+        For noises that are drawn on a grid, this holds for every classifier. For noises in floating point, it holds
+        for a threshold in one coordinate: a classifier that looks at the last bits sees more (`docs/soundness.md`).
+        `certified_radius` and `needed_probability` charge it to the bounds.
         """
         return 0.0
 

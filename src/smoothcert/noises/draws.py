@@ -15,6 +15,15 @@ from smoothcert.errors import InvalidInput
 Law = Literal["normal", "uniform", "laplace"]
 LAWS: tuple[Law, ...] = ("normal", "uniform", "laplace")
 
+VERSION = 2
+"""Counts up with every change of what the streams draw for the same seed. A run is only continued with its own."""
+OUTWARD = 1 + 2.0**-20
+"""Normal and Laplace noise is drawn with a scale that is larger by this factor.
+
+It is more than float32 can lose on the way from random bits to a number, so noise is never smaller than it is said to
+be: a class whose votes are on one side of a threshold is not made more likely by rounding.
+"""
+
 
 class Draw:
     """Base of all descriptions of drawing."""
@@ -42,6 +51,11 @@ class Additive(Draw):
         _check.one_of("law", self.law, LAWS)
         _positive(self, "scale")
 
+    @property
+    def drawn_scale(self) -> float:
+        """The scale in float32 arithmetic; see `OUTWARD`. Uniform noise stays in its cube."""
+        return self.scale * (1 if self.law == "uniform" else OUTWARD)
+
 
 @dataclass(frozen=True)
 class AdditiveGrid(Draw):
@@ -67,6 +81,11 @@ class CommonShift(Draw):
 
     def __post_init__(self) -> None:
         _positive(self, "scale")
+
+    @property
+    def drawn_scale(self) -> float:
+        """The scale in float32 arithmetic; see `OUTWARD`."""
+        return self.scale * OUTWARD
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from smoothcert import _check
-from smoothcert.noises.base import LARGEST_INPUT, Noise
+from smoothcert.noises.base import CELL, LARGEST_INPUT, Noise
 from smoothcert.noises.draws import Additive
 from smoothcert.noises.rounding import MARGIN, down
 
-_TAIL_CUT = 2.0**-65  # of each coordinate, by both streams
+_TAIL_CUT = 2.0**-65  # of each coordinate
 
 
 class GaussianRadius(Noise):
@@ -83,7 +83,7 @@ class Gaussian(GaussianRadius):
 
     @property
     def drawing_error(self) -> float:
-        return LARGEST_INPUT * _TAIL_CUT
+        return LARGEST_INPUT * _TAIL_CUT + CELL
 
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
         return l_infinity(radius, shape)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.noises.base import LARGEST_INPUT, Noise
+from smoothcert.noises.base import CELL, LARGEST_INPUT, Noise
 from smoothcert.noises.draws import Additive, Draw
 from smoothcert.noises.rounding import MARGIN, down
 
-_TAIL_CUT = 2.0**-63  # of each coordinate, by both streams
+_TAIL_CUT = 2.0**-63  # of each coordinate
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Laplace(Noise):
 
     @property
     def drawing_error(self) -> float:
-        return LARGEST_INPUT * _TAIL_CUT
+        return LARGEST_INPUT * _TAIL_CUT + CELL
 
     def radius(self, p: ArrayLike) -> Any:
         q = 1 - _check.probabilities("p", p)

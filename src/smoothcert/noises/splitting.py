@@ -54,6 +54,10 @@ class Splitting(LipschitzNoise):
         return super().tie_curve(radius, b)
 
     @property
+    def drawing_error(self) -> float:
+        return 0.0 if self.levels else super().drawing_error
+
+    @property
     def draw(self) -> Draw:
         return Split(self.scale, self.levels)
 

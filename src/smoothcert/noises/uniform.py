@@ -28,6 +28,11 @@ class LipschitzNoise(Noise):
     def deviation(self) -> float:
         return self.scale / sqrt(3)
 
+    @property
+    def drawing_error(self) -> float:
+        # float32 has numbers of 24 bits for the noise or the offset, and rounds it up to three times on the way.
+        return 2.0**-22
+
     def radius(self, p: ArrayLike) -> Any:
         return down(self.scale * (2 * _check.probabilities("p", p) - 1))
 

@@ -15,6 +15,7 @@ from smoothcert._registry import describe, restore
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Plan
 
 _MOST_IDS = 10**8
@@ -62,6 +63,7 @@ class Manifest:
         circumstances: Versions and machine.
         shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
         denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
+        drawing: The version of how noise is drawn (`noises.draws.VERSION`).
         settings: Further settings of the subject, by name.
         values: The smallest and the largest value of the inputs that were certified; None if they are not known.
         budget: The budget of the run, and the settings of the plan that it may change; None without a budget.
@@ -89,6 +91,7 @@ class Manifest:
     circumstances: Mapping[str, Any] = field(default_factory=dict)
     shard: str | None = None
     denoiser: Mapping[str, str] | None = None
+    drawing: int = VERSION
     settings: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[float, float] | None = None
     budget: Mapping[str, Any] | None = None
@@ -129,6 +132,7 @@ class Manifest:
             "data_hash": "",
             "device": "",
             "dtype": "",
+            "drawing": 1,  # it was not recorded then
         }
         try:
             kept |= {
@@ -178,7 +182,7 @@ class Manifest:
     def draws(self) -> tuple[Any, ...]:
         """What determines the votes of a run. Runs with equal values have the same votes for the same samples."""
         same = (self.model, self.weights_hash, self.data_hash, self.seed, self.device, self.dtype, self.settings)
-        return (*same, describe(self.noise), self.denoiser and self.denoiser["hash"])
+        return (*same, self.drawing, describe(self.noise), self.denoiser and self.denoiser["hash"])
 
     def with_ids(self, ids: Sequence[int]) -> Self:
         """The same manifest for other inputs."""

@@ -2,6 +2,14 @@
 
 A drawer is the same for every device. Where the bits come from is the stream's business. CUDA devices have fused
 kernels for the most common descriptions (`philox.py`) and use these classes for all others; training uses them, too.
+
+Normal and Laplace numbers are never smaller than those of the theorem: the cell of the uniform distribution that the
+bits choose is represented by its outer edge, and `OUTWARD` covers what float32 rounds on the way. Only where 23 or
+fewer bits of |u| are used, next to 0, it is the middle of the cell: half of a cell has a probability of 2^-32. So
+P(|z| > t) is at least that of the theorem less 2^-32, for every t, and signs are symmetric. The probability of a class
+on one side of a threshold is therefore not larger than in the theorem, but for 2^-32, which `drawing_error` charges.
+Where 1 - |u| is small, the spacing of float32 would make the numbers much larger than needed, so that tail is computed
+from its own bits in float64.
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -33,11 +41,13 @@ from smoothcert.noises.draws import (
 )
 from smoothcert.noises.rounded_normal import thresholds
 
-MoreBits: TypeAlias = Callable[[Tensor], NDArray[np.uint64]]
+MoreBits: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint64]]
 """Gives 64 more random bits for each of these positions among the 32-bit halves of the words of all rows."""
 
-TAIL = 2.0**-20
-"""Where 1 - |u| is smaller, 32 random bits are too few for the tail of a law, and more are drawn."""
+_TAIL_BITS = 10
+"""Where 1 - |u| is smaller than two to the minus this, more bits are drawn, and float64 is used."""
+_UNIT = 2.0**-31
+_OUTER = _UNIT * (1 + 2.0**-22)  # three roundings, and the way from the middle of a cell to its edge
 # float32 has no number between this and 1.
 _LARGEST = 1 - 2.0**-24
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -101,39 +111,45 @@ class _HalfWords(Drawer):
         return (self.size + 1) // 2
 
     def halves(self, words: Tensor) -> Tensor:
-        return words.view(torch.int32).view(len(words), -1)[:, : self.size]
+        """All 32-bit halves of the words. If the size is odd, the last one of a row is not used."""
+        return words.view(torch.int32).view(len(words), -1)
 
-    def positions(self, where: Tensor) -> Tensor:
-        """What `MoreBits` takes for the numbers at these (row, column)."""
-        return where[:, 0] * (2 * self.words) + where[:, 1]
+    def shaped(self, numbers: Tensor) -> Tensor:
+        return numbers[:, : self.size].view(-1, *self.shape)
 
 
 @draws(Additive)
 class _Additive(_HalfWords):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        transform, tail, factor = _LAWS[self.draw.law]
-        bits = self.halves(words)
-        uniform = bits.float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
-        where = None if more is None or tail is None else _beyond(uniform, 1 - TAIL)
-        z = transform(uniform)
-        if more is not None and tail is not None and where is not None:
-            half = bits[where[:, 0], where[:, 1]].cpu().numpy().astype(np.int64)
-            beyond = 2.0**31 - 1 - np.where(half < 0, -half - 1, half)  # how far |u| is from 1, in units of 2^-31
-            rest = (beyond + (more(self.positions(where)) + 0.5) * 2.0**-64) * 2.0**-31
-            values = torch.from_numpy(np.where(half < 0, -1, 1) * tail(rest) / factor)
-            z[where[:, 0], where[:, 1]] = values.to(z)
-        noisy = z.view(-1, *self.shape).to(x.dtype)
-        return torch.add(x, noisy, alpha=factor * self.draw.scale, out=noisy)
+        law = _LAWS[self.draw.law]
+        uniform = self.halves(words).float().add_(0.5).mul_(_UNIT if law.tail is None else _OUTER)
+        if law.tail is None:
+            z = uniform
+        elif more is None:
+            z = law.of_uniform(uniform.clamp_(-_LARGEST, _LARGEST))
+        else:
+            where = _far(uniform)
+            values = _tail(words, where, law.tail, more) / law.factor
+            at = torch.from_numpy(where).to(words.device)
+            uniform.view(-1)[at] = 0  # some libraries are slow at the ends
+            z = law.of_uniform(uniform)
+            z.view(-1)[at] = torch.from_numpy(values).to(words.device, torch.float32)
+        noisy = self.shaped(z).to(x.dtype)
+        return torch.add(x, noisy, alpha=law.factor * self.draw.drawn_scale, out=noisy)
 
 
-def _beyond(uniform: Tensor, limit: float) -> Tensor | None:
-    """(row, column) of the numbers with |u| >= limit, None if there are none. Few rows have any: they come first."""
-    rows = torch.maximum(uniform.amax(1), uniform.amin(1).neg_()) >= limit
-    if not bool(rows.any()):
-        return None
-    numbers = rows.nonzero()[:, 0]
-    where = (uniform[numbers].abs() >= limit).nonzero()
-    return torch.stack((numbers[where[:, 0]], where[:, 1]), 1)
+def _far(uniform: Tensor) -> NDArray[np.int64]:
+    """Positions among all numbers where 1 - |u| is small."""
+    numbers, limit = uniform.cpu().numpy().ravel(), 1 - 2.0**-_TAIL_BITS
+    return np.flatnonzero((numbers >= limit) | (numbers <= -limit))
+
+
+def _tail(words: Tensor, where: NDArray[np.int64], law: Callable[[Any], Any], more: MoreBits) -> NDArray[np.float64]:
+    """The numbers of a law at these positions, from 31 bits of 1 - |u| and 64 more."""
+    bits = words.cpu().numpy().view(np.int32).ravel()[where].astype(np.int64)
+    rest = (2.0**31 - 1 - (bits ^ (bits >> 63)) + (more(where) + 0.5) * 2.0**-64) * _UNIT
+    numbers: NDArray[np.float64] = np.copysign(law(rest), bits)
+    return numbers
 
 
 def _laplace(uniform: Tensor) -> Tensor:
@@ -141,12 +157,18 @@ def _laplace(uniform: Tensor) -> Tensor:
     return uniform.abs().neg_().log1p_().mul_(-1).copysign_(uniform)
 
 
-# From a uniform number u on (-1, 1) to the law's number, the law's number from 1 - |u|, and a constant factor. Values
-# are clamped, not scaled: scaling would shrink every value, and noise must never be smaller than it is said to be.
-_LAWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any] | None, float]] = {
-    "normal": (torch.Tensor.erfinv_, lambda rest: -ndtri(rest / 2), math.sqrt(2)),
-    "uniform": (lambda uniform: uniform, None, 1.0),
-    "laplace": (_laplace, lambda rest: -np.log(rest), 1.0),
+class _Law(NamedTuple):
+    of_uniform: Callable[[Tensor], Tensor]
+    """The law's number, divided by `factor`, for a uniform number u on (-1, 1)."""
+    tail: Callable[[Any], Any] | None = None
+    """The absolute value of the law's number, computed from 1 - |u|."""
+    factor: float = 1.0
+
+
+_LAWS = {
+    "normal": _Law(torch.Tensor.erfinv_, lambda rest: -ndtri(rest / 2), math.sqrt(2)),
+    "uniform": _Law(lambda uniform: uniform),
+    "laplace": _Law(_laplace, lambda rest: -np.log(rest)),
 }
 
 
@@ -160,19 +182,19 @@ class _AdditiveGrid(_HalfWords):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         step, ratio = self.draw.step, self.draw.deviation / self.draw.step
         bits = self.halves(words)
-        uniform = bits.float().mul_(2.0**-31).clamp_(-_LARGEST, _LARGEST)
+        uniform = bits.float().mul_(_UNIT).clamp_(-_LARGEST, _LARGEST)
         # In float32, y is off by less than .01 where 1 - |u| is above this.
-        tail = None if more is None else uniform.abs() >= 1 - max(TAIL, 1e-6 * ratio)
+        tail = None if more is None else uniform.abs() >= 1 - max(2.0**-20, 1e-6 * ratio)
         y = uniform.erfinv_().mul_(math.sqrt(2) * ratio)
         k = y.round()
         if more is not None and tail is not None:
-            where = (tail | ((y - k).abs() > 0.48)).nonzero()
+            where = (tail | ((y - k).abs() > 0.48)).view(-1).nonzero()[:, 0]
             table = thresholds(ratio)
-            high = bits[where[:, 0], where[:, 1]].cpu().numpy().astype(np.int64) + 2**31
-            word = (high.astype(np.uint64) << np.uint64(32)) | (more(self.positions(where)) >> np.uint64(32))
+            high = bits.reshape(-1)[where].cpu().numpy().astype(np.int64) + 2**31
+            word = (high.astype(np.uint64) << np.uint64(32)) | (more(where.cpu().numpy()) >> np.uint64(32))
             found = table.smallest + np.searchsorted(table.values, word, side="right")
-            k[where[:, 0], where[:, 1]] = torch.from_numpy(found).to(k)
-        noisy: Tensor = (k.view(-1, *self.shape) + (x / step).round()) * step
+            k.view(-1)[where] = torch.from_numpy(found).to(k)
+        noisy: Tensor = (self.shaped(k) + (x / step).round()) * step
         return noisy
 
 
@@ -185,7 +207,7 @@ class _CommonShift(Drawer):
         beyond = (word ^ (word >> 63)).bitwise_not() & (2**63 - 1)  # how far |u| is from 1, in units of 2^-63
         exact = torch.float32 if word.device.type == "mps" else torch.float64
         z = torch.special.ndtri((beyond.to(exact) + 0.5) * 2.0**-64).neg().copysign(word.to(exact) + 0.5)
-        noisy: Tensor = x + (self.draw.scale * z).float().view(-1, *[1] * len(self.shape))
+        noisy: Tensor = x + (self.draw.drawn_scale * z).float().view(-1, *[1] * len(self.shape))
         return noisy
 
 
@@ -224,7 +246,7 @@ class _Split(_HalfWords):
         if self.enumerated:
             low, high = self._cell_on_grid(words, x)
         else:
-            offset = self.halves(words).float().mul_(width * 2.0**-32).add_(width / 2).view(-1, *self.shape)
+            offset = self.shaped(self.halves(words).float().mul_(width * 2.0**-32).add_(width / 2))
             high = offset + width * ((x - offset) / width).ceil()
             low = high - width
         return (high.clamp(max=1) + low.clamp(min=0)) / 2

@@ -2,6 +2,11 @@
 
 Philox-4x32-10 is a function from a key and a counter to four random words. The key is the run's seed, the counter is
 (element, sample, input). So two samples share nothing, and the generator has no state.
+
+As on the host (`drawing.py`), normal and Laplace numbers are never smaller than those of the theorem. Their absolute
+value decreases in a uniform number, which is rounded down: to the lower edge of its cell, or with 63 bits where it is
+below 2^-20. `OUTWARD` covers the rounding of logarithm, root, sine, cosine and product. An angle is the middle of its
+cell, half of which has a probability of at most 2^-32.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ def _write_additive(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Ten
         out,
         inputs,
         rows,
-        draw.scale,
+        draw.drawn_scale,
         stream.seed,
         len(out),
         size,
@@ -109,37 +114,37 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
     # One counter gives four numbers. They go to the four quarters of the input, so that neighbours write together.
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     a, b, c, d = tl.philox(seed, element, sample, id, 0)
-    if LAW == 0:
-        u0 = tl.uint_to_uniform_float(a)
-        u2 = tl.uint_to_uniform_float(c)
-        # Below 2^-20, 32 random bits are too few for the tails. One block in a thousand draws 32 more.
-        if tl.min(tl.minimum(_folded(a), _folded(c)), axis=0) < 2048:
-            e, _f, g, _h = tl.philox(seed, element, sample, id, 1)
-            u0 = _finer(_folded(a), e, u0)
-            u2 = _finer(_folded(c), g, u2)
-        z0, z1 = _box_muller(u0, tl.uint_to_uniform_float(b))
-        z2, z3 = _box_muller(u2, tl.uint_to_uniform_float(d))
-    else:
+    if LAW == 1:
         z0 = _unit(a)
         z1 = _unit(b)
         z2 = _unit(c)
         z3 = _unit(d)
-        if LAW == 2:
-            r0 = tl.maximum(1.0 - tl.abs(z0), 5.9604645e-8)
-            r1 = tl.maximum(1.0 - tl.abs(z1), 5.9604645e-8)
-            r2 = tl.maximum(1.0 - tl.abs(z2), 5.9604645e-8)
-            r3 = tl.maximum(1.0 - tl.abs(z3), 5.9604645e-8)
-            least = tl.minimum(tl.minimum(_rest(a), _rest(b)), tl.minimum(_rest(c), _rest(d)))
-            if tl.min(least, axis=0) < 2048:
-                e, f, g, h = tl.philox(seed, element, sample, id, 1)
-                r0 = _finer(_rest(a), e, r0)
-                r1 = _finer(_rest(b), f, r1)
-                r2 = _finer(_rest(c), g, r2)
-                r3 = _finer(_rest(d), h, r3)
-            z0 = tl.where(z0 < 0, tl.log(r0), -tl.log(r0))
-            z1 = tl.where(z1 < 0, tl.log(r1), -tl.log(r1))
-            z2 = tl.where(z2 < 0, tl.log(r2), -tl.log(r2))
-            z3 = tl.where(z3 < 0, tl.log(r3), -tl.log(r3))
+    elif LAW == 0:
+        u0 = _below(a)
+        u2 = _below(c)
+        # Below 2^-20, 31 random bits are too few for the tails. One block in a thousand draws 32 more.
+        if tl.min(tl.minimum(_folded(a), _folded(c)), axis=0) < 2048:
+            e, _f, g, _h = tl.philox(seed, element, sample, id, 1)
+            u0 = _finer(a, e, u0)
+            u2 = _finer(c, g, u2)
+        z0, z1 = _box_muller(u0, b)
+        z2, z3 = _box_muller(u2, d)
+    else:
+        u0 = _below(a)
+        u1 = _below(b)
+        u2 = _below(c)
+        u3 = _below(d)
+        least = tl.minimum(tl.minimum(_folded(a), _folded(b)), tl.minimum(_folded(c), _folded(d)))
+        if tl.min(least, axis=0) < 2048:
+            e, f, g, h = tl.philox(seed, element, sample, id, 1)
+            u0 = _finer(a, e, u0)
+            u1 = _finer(b, f, u1)
+            u2 = _finer(c, g, u2)
+            u3 = _finer(d, h, u3)
+        z0 = tl.where(_unit(a) < 0, tl.log(u0), -tl.log(u0))
+        z1 = tl.where(_unit(b) < 0, tl.log(u1), -tl.log(u1))
+        z2 = tl.where(_unit(c) < 0, tl.log(u2), -tl.log(u2))
+        z3 = tl.where(_unit(d) < 0, tl.log(u3), -tl.log(u3))
     source = inputs + slot * size
     target = out + row.to(tl.int64) * size
     inside = element < quarter
@@ -157,29 +162,41 @@ def _folded(word):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _rest(word):  # type: ignore[no-untyped-def]
-    """How far the word's number in (-1, 1) is from the nearer end, in units of 2^-31."""
-    return 2147483647 - _folded(word)
+def _below(word):  # type: ignore[no-untyped-def]
+    """A number from [0, 1) that is never above the uniform number that the word stands for."""
+    return _folded(word).to(tl.float32) * 4.656611762854368e-10  # 2^-31 (1 - 2^-22)
 
 
 @triton.jit
-def _finer(units, more, coarse):  # type: ignore[no-untyped-def]
-    """A uniform number on (0, 1) with 32 more bits where it is below 2^-20; it is never 0."""
+def _finer(word, more, coarse):  # type: ignore[no-untyped-def]
+    """The same with 32 more bits where it is below 2^-20; it is never 0."""
+    units = _folded(word)
     fine = tl.fma(more.to(tl.float32) + 0.5, 2.3283064365386963e-10, units.to(tl.float32))
     return tl.where(units < 2048, fine * 4.656612873077393e-10, coarse)
 
 
 @triton.jit
-def _box_muller(u1, u2):  # type: ignore[no-untyped-def]
-    r = tl.sqrt(-2.0 * tl.log(u1))
-    angle = 6.283185307179586 * u2
-    return r * tl.cos(angle), r * tl.sin(angle)
+def _box_muller(u, word):  # type: ignore[no-untyped-def]
+    """Two normal numbers. Two bits choose a quadrant, the others an angle from -pi/4 to pi/4.
+
+    There, sine and cosine are accurate to a few units in the last place, also near 0.
+    """
+    r = tl.sqrt(-2.0 * tl.log(u))
+    quadrant = word >> 30
+    steps = (word & 0x3FFFFFFF).to(tl.int32) - 536870912
+    angle = (steps.to(tl.float32) + 0.5) * 1.4629180792671596e-09  # pi / 2 * 2^-30
+    c = r * tl.cos(angle)
+    s = r * tl.sin(angle)
+    odd = (quadrant & 1) == 1
+    x = tl.where(odd, s, c)
+    y = tl.where(odd, c, s)
+    return tl.where(((quadrant + 1) & 2) == 2, -x, x), tl.where((quadrant & 2) == 2, -y, y)
 
 
 @triton.jit
 def _unit(word):  # type: ignore[no-untyped-def]
     """A uniform number on [-1, 1]."""
-    return word.to(tl.int32, bitcast=True).to(tl.float32) * (1.0 / 2147483648.0)
+    return (word.to(tl.int32, bitcast=True).to(tl.float32) + 0.5) * (1.0 / 2147483648.0)
 
 
 @triton.jit
@@ -260,7 +277,9 @@ def _grid_number(word, table, ratio, tail, smallest, length):  # type: ignore[no
     thresholds.
     """
     signed = word.to(tl.int32, bitcast=True)
-    p = (_rest(word).to(tl.float32) + 0.5) * 2.3283064365386963e-10  # the probability of the nearer tail
+    p = (
+        (2147483647 - _folded(word)).to(tl.float32) + 0.5
+    ) * 2.3283064365386963e-10  # the probability of the nearer tail
     y = ratio * 1.4142135623730951 * _erfinv(p)
     y = tl.where(signed < 0, -y, y)
     k = tl.floor(y + 0.5)

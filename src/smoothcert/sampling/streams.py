@@ -68,9 +68,14 @@ class HostStream(Stream):
             return
         drawer = self.drawer(tuple(inputs.shape[1:]))
         # Bits are drawn for each input and transformed for the whole batch: small operations are slow.
-        bits = [self._bits(drawer, segment) for segment in segments]
-        one = len(segments) == 1
-        words = torch.from_numpy(bits[0] if one else np.concatenate(bits)).view(-1, drawer.words)
+        if one := len(segments) == 1:
+            bits = self._bits(drawer, segments[0])
+        else:
+            bits, end = np.empty(sum(segment.count for segment in segments) * drawer.words, np.int64), 0
+            for segment in segments:
+                start, end = end, end + segment.count * drawer.words
+                bits[start:end] = self._bits(drawer, segment)
+        words = torch.from_numpy(bits).view(-1, drawer.words)
         x = inputs[segments[0].slot, None] if one else inputs.index_select(0, rows[0, : len(words)])
         out[: len(words)].copy_(drawer.noisy(words.to(out.device), x, self._more(segments, 2 * drawer.words)))
 
@@ -85,8 +90,7 @@ class HostStream(Stream):
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
     def _more(self, segments: Sequence[Segment], halves: int) -> MoreBits:
-        def more(positions: Tensor) -> NDArray[np.uint64]:
-            where = positions.cpu().numpy()
+        def more(where: NDArray[np.int64]) -> NDArray[np.uint64]:
             starts = np.cumsum([0, *(segment.count for segment in segments)])  # rows
             owners = np.searchsorted(starts, where // halves, side="right") - 1
             bits = np.empty(len(where), np.uint64)

@@ -15,6 +15,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset, load_dataset
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
+from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Case, Certificate, Plan, Proof
 from smoothcert.plans.second_route import p_value
 from smoothcert.runs.journal import Journal
@@ -217,6 +218,8 @@ def _wrong_labels(certificates: Sequence[Certificate], dataset: Dataset) -> list
 
 
 def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset) -> list[Finding]:
+    if manifest.drawing != VERSION:
+        raise InvalidInput("cannot draw again: this version of smoothcert draws other noise for the same seed")
     if not same_answers(manifest.answers, subject.answers()):
         raise InvalidInput("cannot draw again: the model gives other answers than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}

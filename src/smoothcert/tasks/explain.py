@@ -20,6 +20,7 @@ from smoothcert.device.runtime import blank
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.denoised import Denoised, DenoisedFunction
 from smoothcert.models.seeded import SeededRows
+from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Certificate
 from smoothcert.report.charts import evenly
 from smoothcert.report.distances import NORMS, distance
@@ -73,7 +74,8 @@ def explain(
     if not inputs:
         raise InvalidInput("there is nothing to explain: give the ids of some inputs")
     drawer = _Drawer(subject, copies)
-    same_noise = here or run.manifest.device != "cuda"  # only CUDA draws its noise in another way
+    # Only CUDA draws its noise in another way.
+    same_noise = (here or run.manifest.device != "cuda") and run.manifest.drawing == VERSION
     certificates = [run[id] for id in inputs]
     nearest = _nearest(dataset, certificates, inputs)
     made = []

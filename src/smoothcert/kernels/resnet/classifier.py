@@ -307,7 +307,7 @@ def _noise_constant(draw: Draw | None) -> int:
 
 def _describe_noise(arguments: Arguments, draw: Draw | None, device: torch.device) -> None:
     if isinstance(draw, Additive):
-        arguments.scale = draw.scale
+        arguments.scale = draw.drawn_scale
     elif isinstance(draw, AdditiveGrid):
         grid = grid_noise(draw, device)
         arguments.table, arguments.length = _pointer(grid.table), len(grid.table)

@@ -1,4 +1,4 @@
-// The noise of sampler/philox.py: Philox-4x32-10 with the counter (element, sample, input, part). Normal numbers are made
+// The noise of sampling/philox.py: Philox-4x32-10 with the counter (element, sample, input, part). Normal numbers are made
 // by the Box-Muller transform, with the rounding of Triton's functions, bit by bit. Numbers on a grid are integers.
 
 struct Words { u32 a, b, c, d; };
@@ -21,8 +21,8 @@ __device__ __forceinline__ Words philox(u64 seed, u32 element, u32 sample, u32 i
 // The word as a signed number, without its sign: from 0 to 2^31 - 1.
 __device__ __forceinline__ int folded(u32 word) { return (int)word < 0 ? ~(int)word : (int)word; }
 
-// A number from [0, 1).
-__device__ __forceinline__ float uniform(u32 word) { return __fmul_rn((float)folded(word), __uint_as_float(0x2FFFFFFFu)); }
+// A number from [0, 1) that is never above the one that the word stands for: times 2^-31 (1 - 2^-22).
+__device__ __forceinline__ float uniform(u32 word) { return __fmul_rn((float)folded(word), __uint_as_float(0x2FFFFFFCu)); }
 
 // Below 2^-20, 32 random bits are too few for the tails of the normal law, and 32 more are drawn.
 constexpr int COARSE = 2048;
@@ -63,15 +63,13 @@ __device__ __forceinline__ float sine(float remainder, int quadrant) {
   return quadrant & 2 ? fma_ftz(p, -1.f, 0.f) : p;
 }
 
-// Two independent normal numbers, from a uniform number and a word.
+// Two independent normal numbers, from a uniform number and a word. Two bits of the word choose a quadrant, the others an
+// angle from -pi/4 to pi/4. There, sine and cosine are accurate to a few units in the last place, also near 0.
 __device__ __forceinline__ float2 normal_pair(float first, u32 second) {
   const float radius = square_root(__fmul_rn(-2.f, logarithm(first)));
-  const float angle = __fmul_rn(uniform(second), __uint_as_float(0x40C90FDBu));
-  const int quadrant = __float2int_rn(__fmul_rn(angle, __uint_as_float(0x3F22F983u)));
-  float remainder = fma_ftz((float)quadrant, __uint_as_float(0xBFC90FDAu), angle);
-  remainder = fma_ftz((float)quadrant, __uint_as_float(0xB3A22168u), remainder);
-  remainder = fma_ftz((float)quadrant, __uint_as_float(0xA7C234C5u), remainder);
-  return make_float2(__fmul_rn(radius, sine(remainder, quadrant + 1)), __fmul_rn(radius, sine(remainder, quadrant)));
+  const int quadrant = second >> 30, steps = (int)(second & 0x3FFFFFFFu) - 0x20000000;
+  const float angle = __fmul_rn(__fadd_rn((float)steps, 0.5f), __uint_as_float(0x30C90FDBu));
+  return make_float2(__fmul_rn(radius, sine(angle, quadrant + 1)), __fmul_rn(radius, sine(angle, quadrant)));
 }
 
 // The four normal numbers of an element of the counter.
@@ -90,8 +88,8 @@ __device__ __forceinline__ void draw_normal(float (&noise)[4], u64 seed, u32 ele
   noise[3] = other.y;
 }
 
-// Rounded normal numbers (device/grid_noise.py). They are integers with exact probabilities, so only the integers have to
-// be those of sampler/philox.py, not the rounding on the way to them.
+// Rounded normal numbers (kernels/grid_noise.py). They are integers with exact probabilities, so only the integers have to
+// be those of sampling/philox.py, not the rounding on the way to them.
 struct Grid {
   const long long* table;  // thresholds for 64 random bits, both as signed numbers
   int length, smallest;
