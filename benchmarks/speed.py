@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,6 +40,7 @@ def certify(inputs: Inputs, *, model: str, sigma: float, plans: dict[str, str]) 
         for name, options in plans.items():
             for state in ("cold", "warm") if not rows else ("warm",):
                 out = inputs.work / f"{name}-{state}"
+                shutil.rmtree(out, ignore_errors=True)  # a run that resumes cannot be timed
                 where = ["--weights", inputs.weights / f"{model}.safetensors", "--data", f"cifar10:{inputs.data}"]
                 start = time.perf_counter()
                 smoothcert(

@@ -90,8 +90,6 @@ def test_a_kernel_runs_on_the_current_stream_and_in_a_cuda_graph():
     graph.replay()
     graph.replay()
     assert x.tolist() == [11] * 64
-    assert kernel.registers > 0
-    assert kernel.spilled_bytes == 0
     assert kernel.resident_blocks(64) > 0
 
 

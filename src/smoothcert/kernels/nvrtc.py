@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 # Constants of cuda.h.
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
-_LOCAL_SIZE_BYTES, _NUM_REGS = 3, 4
 
 
 class CudaError(RuntimeError):
@@ -67,16 +66,6 @@ class Kernel:
                 )
             )
 
-    @property
-    def registers(self) -> int:
-        """The registers of a thread."""
-        return self._attribute(_NUM_REGS)
-
-    @property
-    def spilled_bytes(self) -> int:
-        """The bytes of a thread that do not fit into registers."""
-        return self._attribute(_LOCAL_SIZE_BYTES)
-
     def resident_blocks(self, threads: int) -> int:
         """The number of blocks that run on one multiprocessor at the same time."""
         blocks = ctypes.c_int()
@@ -107,11 +96,6 @@ class Kernel:
         module = ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), image))
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, name.encode()))
-
-    def _attribute(self, attribute: int) -> int:
-        value = ctypes.c_int()
-        self._check(self._driver.cuFuncGetAttribute(ctypes.byref(value), ctypes.c_int(attribute), self._function))
-        return value.value
 
     @contextmanager
     def _current_context(self) -> Iterator[None]:
