@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
-from smoothcert._version import __version__
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Experiment:
         """Whether its file is "current", or why it should run."""
         if (found := results.read(self.name, folder)) is None:
             return "missing"
-        if found["version"] != __version__:
+        if found["version"] != results.VERSION:
             return f"of version {found['version']}"
         return "current" if found["settings"] == self.settings else "of other settings"
 
@@ -57,7 +56,7 @@ class Experiment:
     def run(self, inputs: Inputs, folder: Path) -> Path:
         """Run it and write its file. Its unfinished runs are kept until then, and only for this version."""
         module, function = self.function.split(".")
-        own = replace(inputs, work=inputs.work / __version__ / self.name)
+        own = replace(inputs, work=inputs.work / results.VERSION / self.name)
         own.work.mkdir(parents=True, exist_ok=True)
         start = time.perf_counter()
         numbers = getattr(import_module(f"benchmarks.{module}"), function)(own, **self.settings)

@@ -16,6 +16,9 @@ from typing import Any
 
 from smoothcert._version import __version__
 
+VERSION = __version__.removesuffix(".dev0")
+"""The version that is being made. The commit in a file says at which step its numbers were measured."""
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"
 
@@ -36,7 +39,7 @@ def write(
 ) -> Path:
     content = {
         "command": command,
-        "version": __version__,
+        "version": VERSION,
         "commit": _commit(),
         "machine": _machine(),
         "torch": version("torch"),
