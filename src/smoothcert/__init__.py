@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from smoothcert.runs.merge import merge as merge
     from smoothcert.runs.progress import Progress as Progress
     from smoothcert.runs.progress import Tracker as Tracker
+    from smoothcert.runs.recommendation import Recommendation as Recommendation
+    from smoothcert.runs.recommendation import recommend as recommend
     from smoothcert.runs.results import Results as Results
     from smoothcert.runs.run import Run as Run
     from smoothcert.runs.run import open_run as open_run
@@ -99,6 +101,7 @@ _ROOMS = {
     "runs.formats": "read_results write_results",
     "runs.merge": "merge",
     "runs.progress": "Progress Tracker",
+    "runs.recommendation": "Recommendation recommend",
     "runs.results": "Results",
     "runs.run": "open_run Run",
     "runs.table": "Table table",

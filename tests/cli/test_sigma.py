@@ -1,5 +1,7 @@
 import json
 
+import numpy as np
+
 import smoothcert as sc
 
 
@@ -21,3 +23,36 @@ def test_the_command_chooses_and_says_so(smoothcert, tmp_path, monkeypatch):
     assert "grid-gaussian:0.25 " in smoothcert("table plain grid").out
     replayed = smoothcert("replay grid --sigma 0.25 --samples 200 --decline 0.1")
     assert (replayed.code, replayed.err) == (0, "")
+
+
+def test_several_sigmas_are_one_run_each_and_one_page_that_recommends(smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = (
+        "certify --model fashion-cnn --data fashion-mnist --samples 200 --device cpu --batch 200 --limit 3 --out sweep"
+    )
+    told = smoothcert(f"{job} --sigma 0.25,0.5 --radii 0,0.25")
+    assert told.code == 0
+    assert "Take sigma-0." in told.out
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    assert "Which one to take" in page
+    found = json.loads(smoothcert(f"{job} --sigma 0.25,0.5 --radii 0,0.25 --json").out)
+    assert [row["name"] for row in found["runs"]] == ["sigma-0.25", "sigma-0.5"]
+    assert found["recommendation"]["reasons"][0] in page
+    assert found["complete"]
+    assert [sc.open_run(f"sweep/sigma-{s}").noise for s in ("0.25", "0.5")] == [sc.Gaussian(0.25), sc.Gaussian(0.5)]
+
+
+def test_every_sigma_can_have_a_model_of_its_own(smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    head = "import torch\n"
+    model = "def at_{0}():\n    return lambda x: torch.stack([{0} - x[:, 0], x[:, 0] - {0}], 1)\n"
+    (tmp_path / "toy.py").write_text(head + model.format(1) + model.format(2))
+    np.savez("data.npz", x=np.zeros((2, 3), np.float32))
+    job = "certify --data data.npz --samples 200 --device cpu --batch 200 --out sweep --sigma 1,2"
+    told = smoothcert(f"{job} --model toy.py:at_{{sigma:.0f}}")
+    assert told.code == 0
+    assert [sc.open_run(f"sweep/sigma-{s}").manifest.model for s in (1, 2)] == ["toy:at_1", "toy:at_2"]
+    assert "Take" not in told.out  # without labels
+    wrong = smoothcert(f"{job} --model toy.py:at_{{sigma:d}}")
+    assert wrong.code == 2
+    assert "cannot fill in {sigma}" in wrong.err

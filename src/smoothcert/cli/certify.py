@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smoothcert.cli.groups import CertifiedNoiseOptions, PlanOptions, SubjectOptions, expand
+from smoothcert.cli.groups import PlanOptions, SubjectOptions, SweepOptions, expand
 from smoothcert.cli.options import Data, Ids, Skip, folder, print_json
 from smoothcert.cli.start import seconds_since_start
+from smoothcert.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from smoothcert.runs.run import Run
+    from smoothcert.runs.table import Table
 
 _place_option = partial(typer.Option, rich_help_panel="Many devices")
 
@@ -20,7 +26,7 @@ _place_option = partial(typer.Option, rich_help_panel="Many devices")
 @expand
 def command(
     data: Data,
-    noise: CertifiedNoiseOptions,
+    noise: SweepOptions,
     plan: PlanOptions,
     out: Annotated[
         Path,
@@ -67,7 +73,8 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Certify inputs and save the certificates in a folder. Run it again to resume."""
-    chosen, smoothing = plan.build(budget=budget is not None or minutes is not None), noise.build()
+    chosen = plan.build(budget=budget is not None or minutes is not None)
+    noises, radii = noise.runs(), plan.shown_radii()
     from smoothcert.compat.trackers import tracker_named
     from smoothcert.executors import choose_executor
     from smoothcert.runs.progress import Progress, progress_here
@@ -76,37 +83,73 @@ def command(
     from smoothcert.runs.table import table
     from smoothcert.tasks.certify import certify
 
-    what = dict[str, Any](
-        data=data,
-        noise=smoothing if noise.sigma is None else None,
-        sigma=noise.sigma,
-        plan=chosen,
-        budget=budget,
-        minutes=minutes,
-        since=time.perf_counter() - seconds_since_start(),
-        ids=ids,
-        skip=skip,
-        limit=limit,
-        executor=choose_executor(
-            executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
-        ),
-        **subject.settings(),
-    )
+    several = len(noises) > 1
+    asked = [
+        dict[str, Any](
+            data=data,
+            plan=chosen,
+            budget=budget,
+            minutes=None if minutes is None else minutes * number / len(noises),
+            since=time.perf_counter() - seconds_since_start(),
+            ids=ids,
+            skip=skip,
+            limit=limit,
+            executor=choose_executor(
+                executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
+            ),
+            **smoothing,
+            **(_at(smoothing["sigma"], subject.settings()) if several else subject.settings()),
+        )
+        for number, smoothing in enumerate(noises, 1)
+    ]
     if dry_run:
         from smoothcert.tasks.forecast import forecast
 
-        expected = forecast(**what)
+        forecasts = [forecast(**what) for what in asked]
+        plain = [asdict(expected) | {"seconds": expected.seconds} for expected in forecasts]
         if json:
-            print_json(asdict(expected) | {"seconds": expected.seconds})
+            print_json({"runs": plain} if several else plain[0])
         else:
-            print(f"forecast: {expected}")
+            print(*(f"forecast: {expected}" for expected in forecasts), sep="\n")
         return
-    shown = Progress() if quiet else progress_here(summary=False)
-    run = certify(out=out, shard=shard, progress=[shown, *map(tracker_named, track)], **what)
-    assert isinstance(run, Run)  # it has a folder
-    radii = plan.shown_radii()
+    runs = []
+    for what in asked:
+        shown = Progress() if quiet else progress_here(summary=several)
+        place = out / f"sigma-{what['sigma']:g}" if several else out
+        run = certify(out=place, shard=shard, progress=[shown, *map(tracker_named, track)], **what)
+        assert isinstance(run, Run)  # it has a folder
+        runs.append(run)
+    rows = table(runs, radii=radii)
+    found = _recommend(runs, rows, out) if several else {}
     if json:
-        [row] = table([run], radii=radii).plain()["runs"]
-        print_json({"out": str(out), "complete": run.complete, "command_seconds": seconds_since_start()} | row)
+        complete = all(run.complete for run in runs)
+        about = {"out": str(out), "complete": complete, "command_seconds": seconds_since_start()}
+        print_json(about | found | (rows.plain() if several else rows.plain()["runs"][0]))
+    elif several and not quiet:
+        print(rows.render(), *(found["recommendation"] or {}).get("reasons", ()), sep="\n")
+        print(f"The report is {found['report']}: open it in a browser.")
     elif not quiet:
-        print(summary(run, radii=radii, seconds=seconds_since_start()))
+        print(summary(runs[0], radii=radii, seconds=seconds_since_start()))
+
+
+def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the run with one sigma: its own model or weights, if their names contain {sigma}."""
+    try:
+        named = {
+            key: settings[key].format(sigma=sigma) for key in ("model", "weights") if "{sigma" in (settings[key] or "")
+        }
+    except (KeyError, IndexError, ValueError) as error:
+        raise InvalidInput(
+            f"cannot fill in {{sigma}}: {error}; write {{sigma}} or, for two digits, {{sigma:.2f}}"
+        ) from None
+    return settings | named
+
+
+def _recommend(runs: Sequence[Run], rows: Table, out: Path) -> dict[str, Any]:
+    """Write the page of a sweep; returns the page and the recommendation, for JSON."""
+    from smoothcert.report import write_report
+    from smoothcert.runs.recommendation import recommend
+
+    found = recommend(runs, radii=rows.radii)
+    page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=found)
+    return {"report": str(page), "recommendation": None if found is None else found.plain()}

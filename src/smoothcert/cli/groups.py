@@ -99,6 +99,16 @@ class PlaceOptions(_Group):
     )
 
 
+_NoiseName = Annotated[
+    str | None,
+    typer.Option(
+        help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
+        "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, "
+        "bands:4, blocks:12, or a noise of --import.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class CertifiedNoiseOptions(_Group):
     """The smoothing noise of a run, which knows its data and its device."""
@@ -110,14 +120,7 @@ class CertifiedNoiseOptions(_Group):
             "else gaussian:S. A run that is resumed keeps its noise.",
         ),
     ] = None
-    noise: Annotated[
-        str | None,
-        typer.Option(
-            help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
-            "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, "
-            "bands:4, blocks:12, or a noise of --import.",
-        ),
-    ] = None
+    noise: _NoiseName = None
 
     def build(self) -> Noise:
         """The noise that the options describe."""
@@ -145,6 +148,30 @@ class CertifiedNoiseOptions(_Group):
             return made
         except TypeError:
             raise InvalidInput(f"--noise {self.noise}: {name} does not take {strength}") from None
+
+
+@dataclass(frozen=True)
+class SweepOptions(_Group):
+    """The smoothing noise of one run, or of several with different sigmas."""
+
+    sigma: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S[,S,...]",
+            help="Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, "
+            "else gaussian:S. A run that is resumed keeps its noise. Several, as in 0.12,0.25,0.5: one run each, in "
+            "folders of --out, and a page that recommends one. {sigma} in --weights and --model stands for each.",
+        ),
+    ] = None
+    noise: _NoiseName = None
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The noise of each run: `noise=` or `sigma=` as `certify` takes them."""
+        sigmas = [None] if self.sigma is None else list(dict.fromkeys(numbers("--sigma", self.sigma)))
+        made = [CertifiedNoiseOptions(sigma, self.noise).build() for sigma in sigmas]
+        return [
+            {"noise": noise} if sigma is None else {"sigma": sigma} for sigma, noise in zip(sigmas, made, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

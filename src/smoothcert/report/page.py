@@ -35,6 +35,7 @@ from smoothcert.report.thumbnails import thumbnails
 from smoothcert.report.wording import acr_note, known_labels, norms, promise, uncertified, units
 from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.comparison import Comparison
+from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.metrics import round_down
@@ -89,6 +90,7 @@ def write_report(
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
     explained: Sequence[Explained] = (),
+    recommendation: Recommendation | None = None,
 ) -> Path:
     """Write the page about these runs.
 
@@ -99,6 +101,7 @@ def write_report(
         radii: The radii r of the columns CA r.
         dataset: Where the pictures of the inputs come from; by default the data set that the runs name.
         explained: Certificates to explain in pictures, as `explain` returns them.
+        recommendation: Which run to take, and why, as `recommend` returns it.
 
     Returns:
         The path of the page.
@@ -108,7 +111,14 @@ def write_report(
 
         page = render_comparison(results, dataset)
     else:
-        page = render(results, reference=reference, radii=radii, dataset=dataset, explained=explained)
+        page = render(
+            results,
+            reference=reference,
+            radii=radii,
+            dataset=dataset,
+            explained=explained,
+            recommendation=recommendation,
+        )
     write_whole(out, page.encode())
     return Path(out)
 
@@ -120,6 +130,7 @@ def render(
     radii: Sequence[float] | None = None,
     dataset: Dataset | None = None,
     explained: Sequence[Explained] = (),
+    recommendation: Recommendation | None = None,
 ) -> str:
     """The page as text."""
     runs = collect(results)
@@ -136,6 +147,7 @@ def render(
             "pictures": thumbnails(dataset, runs) if dataset else {},
         },
         explained=explained,
+        recommendation=recommendation,
         table=table(runs, reference=reference, radii=radii),
         norms=norms(runs),
         acr_note=acr_note(runs),

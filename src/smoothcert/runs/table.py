@@ -249,12 +249,15 @@ def table(
     reference = None if reference is None else opened(reference)
     if reference is not None and (reasons := [why for r in runs if (why := r.not_comparable(reference))]):
         warnings.warn(f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2)
-    if radii is None:
-        decided = {radius for r in runs for radius in r.decided_radii or ()}
-        radii = sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in runs))
-    radii = [_check.at_least("each radius", radius, 0) for radius in radii]
+    radii = [_check.at_least("each radius", radius, 0) for radius in (usual_radii(runs) if radii is None else radii)]
     rows = [_row(r, [reference] if reference is not None else _ceilings(r, runs), radii) for r in runs]
     return Table(tuple(rows), tuple(radii))
+
+
+def usual_radii(runs: Sequence[Results]) -> list[float]:
+    """The radii that the plans decide, or steps up to the largest radius."""
+    decided = {radius for r in runs for radius in r.decided_radii or ()}
+    return sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in runs))
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
