@@ -7,13 +7,11 @@ from a stranger, so it never makes us import a module. The file is recorded for 
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,27 +102,6 @@ def naming_users_code() -> Iterator[None]:
             f"{cls.__name__}.{code.co_name} fails ({type(error).__name__}): {first_line(error)}"
             f"{place_of(error, near=code.co_filename)}"
         ) from error
-
-
-def import_module_or_file(place: str) -> None:
-    """Import a user's module that defines plans or noises."""
-    path = Path(place)
-    try:
-        if path.suffix != ".py":
-            import_module(place)
-            return
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise InvalidInput(f"cannot import {place}: there is no such file")
-        if (folder := str(path.parent.resolve())) not in sys.path:
-            sys.path.insert(0, folder)  # so that other processes find the module, too
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module  # dataclasses and pickle look their module up here
-        spec.loader.exec_module(module)
-    except InvalidInput:
-        raise
-    except Exception as error:  # a user's module may raise anything
-        raise InvalidInput(f"cannot import {place}: {type(error).__name__}: {first_line(error)}") from error
 
 
 def home(cls: type) -> str | None:

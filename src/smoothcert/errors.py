@@ -1,5 +1,6 @@
 """Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
 
+import importlib
 import re
 import traceback
 from pathlib import Path
@@ -81,7 +82,8 @@ def place_of(error: BaseException, near: str | None = None) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    outside = [f for f in frames if not f[0].startswith("<frozen") and not f[0].startswith(_PACKAGE)]
+    ours = ("<frozen", importlib.__file__, _PACKAGE)
+    outside = [f for f in frames if not f[0].startswith(ours)]
     own = [f for f in outside if near is not None and f[0] == near] or outside
     return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
 

@@ -48,12 +48,12 @@ def test_an_executor_can_run_a_second_job_with_other_settings(tmp_path):
 def test_an_input_that_cannot_be_read_once_is_tried_again(job, expected):
     progress = At()
     assert rows(job.run(two(), progress=progress, trouble="raise")) == expected
-    assert "input 10 of tampered cannot be read (RuntimeError): the disk is on fire" in progress.said
+    assert "reading input 10 of tampered fails (RuntimeError): the disk is on fire" in progress.said
 
 
 def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(job, expected):
     with pytest.raises(
-        SmoothcertError, match="input 10 failed 3 times, the last time with: input 10 of tampered cannot be read"
+        SmoothcertError, match="input 10 failed 3 times, the last time with: reading input 10 of tampered fails"
     ):
         job.run(two(), trouble="raise", times=3)
     before = rows(open_run(job.folder / "run"))
@@ -90,7 +90,7 @@ def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
 
 def test_the_error_describes_a_mistake_of_the_user(job):
     with pytest.raises(
-        SmoothcertError, match=r"input 10 failed 3 times, the last time with: input 10 of tampered has NaN"
+        SmoothcertError, match=r"input 10 failed 3 times, the last time with: reading input 10 of tampered has NaN"
     ):
         job.run(two(), trouble="nan", times=3)
 

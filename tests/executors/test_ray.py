@@ -88,7 +88,7 @@ def test_a_node_that_joins_later_is_used(job, expected, cluster):
 
 def test_three_failures_stop_a_run_that_this_process_completes(job, expected, cluster):
     with pytest.raises(
-        SmoothcertError, match="input 10 failed 3 times, the last time with: input 10 of tampered cannot be read"
+        SmoothcertError, match="input 10 failed 3 times, the last time with: reading input 10 of tampered fails"
     ):
         job.run(on(cluster, "1"), trouble="raise", times=3)
     assert 0 < committed(job.folder / "run") < INPUTS
@@ -100,7 +100,7 @@ def test_a_run_begun_in_this_process_is_completed_by_ray_past_a_worker_that_rais
         job.run(LocalExecutor(), progress=At(5, interrupt))
     progress = At()
     assert rows(job.run(on(cluster, "1"), progress=progress, trouble="raise", at=20)) == expected
-    assert "input 20 of tampered cannot be read (RuntimeError): the disk is on fire" in progress.said
+    assert "reading input 20 of tampered fails (RuntimeError): the disk is on fire" in progress.said
 
 
 def test_ctrl_c_stops_a_ray_instance_that_we_started(tmp_path):

@@ -97,12 +97,12 @@ def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("users_nothing:network", "no such module"),
-        ("users_models.deeper:network", "no such module"),
+        ("users_nothing:network", "No module named"),
+        ("users_models.deeper:network", "users_models.* is not a package"),
         ("users_models:nothing", "has no function 'nothing'"),
         ("users_models:constant", "has no function 'constant'"),
         ("users_models:number", "returned a int"),
-        ("users_nothing.py:network", "no file users_nothing.py for 'users_nothing.py:network'"),
+        ("users_nothing.py:network", "there is no file users_nothing.py"),
         ("../users_models:network", r"no file ../users_models.py"),
         ("sys:nothing", r"sys \(built in\) has no function 'nothing'"),
     ],
@@ -131,13 +131,13 @@ def test_a_file_in_another_folder_finds_its_neighbours(tmp_path: Path) -> None:
 
 def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "users_failure.py").write_text("def network():\n    raise RuntimeError('no GPU here\\nand more')\n")
-    message = r"calling users_failure:network fails: RuntimeError: no GPU here \(\S*users_failure.py, line 2\)$"
+    message = r"calling users_failure:network fails .RuntimeError.: no GPU here \(\S*users_failure.py, line 2\)$"
     with pytest.raises(InvalidInput, match=message):
         load_classifier("users_failure:network")
 
 
 def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
-    message = r"importing 'users_broken' .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
+    message = r"importing users_broken .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
     with pytest.raises(InvalidInput, match=message):
         load_classifier("users_broken:network")
 
@@ -145,9 +145,9 @@ def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("x = 1\ny = undefined\n", r"NameError: name 'undefined' is not defined \(\S*{name}.py, line 2\)$"),
-        ("def network(:\n    pass\n", r"SyntaxError: .* \(\S*{name}.py, line 1\)$"),
-        ("import json\n\njson.loads('{')\n", r"JSONDecodeError: .* \(\S*{name}.py, line 3\)$"),
+        ("x = 1\ny = undefined\n", r"NameError.: name 'undefined' is not defined \(\S*{name}.py, line 2\)$"),
+        ("def network(:\n    pass\n", r"SyntaxError.: .* \(\S*{name}.py, line 1\)$"),
+        ("import json\n\njson.loads('{')\n", r"JSONDecodeError.: .* \(\S*{name}.py, line 3\)$"),
     ],
 )
 def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(text: str, reason: str, tmp_path: Path) -> None:
@@ -160,5 +160,5 @@ def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(text: str, 
 
 def test_a_module_that_ends_the_program_on_import_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "script_of_user.py").write_text("import sys\nsys.exit(2)\n")
-    with pytest.raises(InvalidInput, match=r"importing 'script_of_user' of .* ended the program \(exit code 2\)"):
+    with pytest.raises(InvalidInput, match=r"importing script_of_user ended the program \(exit code 2\)"):
         load_classifier("script_of_user:make")

@@ -268,7 +268,7 @@ def test_an_error_of_the_users_data_is_not_blamed_on_the_folder(tmp_path):
                 raise OSError(errno.EIO, "disk is broken")
             return super().__getitem__(index)
 
-    with pytest.raises(sc.InvalidInput, match=r"^input 30 of .*Unreadable cannot be read .*\[Errno 5\] disk is broken"):
+    with pytest.raises(sc.InvalidInput, match=r"^reading input 30 of .*Unreadable fails .*\[Errno 5\] disk is broken"):
         certify(tmp_path, data=Unreadable(DATA), ids=[0, 1, 30])
 
 

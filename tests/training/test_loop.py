@@ -130,7 +130,7 @@ def test_colour_images_train_a_residual_network(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 1000}, "a batch of 1000 needs as many inputs, the data has 512: give a smaller batch="),
+        ({"batch": 1000}, "a batch of 1000 needs as many inputs, got 512"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"learning_rate": -1}, "learning_rate must be a number above 0"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0, got -1"),
@@ -161,7 +161,7 @@ def labelled(images, labels, **other):
 @pytest.mark.parametrize(
     ("labels", "others", "message"),
     [
-        ([0, 1] * 8, [0, 5] * 8, "own has the label 5, but the classifier has 2 classes: leave out such inputs, or"),
+        ([0, 1] * 8, [0, 5] * 8, "a validation input has the label 5, but there are 2 classes"),
         ([0, 3_000_000] * 8, [0, 1] * 8, "own has 16 inputs and the label 3000000, so most classes have no example"),
     ],
 )
@@ -201,15 +201,6 @@ def test_a_checkpoint_of_something_else_is_named(small, tmp_path):
         match=r"checkpoint\.safetensors does not belong to a training run of smoothcert: give another out=DIR",
     ):
         train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
-
-
-def test_a_folder_that_cannot_be_written_is_named_before_training(small, tmp_path, monkeypatch):
-    def refuse(dir):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("smoothcert.training.folder.TemporaryFile", refuse)
-    with pytest.raises(InvalidInput, match=r"cannot write into .*: Permission denied"):
-        train(recipe(epochs=1), *small, out=tmp_path, device="cpu", on_step=pytest.fail)
 
 
 def test_a_folder_that_cannot_be_created_is_named(small, tmp_path):

@@ -76,10 +76,10 @@ def _main_options(
     ),
 ) -> None:
     if modules:
-        from smoothcert._registry import import_module_or_file
+        from smoothcert._users_code import import_users_module
 
         for place in modules:
-            import_module_or_file(place)
+            import_users_module(place)
     if version:
         from smoothcert._version import __version__
 

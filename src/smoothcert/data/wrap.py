@@ -15,10 +15,11 @@ from torch.utils import data as torch_data
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
+from smoothcert._users_code import users_code
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.data.base import Dataset, first_readable, hashed_inputs
 from smoothcert.data.inputs import as_array, as_input, outside
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line, place_of, setting
+from smoothcert.errors import InvalidInput, setting
 
 _EXPECTED = (
     "data must be arrays (X, Y), or give inputs or pairs (input, label) by index, with None for an unknown label"
@@ -36,14 +37,18 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
         return cast(Dataset, data)
     if isinstance(data, torch_data.DataLoader):
         return as_dataset(_data_of(data))
-    if type(data).__module__.partition(".")[0] == "datasets":
-        return _from_huggingface(data)
     if _is_array(data) and data.ndim:
         return ArrayDataset(as_array(data), name="array")
     if _is_inputs_and_labels(data):
         return _with_labels(*data)
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (Mapping, str, bytes)):
+    if isinstance(data, Mapping):
+        raise InvalidInput(f"{_EXPECTED}, got a {type(data).__name__} with {', '.join(map(str, data))}: choose one")
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (str, bytes)):
         raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__}")
+    if type(data).__module__.partition(".")[0] == "datasets" and data.format["type"] is None:
+        from smoothcert.data.huggingface import HuggingFaceDataset
+
+        return HuggingFaceDataset(data, name=getattr(data.info, "dataset_name", None) or "datasets.Dataset")
     return _checked(WrappedDataset(data))
 
 
@@ -76,15 +81,8 @@ class WrappedDataset:
 
     def row(self, index: int) -> Any:
         """What the caller's data has at an index. An error of the caller's code is reported with this index."""
-        try:
+        with users_code(f"reading input {index} of {self.name}"):
             return self._data[index]
-        except SmoothcertError:
-            raise
-        except Exception as error:  # code of the user may raise any error
-            raise InvalidInput(
-                f"input {index} of {self.name} cannot be read ({type(error).__name__}): {first_line(error)}"
-                f"{place_of(error)}"
-            ) from error
 
     def check_shapes(self, ids: Sequence[int]) -> None:
         """Refuse an input of another shape than the first one, if all inputs are in memory; see `Dataset`."""
@@ -191,19 +189,6 @@ def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
             "certify: give a data set, or a torch.utils.data.Subset of it"
         )
     return loader.dataset
-
-
-def _from_huggingface(data: Any) -> Dataset:
-    if isinstance(data, Mapping):
-        first = next(iter(data), "test")
-        raise InvalidInput(f"the data has the splits {', '.join(data)}: choose one, as in data[{first!r}]")
-    if not hasattr(data, "select_columns") or not hasattr(data, "__len__"):
-        raise InvalidInput(f"{_EXPECTED}, got a {type(data).__name__}: give a datasets.Dataset, not a stream")
-    if data.format["type"] is not None:  # the user has set a transform, which makes the inputs
-        return _checked(WrappedDataset(data))
-    from smoothcert.data.huggingface import HuggingFaceDataset
-
-    return HuggingFaceDataset(data, name=getattr(data.info, "dataset_name", None) or "datasets.Dataset")
 
 
 def _is_array(value: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from smoothcert._registry import restore
 from smoothcert.errors import InvalidInput, setting
@@ -96,10 +97,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
     head = start.lstrip().lower()
-    if head.startswith((b"<!doctype", b"<html", b"<?xml")):
-        raise InvalidInput(f"{path} is a web page, not weights: the download failed, download it again")
-    if head.startswith(b"version https://git-lfs"):
-        raise InvalidInput(f"{path} is a Git LFS pointer, not weights: fetch them with git lfs pull")
+    if head.startswith((b"<!doctype", b"<html", b"<?xml", b"version https://git-lfs")):
+        raise InvalidInput(f"{path} is a web page or a Git LFS pointer, not weights: download the file itself")
     # A safetensors file starts with eight bytes for a length and then JSON.
     is_safetensors = path.suffix == ".safetensors" or start[8:10] == b'{"'
     content, metadata = _read_safetensors(path) if is_safetensors else _read_pickle(path)
@@ -138,8 +137,7 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
             warnings.simplefilter("ignore", UserWarning)  # about the version of the pickle; an error says more
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\S+)", str(error))
-        if found := named[1] if named else _first_global(path):
+        if found := _first_global(path):
             raise InvalidInput(
                 f"{path} holds Python objects ({found}), and loading them would run code; if you trust the file, "
                 "save only its tensors with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
@@ -166,7 +164,9 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
 
 
 def _first_global(path: Path) -> str | None:
-    """The first Python object that a plain pickle asks for. Nothing is loaded: only its instructions are read."""
+    """The first Python object that a pickle asks for. Nothing is loaded: only its instructions are read."""
+    with suppress(ValueError, RuntimeError):  # it is not a file of torch.save
+        return next(iter(get_unsafe_globals_in_checkpoint(path)), None)
     strings: list[str] = []
     with path.open("rb") as file, suppress(Exception):  # a damaged pickle can raise any error
         for opcode, argument, _ in pickletools.genops(file):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from smoothcert.data.base import Dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.models.check import answer
@@ -19,6 +20,38 @@ from smoothcert.training.methods import Denoising, Method
 from smoothcert.training.methods.base import noisy_copies
 from smoothcert.training.methods.denoiser import Judged
 from smoothcert.training.trainee import Start, Trainee
+
+
+def check_same_classes(training: Dataset, validation: Dataset) -> None:
+    """Refuse validation data with other classes."""
+    ours, theirs = training.class_names, validation.class_names
+    if ours and theirs and ours != theirs:
+        different = sorted(set(ours) ^ set(theirs))[:5]
+        reason = f"only one of them has {', '.join(different)}" if different else "their order differs"
+        raise InvalidInput(f"training and validation inputs must have the same classes: {reason}")
+
+
+def check_sizes(batch: int, training: DeviceData, validation: DeviceData) -> None:
+    """Refuse inputs of two shapes, and less data than a batch."""
+    if validation.shape != training.shape:
+        raise InvalidInput(f"the training inputs have the shape {training.shape}, the others have {validation.shape}")
+    if len(training) < batch:
+        raise InvalidInput(f"a batch of {batch} needs as many inputs, got {len(training)}: give a smaller one")
+
+
+def check_labels(
+    training: Dataset, training_data: DeviceData, validation: DeviceData, classes: int, classifier: Classifier | None
+) -> None:
+    """Refuse labels for which there is no class, or no example to train with."""
+    if classifier is not None:
+        classes = classifier.classes
+    elif not training.class_names and classes > max(len(training_data), 2):
+        raise InvalidInput(
+            f"{training.name} has {len(training_data)} inputs and the label {classes - 1}, so most classes have no "
+            "example: number the classes from 0 on, without gaps"
+        )
+    if (unknown := int(validation.labels.max())) >= classes:
+        raise InvalidInput(f"a validation input has the label {unknown}, but there are {classes} classes: leave it out")
 
 
 def check_data(method: Method, trainee: Trainee, data: DeviceData, name: str) -> None:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -46,27 +45,19 @@ class Folder:
 
     def score(self, measure: str) -> float | None:
         """The score of the finished run; None if the run is not finished. Weights of another run are an error."""
-        metadata = self._read(self.weights)
-        try:
-            return None if metadata is None else float(metadata[measure])
-        except (KeyError, ValueError):
-            raise _foreign(self.weights) from None
+        return self._recorded(self.weights, measure)
 
     def epochs_done(self) -> int:
         """The number of epochs that are already trained. A checkpoint of another run is an error."""
-        metadata = self._read(self.checkpoint)
-        try:
-            return 0 if metadata is None else int(metadata["epochs_done"])
-        except (KeyError, ValueError):
-            raise _foreign(self.checkpoint) from None
+        return int(self._recorded(self.checkpoint, "epochs_done") or 0)
 
-    def _read(self, path: Path) -> dict[str, str] | None:
-        """What a file of this run records; None if there is no such file."""
+    def _recorded(self, path: Path, number: str) -> float | None:
+        """A number that a file of this run records; None if there is no such file."""
         if not path.exists():
             return None
         try:
             with safe_open(path, framework="pt") as file:
-                metadata: dict[str, str] = dict(file.metadata() or {})
+                metadata = file.metadata() or {}
         except OSError as error:
             raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
         except SafetensorError as error:
@@ -76,7 +67,9 @@ class Folder:
         try:
             there, recorded = (json.loads(metadata[key]) for key in ("settings", "answers"))
         except (KeyError, ValueError):
-            raise _foreign(path) from None
+            raise InvalidInput(
+                f"{path} does not belong to a training run of smoothcert: give another {setting('out', 'DIR')}"
+            ) from None
         check_settings(self.path, there, json.loads(json.dumps(self.settings)), what="training run")
         for name, answers in self.answers.items():
             if not same_answers(recorded.get(name), answers):
@@ -84,14 +77,7 @@ class Folder:
                     f"{self.path} holds another training run: its {name} had the same weights, but it gave other "
                     f"answers to the same inputs (has its code changed?); choose another {setting('out', 'DIR')}"
                 )
-        return metadata
-
-    def check_writable(self) -> None:
-        """Raise an error now, not after the first epoch, if the folder cannot be written."""
-        try:
-            TemporaryFile(dir=self.path).close()
-        except OSError as error:
-            raise InvalidInput(f"cannot write into {self.path}: {error.strerror}") from None
+        return float(metadata[number])
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], epochs_done: int) -> None:
         """Write the checkpoint."""
@@ -123,10 +109,6 @@ class Folder:
     @property
     def _record(self) -> dict[str, str]:
         return {"settings": json.dumps(self.settings), "answers": json.dumps(self.answers)}
-
-
-def _foreign(path: Path) -> InvalidInput:
-    return InvalidInput(f"{path} does not belong to a training run of smoothcert: give another out=DIR")
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -27,7 +27,14 @@ from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.models.identity import state_hash
-from smoothcert.training.check import check_data, check_networks, with_classes
+from smoothcert.training.check import (
+    check_data,
+    check_labels,
+    check_networks,
+    check_same_classes,
+    check_sizes,
+    with_classes,
+)
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import BUFFER, Folder
 from smoothcert.training.identity import network_answers
@@ -134,24 +141,22 @@ def train(
     settings |= {} if denoiser is None else {"denoiser": state_hash(denoiser)}
     labelled, measure = recipe.method.needs_labels, recipe.method.measure
     if labelled:
-        _check_classes(training, validation)
+        check_same_classes(training, validation)
     answers = network_answers(recipe.method, training, classifier, denoiser)
     with exclusive(out, kind="training run") as path:
         folder = Folder(path, settings, answers)
         if (score := folder.score(measure)) is not None:
             return Trained(folder.weights, 0, **{measure: score})
         epochs_done = folder.epochs_done()
-        folder.check_writable()
-
         keep_freed_memory(runtime.torch_device)
         training_data = DeviceData.from_dataset(training, runtime.torch_device, labelled=labelled)
         validation_data = DeviceData.from_dataset(validation, runtime.torch_device, labelled=labelled)
-        _check_data(recipe, training_data, validation_data)
+        check_sizes(recipe.batch, training_data, validation_data)
         classes = max(len(training.class_names or ()), int(training_data.labels.max()) + 1, 2)
         if classifier is not None:
             classifier = with_classes(classifier, recipe.method, training_data.shape, classes)
         if labelled:
-            _check_labels(training, training_data, validation, validation_data, classes, classifier)
+            check_labels(training, training_data, validation_data, classes, classifier)
         start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
         with _training_context(runtime):
             _seed(recipe, 0)
@@ -292,47 +297,6 @@ def _diverged(recipe: Recipe, symptom: str) -> InvalidInput:
         f"{symptom}: the learning rate {recipe.learning_rate:g} is too high; give a lower learning_rate= and another "
         "out=DIR"
     )
-
-
-def _check_classes(training: Dataset, validation: Dataset) -> None:
-    ours, theirs = training.class_names, validation.class_names
-    if ours and theirs and ours != theirs:
-        different = sorted(set(ours) ^ set(theirs))[:5]
-        reason = f"only one of them has {', '.join(different)}" if different else "their order differs"
-        raise InvalidInput(f"training and validation inputs must have the same classes: {reason}")
-
-
-def _check_data(recipe: Recipe, training: DeviceData, validation: DeviceData) -> None:
-    if validation.shape != training.shape:
-        raise InvalidInput(f"the training inputs have the shape {training.shape}, the others have {validation.shape}")
-    if len(training) < recipe.batch:
-        raise InvalidInput(
-            f"a batch of {recipe.batch} needs as many inputs, the data has {len(training)}: give a smaller "
-            f"{setting('batch')}"
-        )
-
-
-def _check_labels(
-    training: Dataset,
-    training_data: DeviceData,
-    validation: Dataset,
-    validation_data: DeviceData,
-    classes: int,
-    classifier: Classifier | None,
-) -> None:
-    """Refuse labels for which there is no class, or no example to train with."""
-    if classifier is not None:
-        classes = classifier.classes
-    elif not training.class_names and classes > max(len(training_data), 2):
-        raise InvalidInput(
-            f"{training.name} has {len(training_data)} inputs and the label {classes - 1}, so most classes have no "
-            "example: number the classes from 0 on, without gaps"
-        )
-    if (unknown := int(validation_data.labels.max())) >= classes:
-        raise InvalidInput(
-            f"{validation.name} has the label {unknown}, but the classifier has {classes} classes: leave out such "
-            "inputs, or train with examples of this class"
-        )
 
 
 def _seed(recipe: Recipe, stream: int) -> None:

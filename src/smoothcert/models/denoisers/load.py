@@ -10,7 +10,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.denoisers.base import Denoiser, ModuleDenoiser
 from smoothcert.models.denoisers.unet import UNETS, build_unet
-from smoothcert.models.factory import as_module, make
+from smoothcert.models.factory import make
 from smoothcert.models.load import names_code
 
 
@@ -49,7 +49,7 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
             )
         denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
     else:
-        made = make(spec := as_module(spec))
+        spec, made = make(spec)
         if not isinstance(made, nn.Module):
             raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
         denoiser = load_denoiser(made if stochastic else made.eval())
