@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from smoothcert.tasks.gate import Gate as Gate
     from smoothcert.tasks.gate import Rule as Rule
     from smoothcert.tasks.gate import gate as gate
+    from smoothcert.tasks.metric import CertifiedAccuracy as CertifiedAccuracy
     from smoothcert.tasks.predict import Prediction as Prediction
     from smoothcert.tasks.probe import Level as Level
     from smoothcert.tasks.probe import Probe as Probe
@@ -114,6 +115,7 @@ _ROOMS = {
     "tasks.explain": "explain",
     "tasks.forecast": "forecast",
     "tasks.gate": "Gate gate Rule",
+    "tasks.metric": "CertifiedAccuracy",
     "tasks.predict": "Prediction",
     "tasks.probe": "Level Probe probe",
     "tasks.survey": "Forecast",

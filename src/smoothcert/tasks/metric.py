@@ -1,0 +1,109 @@
+"""`CertifiedAccuracy`: an estimate of certified accuracy during training, with the calls of torchmetrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import betainc
+from torch import Tensor, nn
+
+from smoothcert import _check
+from smoothcert.device.runtime import Runtime
+from smoothcert.errors import InvalidInput
+from smoothcert.models.outputs import LabelClassifier, find_logits
+from smoothcert.noises import Noise
+from smoothcert.plans.one_look import OneLook
+from smoothcert.sampling.engine import assemble
+from smoothcert.sampling.streams import check_seed, key_for
+
+
+class CertifiedAccuracy:
+    """Estimates certified accuracy from a few noisy copies of each input: for a curve after every epoch, in seconds.
+
+    Call `update` with every batch of the validation data, `compute` at the end of the epoch, then `reset`. An estimate
+    proves nothing. Its noise is not that of `certify`, so a model that it selects can be certified with the same seed.
+
+    Args:
+        radii: The radii r.
+        noise: The smoothing noise.
+        samples: Noisy copies of each input.
+        batch: Rows per forward pass.
+        seed: The key of the noise.
+
+    >>> from smoothcert import Gaussian
+    >>> metric = CertifiedAccuracy([0, 0.25], Gaussian(0.25))
+    >>> def halves(x):
+    ...     return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+    >>> metric.update(halves, torch.tensor([[1.0, 0.0], [0.55, 0.0], [0.0, 0.0]]), torch.tensor([1, 1, 1]))
+    >>> {radius: round(share, 1) for radius, share in metric.compute().items()}
+    {0.0: 0.7, 0.25: 0.3}
+    """
+
+    def __init__(
+        self, radii: Sequence[float], noise: Noise, *, samples: int = 100, batch: int = 512, seed: int = 0
+    ) -> None:
+        self.radii = [_check.at_least("each radius", radius, 0) for radius in radii]
+        self.noise = noise
+        self.samples = _check.whole("samples", samples, least=1)
+        self.batch = _check.whole("batch", batch, least=1)
+        self.seed = check_seed(seed)
+        self._epoch = 0
+        self._votes: list[int] = []
+
+    def update(self, model: Callable[[Tensor], Any], x: Tensor, labels: Tensor | Sequence[int]) -> None:
+        """Count the votes for the labels of a batch.
+
+        Args:
+            model: The model as it is now, from a batch to logits. It is put into evaluation mode for this call.
+            x: Inputs, with a batch dimension.
+            labels: Their labels.
+        """
+        if len(x) != len(labels):
+            raise InvalidInput(f"there must be one label for each of {len(x)} inputs, got {len(labels)}")
+        training = isinstance(model, nn.Module) and model.training
+        weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+        where = x if weight is None else weight
+        try:
+            if training:
+                model.eval()  # type: ignore[attr-defined]
+            with torch.inference_mode():
+                logits = find_logits(model(x[:1].to(where)), classes=None, device=where.device)
+                if logits.ndim != 2:
+                    raise InvalidInput(f"the model must return logits (batch, classes), got {tuple(logits.shape)}")
+                engine = assemble(
+                    LabelClassifier(model, logits.shape[1]),
+                    classes=logits.shape[1],
+                    shape=tuple(x.shape[1:]),
+                    noise=self.noise.for_shape(tuple(x.shape[1:])),
+                    plan=OneLook(self.samples),
+                    runtime=Runtime(str(where.device), str(where.dtype).removeprefix("torch."), "none", self.batch),
+                    seed=key_for(self.seed, "metric", self._epoch),
+                    flexible=True,
+                )
+                inputs = zip(range(len(self._votes), len(self._votes) + len(x)), x, map(int, labels), strict=True)
+                found = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
+                self._votes += [c.looks[0].of(c.label) for c in found]
+        finally:
+            if training:
+                model.train()  # type: ignore[attr-defined]
+
+    def compute(self) -> dict[float, float]:
+        """The estimated certified accuracy at each radius.
+
+        It is the average, over inputs, of the posterior probability (Jeffreys prior) that p of the label is above what
+        the radius needs.
+        """
+        if not self._votes:
+            raise InvalidInput("there are no votes yet: call update first")
+        votes = np.array(self._votes)[:, None] + 0.5
+        needed = np.array([float(self.noise.probability(radius)) for radius in self.radii])
+        above = 1 - betainc(votes, self.samples - votes + 1, needed)
+        return dict(zip(self.radii, above.mean(0).tolist(), strict=True))
+
+    def reset(self) -> None:
+        """Forget all votes. The next epoch draws other noise."""
+        self._votes.clear()
+        self._epoch += 1
