@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -31,6 +31,9 @@ def command(
     out: Annotated[Path | None, _model_option(help="The folder of both runs. The same command resumes them.")] = None,
     samples: Annotated[int, _model_option(help="The ceiling for each input.")] = 100_000,
     alpha: Annotated[float, _model_option(help="Probability that one certificate is wrong, at most.")] = 0.001,
+    bound: Annotated[
+        Literal["binary", "runner-up"], _model_option(help="runner-up: also bound the other classes.")
+    ] = "binary",
     skip: Skip = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Ids = None,
@@ -47,7 +50,7 @@ def command(
     models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit, "sigma": noise.sigma}
     models["noise"] = None if noise.sigma is not None else noise.given()
     if any(value is not None for value in models.values()):
-        models |= {**subject.settings(), "samples": samples, "alpha": alpha, "on_part": show}
+        models |= {**subject.settings(), "samples": samples, "alpha": alpha, "bound": bound, "on_part": show}
     else:
         models.clear()
     radii = None if radius is None else numbers("--radius", radius)

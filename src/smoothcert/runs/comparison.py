@@ -85,8 +85,7 @@ class Difference:
     @property
     def ends(self) -> tuple[str, str]:
         """The ends of the interval in points, rounded outward."""
-        low, high = self.interval
-        return f"{math.floor(1000 * low) / 10:+.1f}", f"{math.ceil(1000 * high) / 10 + 0:+.1f}"
+        return f"{-_up(-self.interval.low) + 0:+.1f}", f"{_up(self.interval.high) + 0:+.1f}"
 
     @property
     def figures(self) -> str:
@@ -97,27 +96,25 @@ class Difference:
     @property
     def sentence(self) -> str:
         """The verdict in one sentence."""
-        a, b, at, margin = self.a, self.b, f"at {self.radius:g}", _points(self.margin)
-        alike = f"Whether {b} loses more than {margin} against {a} {at} cannot be told"
-        claim = {
+        a, b, at, margin = self.a, self.b, f"at {self.radius:g}", _points(100 * self.margin)
+        claims: dict[Verdict, str] = {
             "better": f"{b} certifies more than {a} {at}",
             "not worse": f"{b} certifies at most {margin} less than {a} {at}",
             "worse": f"{b} certifies less than {a} {at}" + (f", by more than {margin}" if self.margin else ""),
-            "undecided": alike if self.margin else f"{a} and {b} cannot be told apart {at}",
-        }[self.verdict]
-        return f"{claim}: {self.figures}."
+            "undecided": f"Whether {b} loses more than {margin} against {a} {at} cannot be told"
+            if self.margin
+            else f"{a} and {b} cannot be told apart {at}",
+        }
+        return f"{claims[self.verdict]}: {self.figures}."
 
     def _limits(self) -> str:
         if self.detectable is None or self.verdict != "undecided":
             return ""
-        if self.detectable > 0.99:
-            shown = "no difference would show"
-        elif not self.margin:
-            shown = f"only differences above {_points(self.detectable)} would show"
-        else:
-            above, below = (_signed(side * self.detectable - self.margin) for side in (1, -1))
-            shown = f"this shows only for differences above {above} or below {below} points"
-        return f"; with {self.inputs:,} inputs, {shown}"
+        above, below = (_signed(side * self.detectable - self.margin) for side in (1, -1))
+        shown = f"this shows only for differences above {above} or below {below} points"
+        if not self.margin:
+            shown = f"only differences above {_points(_up(self.detectable))} would show"
+        return f"; with {self.inputs:,} inputs, {shown if self.detectable < 0.99 else 'no difference would show'}"
 
 
 class Curve(NamedTuple):
@@ -194,7 +191,7 @@ class Comparison:
         parts = [f"{name} certifies more from {r.min():.2f} to {r.max():.2f}" for name, r in sides if len(r)]
         found = " and ".join(parts) or "neither certifies more anywhere"
         confidence = f"{100 * self.differences[0].confidence:g}%"
-        return f"On the whole curve, {found} ({confidence} band: {_points(band)} on both sides)."
+        return f"On the whole curve, {found} ({confidence} band: {_points(_up(band))} on both sides)."
 
     def plain(self) -> dict[str, Any]:
         """The comparison as a dictionary for JSON."""
@@ -234,7 +231,7 @@ def compare_runs(
     notes = _check_alike(a, b)
     common = np.intersect1d(a.id, b.id)
     anytime = _stopped_when_clear(a, b)
-    a, b = (_part(r, common) for r in runs)
+    a, b = (replace(r, **{name: c[np.isin(r.id, common)] for name, c in r.columns.items()}) for r in runs)  # type: ignore[arg-type]
     radii = _radii(a, b, radius)
 
     def difference(radius: float) -> Difference:
@@ -268,11 +265,6 @@ def compare_runs(
         notes=tuple(notes),
         anytime=anytime,
     )
-
-
-def _part(results: Results, ids: NDArray[np.int64]) -> Results:
-    columns: dict[str, Any] = {name: c[np.isin(results.id, ids)] for name, c in results.columns.items()}
-    return replace(results, **columns)
 
 
 def _curve(a: Results, b: Results, alpha: float) -> Curve:
@@ -336,8 +328,8 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     if first is None or second is None:
         notes.append("A published log does not tell noise, alpha and samples; these are taken to be alike.")
         return notes
-    for name, default in (("alpha", 0), ("samples", 0), ("bound", "binary")):
-        one, two = (getattr(plan, name, default) for plan in (first, second))
+    for name in ("alpha", "samples", "bound"):
+        one, two = getattr(first, name), getattr(second, name)
         if one != two:
             raise refuse(
                 f"they were certified with {name} {one} and {two}",
@@ -352,7 +344,10 @@ def _signed(difference: float) -> str:
     return f"{100 * difference + 0:+.1f}"
 
 
-def _points(share: float) -> str:
-    """A share of inputs in points, rounded up."""
-    points = math.ceil(1000 * share - 1e-9) / 10
+def _up(share: float) -> float:
+    """A share in points, rounded up."""
+    return math.ceil(1000 * share - 1e-9) / 10
+
+
+def _points(points: float) -> str:
     return f"{points:g} point" + ("" if points == 1 else "s")

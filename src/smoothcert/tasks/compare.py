@@ -17,6 +17,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
+from smoothcert.plans.pilot import Bound
 from smoothcert.runs.comparison import MARK, Comparison, compare_runs
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.progress import Progress
@@ -26,7 +27,7 @@ from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed
 from smoothcert.smoothed.subject import Say
 from smoothcert.statistics.metrics import CONFIDENCE
-from smoothcert.tasks.certify import certify
+from smoothcert.tasks.certify import certify, smoothed_given
 
 _FIRST, _GROWTH = 50, 1.25
 """Inputs before the first look at the difference, and how many times as many before the next one."""
@@ -44,6 +45,7 @@ def compare(
     out: str | Path | None = None,
     samples: int = 100_000,
     alpha: float = 0.001,
+    bound: Bound = "binary",
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int | None = None,
@@ -71,6 +73,7 @@ def compare(
         out: models: The folder of both runs.
         samples: models: The ceiling for each input. With few samples, what so few certify is compared.
         alpha: models: The probability that one certificate is wrong, at most.
+        bound: models: "binary", or "runner-up", which certifies more.
         ids: models: The inputs to choose from, as for `certify`.
         skip: models: Choose from every `skip`-th input.
         limit: models: Choose from the first inputs.
@@ -91,7 +94,7 @@ def compare(
         raise InvalidInput(f"to compare models, give {setting(missing, 'R' if radius is None else 'DIR')} as well")
     if settings.get("weights") is not None:
         raise InvalidInput(f"{setting('weights')} would be for both models: give the checkpoints as the two models")
-    plan = AtRadii(tuple(np.atleast_1d(radius).tolist()), samples=samples, alpha=alpha, known_labels=True)
+    plan = AtRadii(tuple(np.atleast_1d(radius)), samples=samples, alpha=alpha, bound=bound, known_labels=True)
     dataset = find_dataset(data, labels)
     models = [_smoothed(one, model, settings) for one in (a, b)]
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
@@ -124,12 +127,9 @@ class _Kept(LocalExecutor):
 
 def _smoothed(model: Any, architecture: str | None, settings: Settings) -> Smoothed:
     """One of the models, with a noise of its own for this purpose."""
-    if isinstance(model, Smoothed):
-        smoothed = model
-    elif isinstance(model, (str, Path)) and Path(model).is_file():
-        smoothed = Smoothed(architecture, **settings | {"weights": model})
-    else:
-        smoothed = Smoothed(model, **settings)
+    if isinstance(model, (str, Path)) and Path(model).is_file():
+        model, settings = architecture, settings | {"weights": model}
+    smoothed = smoothed_given(model, settings)
     return smoothed.asking(seed=key_for(smoothed.seed, "compare"))
 
 
