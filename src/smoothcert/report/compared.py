@@ -32,7 +32,7 @@ def render_comparison(comparison: Comparison, dataset: Dataset | None = None) ->
         if dataset is not None
     }
     labels = dict(zip(comparison.a.id.tolist(), comparison.a.label.tolist(), strict=True))
-    charts = [certified_accuracy(runs), *([_difference(comparison, comparison.curve)] if comparison.curve else [])]
+    charts = [certified_accuracy(runs), _difference(comparison, comparison.curve)] if comparison.curve else []
     return fill(
         "compared.html",
         charts,
