@@ -54,6 +54,8 @@ SAME_BATCH, SAME_BATCH_ROUNDINGS = Tolerance(numbers=1e-3), 4
 OTHER_ORDER, OTHER_ORDER_REDUCED = Tolerance(numbers=0.01), Tolerance(numbers=0.05)
 # The same rows among others, or in a smaller batch, which may use other kernels.
 OTHER_COMPANY = Tolerance(numbers=0.05)
+# A row alone against the same row in a full batch: the largest change of kernels that there is.
+ALONE, ALONE_REDUCED = Tolerance(numbers=0.05), Tolerance(numbers=0.25)
 # The estimates of a denoiser for the same input, at the same place in a batch of the same shape.
 DENOISER, DENOISER_ROUNDINGS = Tolerance(numbers=5e-4), 0.5
 # Recorded answers against those of another day: other GPUs and numbers of threads round differently.
@@ -62,6 +64,7 @@ RECORDED = Tolerance(labels=0.05, numbers=0.02)
 # A form that lost a part of the network may differ only far from [0, 1].
 _FAR_SCALES = (16.0, 256.0, 4096.0)
 _FAR_SHARE = 8  # one row in so many has each of these scales
+_ALONE_ROWS = 8
 _LEAST_VARIATION = 1e-3  # of logits, relative to their size; they may be saturated
 
 
@@ -178,6 +181,33 @@ def other_companies(x: Tensor, *, logits: bool) -> Iterator[Again]:
             yield Again(others, kept, kept, OTHER_COMPANY.numbers)
     if logits:
         yield Again(x[: len(half)], half, half, OTHER_COMPANY.numbers, may_fail=True)
+
+
+def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
+    """Whether rows get the same answers everywhere in a full batch, and alone.
+
+    The batch repeats a few rows. So it shows whether an answer depends on the number of its row, on how many rows are
+    alike, or on the company at all.
+
+    Args:
+        outputs: The classifier.
+        few: Different rows.
+        rows: Rows in a full batch.
+    """
+    import torch
+
+    kept = torch.arange(rows) % len(few)
+    batch = few[kept.to(few.device)]
+    first = outputs(batch).clone()
+    reduced = few.dtype.itemsize < 4
+    order, alone = (OTHER_ORDER_REDUCED, ALONE_REDUCED) if reduced else (OTHER_ORDER, ALONE)
+    if not repeats(lambda same: first, first, [Again(batch, range(rows), kept.tolist(), order.numbers)]):
+        return False
+    different = min(rows, len(few))
+    chosen = {round(i * (different - 1) / (_ALONE_ROWS - 1)) for i in range(_ALONE_ROWS)}
+    last = {int(i): number for number, i in enumerate(kept)}  # the last place of each row in the batch
+    singles = (Again(few[i : i + 1], [0], [last[i]], alone.numbers, may_fail=True) for i in sorted(chosen))
+    return repeats(outputs, first, singles)
 
 
 def largest(x: Tensor) -> float:

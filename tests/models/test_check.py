@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
 from smoothcert.models.architectures import build
-from smoothcert.models.check import answer, check_classifier
+from smoothcert.models.check import answer, check_classifier, check_full_batch
 
 IMAGES = torch.rand((8, 1, 6, 6), generator=torch.Generator().manual_seed(0))
 
@@ -179,3 +179,47 @@ def test_float32_is_only_suggested_where_it_helps():
 
     with pytest.raises(InvalidInput, match=r"no kernel for this dtype$"):
         answer(broken, IMAGES.bfloat16())
+
+
+def above_half(x):
+    return torch.stack([0.5 - x[:, 0, 0, 0], x[:, 0, 0, 0] - 0.5], 1)
+
+
+def eight_per_expert(x):
+    """Two experts take at most 8 rows each; all other rows get a default."""
+    logits = above_half(x)
+    for expert in (0, 1):
+        logits[(logits.argmax(1) == expert).nonzero()[8:, 0]] = torch.tensor([0.0, 1.0]).to(x)
+    return logits
+
+
+def first_hundred(x):
+    return torch.cat([above_half(x[:100]), torch.tensor([[0.0, 1.0]]).expand(len(x[100:]), 2).to(x)])
+
+
+NOISY = torch.rand((61, 1, 6, 6), generator=torch.Generator().manual_seed(0)) * 2 - 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("of", [lambda logits: logits, lambda logits: logits.argmax(1)], ids=["logits", "labels"])
+@pytest.mark.parametrize("model", [eight_per_expert, first_hundred])
+def test_what_only_a_full_batch_shows_is_refused(model, of, dtype):
+    rows = 128
+    check_classifier(lambda x: of(model(x)), 2, IMAGES.to(dtype))  # eight rows do not show it
+    with pytest.raises(
+        InvalidInput, match=r"in a batch of 128, .* depends on the row of the input or on the other rows"
+    ):
+        check_full_batch(lambda x: of(model(x)), 2, NOISY.to(dtype), rows)
+    for rows in (1, 8, 100, 128):
+        check_full_batch(lambda x: of(above_half(x)), 2, NOISY.to(dtype), rows)
+
+
+def test_a_model_that_takes_one_batch_size_only_is_accepted_in_full_batches():
+    check_full_batch(lambda x: above_half(x.reshape(128, 1, 6, 6)), 2, NOISY, 128)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_networks_are_accepted_in_full_batches(dtype):
+    network = load_classifier("fashion-cnn", sigma=0.25).module.to(dtype)
+    noisy = torch.randn((61, 1, 28, 28), generator=torch.Generator().manual_seed(0)) / 4 + 0.5
+    check_full_batch(network, 10, noisy.to(dtype), 200)

@@ -123,6 +123,18 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
     assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
 
 
+def test_votes_that_depend_on_the_company_of_a_row_are_found(tmp_path, monkeypatch):
+    """The check before a run would refuse this model. An audit notices it, too: it draws again in another company."""
+    monkeypatch.setattr("smoothcert.smoothed.prepare.check_full_batch", lambda *given: None)
+
+    def first_hundred(x):
+        return torch.cat([above_half(x[:100]), torch.tensor([[0.0, 1.0]]).expand(len(x[100:]), 2)])
+
+    run = sc.certify(first_hundred, DATA[:1], sigma=0.25, plan=PLAN, out=tmp_path, device="cpu", batch=500)
+    [found] = check(run, model=first_hundred, data=DATA[:1]).findings
+    assert found.reason == "drawing it again gave other votes"
+
+
 def test_what_an_abstention_says_about_its_bound_is_checked_too():
     looks = [sc.Look(100, {2: 60, 1: 40}), sc.Look(1000, {2: 480, 1: 520})]
     honest = sc.Certificate.from_votes(looks, plan=sc.Fixed(1000), noise=sc.Gaussian(1))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from smoothcert._agreement import other_companies, repeats
+from smoothcert._agreement import in_full_batch, other_companies, repeats
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.models.copying import copied
 from smoothcert.models.outputs import find_logits, has_winner
@@ -111,4 +111,19 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
         raise InvalidInput(
             "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
             f"or give {setting('stochastic', True)} if it is random by design"
+        )
+
+
+@torch.inference_mode()
+def check_full_batch(module: Callable[[Tensor], Any], classes: int, few: Tensor, rows: int) -> None:
+    """Refuse a classifier whose answer for a noisy input depends on its company in a batch of a run.
+
+    Raises:
+        InvalidInput: It does.
+    """
+    if not in_full_batch(partial(answer, module, classes=classes), few, rows):
+        raise InvalidInput(
+            f"in a batch of {rows}, the model's answer for an input depends on the row of the input or on the other "
+            "rows (experts with a capacity? batch statistics?), so a certificate would not hold for the input alone: "
+            "change the model, or try a smaller batch"
         )

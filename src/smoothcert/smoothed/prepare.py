@@ -20,7 +20,7 @@ from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.threads import let_threads_rest
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, is_our_own, setting
 from smoothcert.kernels import Declined, KernelClassifier, accelerate
-from smoothcert.models.check import check_classifier
+from smoothcert.models.check import check_classifier, check_full_batch
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Draw
@@ -38,8 +38,9 @@ def prepare(
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
+    noisy: Tensor | None = None,
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
-    """Prepare a classifier for batches of one fixed shape.
+    """Prepare a classifier for batches of one fixed shape. `noisy` are some noisy inputs, to check full batches with.
 
     Returns:
         A function from a batch to one class per row, and the runtime with the settings that are really used: the batch
@@ -81,6 +82,10 @@ def prepare(
             runtime = replace(runtime, batch=batch)
         while True:
             try:
+                if noisy is not None and not is_random:  # a random classifier gets its rows one at a time
+                    with clock.step("check"):
+                        few = blank(shape, runtime, len(noisy)).copy_(noisy)
+                        check_full_batch(classifier.module, classes, few, runtime.batch)
                 if kernels is not None:
                     kernels(blank(shape, runtime))  # the batch must fit into memory
                     return kernels, runtime

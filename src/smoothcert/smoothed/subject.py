@@ -27,6 +27,8 @@ from smoothcert.noises.draws import CircularShift, Marked
 from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.sampling.engine import Engine, Input, assemble
+from smoothcert.sampling.packing import Segment
+from smoothcert.sampling.streams import HostStream, key_for
 from smoothcert.smoothed.prepare import prepare
 
 Say = Callable[[str], None]
@@ -35,6 +37,7 @@ Say = Callable[[str], None]
 _GRID_ROUNDING = 2.0**-22
 """How far a value up to 1 may be from a multiple of the step: four float32 roundings. Values that were scaled, or
 normalised and scaled back, need half of that. The noise is added to the multiple, so the certificate is about it."""
+_CHECKED_COPIES = 61  # of the example; a prime number, so that no pattern of rows repeats with them
 _COARSEST = 1e-3
 """How far apart neighbouring numbers may be where noise is added, as a share of the deviation of the noise."""
 
@@ -106,8 +109,12 @@ class Subject:
     def prepare(self, say: Say = say_nothing, clock: SetupClock | None = None) -> Prepared:
         """Check the classifier, move it to its device and make it fast; the batch size is chosen here."""
         classifier, runtime = self.classifier, self.runtime
+        noisy = torch.empty((_CHECKED_COPIES, *self.noisy_shape))
+        stream = HostStream(key_for(self.seed, "check"), self.noise.draw)
+        stream.write(noisy, self.example[None].float(), [Segment(0, 0, 0, _CHECKED_COPIES)], torch.empty(0))
+        shape, draw = self.noisy_shape, self.noise.draw
         classify, runtime = prepare(
-            classifier.module, classifier.classes, self.noisy_shape, runtime, say, clock, draw=self.noise.draw
+            classifier.module, classifier.classes, shape, runtime, say, clock, draw=draw, noisy=noisy
         )
         return Prepared(replace(self, runtime=runtime), classify)
 

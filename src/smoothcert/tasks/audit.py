@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
+
+import torch
+from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._agreement import same_answers
@@ -15,12 +18,13 @@ from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset, load_dataset
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
+from smoothcert.kernels import KernelClassifier
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Case, Certificate, Plan, Proof
 from smoothcert.plans.second_route import p_value
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
-from smoothcert.smoothed.subject import Subject, say_nothing
+from smoothcert.smoothed.subject import Prepared, Subject, say_nothing
 from smoothcert.tasks.budget import as_recorded
 from smoothcert.tasks.reload import Places, reload
 
@@ -223,7 +227,7 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
     if not same_answers(manifest.answers, subject.answers()):
         raise InvalidInput("cannot draw again: the model gives other answers than the one that the run was made with")
     recorded_as = {c.id: c for c in chosen}
-    with LocalExecutor() as executor:
+    with LocalExecutor(_in_other_company(subject.prepare())) as executor:
         runtime = executor.start(Job(subject, dataset, manifest.plan), say_nothing)
         if runtime.compile != manifest.compile:
             raise InvalidInput(
@@ -231,7 +235,24 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
                 f"compiled: {runtime.compile}"
             )
         by_plan: dict[Plan, list[int]] = {}
-        for c in sorted(chosen, key=lambda c: c.id):
+        for c in sorted(chosen, key=lambda c: c.id, reverse=True):
             by_plan.setdefault(c.plan, []).append(c.id)
         drawn = [c for plan, ids in by_plan.items() for finished in executor.certify(ids, plan) for c in finished]
     return [Finding(c.id, "drawing it again gave other votes") for c in drawn if c.looks != recorded_as[c.id].looks]
+
+
+def _in_other_company(prepared: Prepared) -> Prepared:
+    """The same classifier on batches whose rows are in reverse order, so that rows also have other neighbours.
+
+    Our own kernels compute each row alone, and they draw the noise of their rows themselves.
+    """
+    classify = prepared.classify
+    if isinstance(classify, KernelClassifier):
+        return prepared
+
+    def reverse(x: Tensor) -> Tensor:
+        with torch.inference_mode(False):  # torch would compile a classifier again for inference tensors
+            backwards = x.flip(0)
+        return classify(backwards).flip(0)
+
+    return replace(prepared, classify=reverse)
