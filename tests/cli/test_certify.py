@@ -85,7 +85,10 @@ def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
     assert again.err == "run is complete already\n"
     assert again.out.splitlines()[:2] == first.out.splitlines()[:2]
     audited = smoothcert("audit run --model toy:above_half")
-    assert (audited.code, audited.out) == (0, "run: 25 certificates checked, 5 drawn again: all hold\n")
+    assert (audited.code, audited.out) == (
+        0,
+        "run: 25 certificates checked, 5 drawn again: all hold.\nThe plan keeps its alpha of 0.001.\n",
+    )
     [row] = json.loads(smoothcert("table run --json").out)["runs"]
     run = open_run("run")
     assert (row["inputs"], row["average_samples"], row["acr"]) == (25, run.average_samples, run.acr)

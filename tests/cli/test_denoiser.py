@@ -28,7 +28,10 @@ def folder(tmp_path, monkeypatch):
 def test_certify_and_audit_with_a_denoiser(smoothcert, folder):
     assert smoothcert(f"certify {SETTINGS} --sigma 0.25 --denoiser d.safetensors --out run") == (0, "", "")
     code, out, _ = smoothcert("audit run --redraw 1")
-    assert (code, out) == (0, "run: 2 certificates checked, 1 drawn again: all hold\n")
+    assert (code, out) == (
+        0,
+        "run: 2 certificates checked, 1 drawn again: all hold.\nThe plan keeps its alpha of 0.001.\n",
+    )
     Path("d.safetensors").rename("moved.safetensors")
     code, _, error = smoothcert("audit run --redraw 1")
     assert code == 2

@@ -75,5 +75,5 @@ class Own(Plan):
 def test_a_plan_of_ones_own_is_explained_by_its_name():
     assert explanation(Own()) == (
         'The plan "my own plan" spends up to 255 samples on each input. The class is the one with most votes. '
-        "Each certificate is wrong with a probability of at most 0.01."
+        "Nothing proves that this plan keeps its alpha (0.01); `coverage` looks for where it fails."
     )

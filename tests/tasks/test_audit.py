@@ -3,7 +3,9 @@ import math
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ from torch import nn
 
 import smoothcert as sc
 from smoothcert.plans import Case
+from smoothcert.report import render
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.run import open_run
+from smoothcert.runs.summary import summary
 from smoothcert.tasks.audit import audit, fault
 
 DATA = [(x, int(x[0] > 0.5)) for x in np.random.default_rng(0).random((12, 3))]
@@ -133,6 +137,54 @@ def test_votes_that_depend_on_the_company_of_a_row_are_found(tmp_path, monkeypat
     run = sc.certify(first_hundred, DATA[:1], sigma=0.25, plan=PLAN, out=tmp_path, device="cpu", batch=500)
     [found] = check(run, model=first_hundred, data=DATA[:1]).findings
     assert found.reason == "drawing it again gave other votes"
+
+
+@dataclass(frozen=True)
+class Naive(sc.Plan):
+    """Takes the share of votes for a bound."""
+
+    name: ClassVar[str] = "naive"
+    samples: int = 100
+    alpha: float = 0.001
+    pilot: int = 10
+    known_labels: bool = False
+
+    def request(self, state, noise):
+        return np.where(np.asarray(state.look) == 1, self.samples, 0)
+
+    def lower_bound(self, state, noise):
+        return np.asarray(state.count) / np.maximum(state.drawn, 1)
+
+    def __str__(self):
+        return "naive 100"
+
+
+@pytest.mark.filterwarnings("ignore::smoothcert.errors.SmoothcertWarning")
+@pytest.mark.parametrize(
+    ("plan", "proved", "doubt"),
+    [
+        (PLAN, True, None),
+        (sc.Fixed(200, pilot=100, pilot_use="reuse"), False, "the pilot is counted again"),
+        (Naive(), False, "nothing proves that this plan keeps its alpha"),
+    ],
+    ids=str,
+)
+def test_whether_the_plan_keeps_its_alpha_is_told_by_audit_summary_table_and_page(plan, proved, doubt, tmp_path):
+    """All radii follow from the votes, as the plan says. That proves nothing if the plan breaks its alpha."""
+    given = {"sigma": 0.25, "plan": plan, "out": tmp_path, "device": "cpu", "batch": 500, "progress": sc.Progress()}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = sc.certify(above_half, DATA, **given)
+    assert [str(w.message)[:20] for w in caught] == ([] if doubt is None else [doubt[:20]])
+    found = check(run)
+    assert found.findings == ()
+    assert (found.holds, found.coverage.proved, found.coverage.exceeds) == (proved, proved, not proved)
+    assert (doubt is None) == (len(summary(run).splitlines()) == 3)
+    row = sc.table(run).rows[0]
+    assert (row.alpha_proved, row.method.endswith("alpha not proved")) == (proved, not proved)
+    page = render(run)
+    assert ("Each certificate is wrong with a probability of at most 0.001." in page) == proved
+    assert doubt is None or f"with a probability of at most 0.001, but {doubt}" in page
 
 
 def test_what_an_abstention_says_about_its_bound_is_checked_too():

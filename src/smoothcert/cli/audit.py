@@ -21,20 +21,30 @@ def command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Derive every radius again from its votes, and draw some inputs again. The exit code is 1 if a check fails."""
+    """Derive every radius again from its votes, draw some inputs again, and say whether the plan keeps its alpha.
+
+    The exit code is 1 if a certificate does not hold or if the plan breaks its alpha.
+    """
     from dataclasses import asdict
 
+    from smoothcert.cli.coverage import plain
+    from smoothcert.plans.prose import verdict
     from smoothcert.tasks.audit import audit
 
     found = audit(run, redraw=redraw, seed=seed, **places.settings())
+    proved = found.coverage is not None and found.coverage.proved
     if json:
-        print_json(asdict(found) | {"holds": not found.findings})
+        coverage = None if found.coverage is None else plain(found.coverage)
+        print_json({**asdict(found), "coverage": coverage, "keeps_alpha": proved, "holds": found.holds})
     else:
         for finding in found.findings:
             print(f"input {finding.id}: {finding.reason}")
-        verdict = f"{len(found.findings)} do NOT hold" if found.findings else "all hold"
+        outcome = f"{len(found.findings)} do NOT hold"
+        if not found.findings:
+            outcome = "all hold" if proved else "all radii follow from their votes"
         checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
         labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
-        print(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {verdict}")
-    if found.findings:
+        print(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}.")
+        print("Nothing is known about the alpha of the plan." if found.coverage is None else verdict(found.coverage))
+    if not found.holds:
         raise typer.Exit(1)

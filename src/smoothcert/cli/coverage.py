@@ -27,7 +27,7 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
     chosen = plan.build().for_noise(smoothing)
     found = exact_coverage(chosen, smoothing)
     if json:
-        print_json(_plain(found))
+        print_json(plain(found))
     else:
         _print(found, chosen)
     if not found.valid:
@@ -35,19 +35,9 @@ def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
 
 
 def _print(found: Coverage, plan: Plan) -> None:
+    from smoothcert.plans.prose import verdict
+
     alpha = found.alpha
-    if found.valid and found.searched:
-        verdict = f"The search found no p at which the plan exceeds its alpha of {alpha:g}. This is not a proof."
-    elif found.valid:
-        verdict = f"The plan keeps its alpha of {alpha:g}."
-    elif found.exceeds:
-        verdict = f"The plan does NOT keep its alpha of {alpha:g}."
-    elif found.simulated:
-        verdict = f"The simulation does not tell whether the plan keeps its alpha of {alpha:g}."
-    else:
-        verdict = (
-            f"Nothing proves that the plan keeps its alpha of {alpha:g}: the pilot that chooses the class also counts."
-        )
     bound = "" if found.exact else f", at most ({found.theorem})"
     title = "Exact failure probability" if found.exact else "Failure probability"
     if found.simulated:
@@ -60,11 +50,11 @@ def _print(found: Coverage, plan: Plan) -> None:
         f"{title}\n{plan}; pilot {plan.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
         cases,
-        caption=" ".join(filter(None, [verdict, _simulation(found), _drawing(found.drawing_error)])),
+        caption=" ".join(filter(None, [verdict(found), _simulation(found), _drawing(found.drawing_error)])),
     )
 
 
-def _plain(found: Coverage) -> dict[str, Any]:
+def plain(found: Coverage) -> dict[str, Any]:
     simulated = {} if found.simulated is None else {"simulated": found.simulated._asdict()}
     figures = {name: value for name, value in asdict(found).items() if name != "simulated"}
     return figures | simulated | {"valid": found.valid}

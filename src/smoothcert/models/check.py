@@ -115,13 +115,13 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
 
 
 @torch.inference_mode()
-def check_full_batch(module: Callable[[Tensor], Any], classes: int, few: Tensor, rows: int) -> None:
-    """Refuse a classifier whose answer for a noisy input depends on its company in a batch of a run.
+def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int) -> None:
+    """Refuse a classifier whose answer for a noisy input depends on its company in a full batch.
 
     Raises:
         InvalidInput: It does.
     """
-    if not in_full_batch(partial(answer, module, classes=classes), few, rows):
+    if not in_full_batch(outputs, few, rows):
         raise InvalidInput(
             f"in a batch of {rows}, the model's answer for an input depends on the row of the input or on the other "
             "rows (experts with a capacity? batch statistics?), so a certificate would not hold for the input alone: "

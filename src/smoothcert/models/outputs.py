@@ -65,9 +65,13 @@ class LabelClassifier(nn.Module):
         self.module = module
         self.classes = classes
 
+    def outputs(self, x: Tensor) -> Tensor:
+        """The logits or labels of each row."""
+        return find_logits(self.module(x), classes=self.classes, device=x.device)
+
     def forward(self, x: Tensor) -> Tensor:
         """The class of each row, as integers of shape (batch,)."""
-        output = find_logits(self.module(x), classes=self.classes, device=x.device)
+        output = self.outputs(x)
         if tuple(output.shape) not in ((len(x),), (len(x), self.classes)):
             raise ModelFailed(
                 f"the model returns shape {tuple(output.shape)} for {len(x)} inputs and {self.classes} classes"

@@ -90,6 +90,11 @@ class Coverage:
         return not self.pilot_counts and failure <= self.alpha * (1 + _ROUNDING)
 
     @property
+    def proved(self) -> bool:
+        """Whether it is proved that the plan keeps its alpha. A search that finds nothing is no proof."""
+        return self.valid and not self.searched
+
+    @property
     def exceeds(self) -> bool:
         """Whether the plan is known to fail more often than alpha says."""
         failure = self.simulated.at_least if self.simulated else max(self.worst_failure, self.tie_failure)

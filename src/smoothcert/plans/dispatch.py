@@ -43,10 +43,16 @@ class ByRule(Generic[Result]):
         return keep
 
     def __call__(self, plan: Plan, *args: Any) -> Result:
-        for kind in type(plan).__mro__:
-            if kind in self._known and keeps_rule(type(plan), kind):
-                return self._known[kind](plan, *args)
-        return self._default(plan, *args)
+        return (self.known_for(plan) or self._default)(plan, *args)
+
+    def known_for(self, plan: Plan) -> Callable[..., Result] | None:
+        """What is registered for the rule of a plan.
+
+        Args:
+            plan: The plan.
+        """
+        kinds = [kind for kind in type(plan).__mro__ if kind in self._known and keeps_rule(type(plan), kind)]
+        return self._known[kinds[0]] if kinds else None
 
 
 def keeps_rule(cls: type, kind: type) -> bool:

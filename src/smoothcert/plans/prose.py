@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Plan
-from smoothcert.plans.combined import Combined
+from smoothcert.plans.combined import Combined, primary
+from smoothcert.plans.coverage import Coverage, closed_form
 from smoothcert.plans.dispatch import ByRule
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
@@ -26,25 +27,31 @@ def explanation(plan: Plan) -> str:
     return " ".join([*sentences, _choice(plan), _promise(plan, guarantee)])
 
 
-@ByRule
 def caveat(plan: Plan) -> str | None:
-    """A sentence about what the plan does not guarantee, None if it claims to keep its promise."""
+    """A sentence about what the plan does not guarantee; None if a theorem says that it keeps its alpha."""
+    plan = primary(plan)
+    if plan.pilot_counts:
+        return (
+            f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
+            f"({plan.alpha:g}) says; `coverage` computes how often"
+        )
+    if plan.samples and closed_form.known_for(plan) is None:  # a plan without samples certifies nothing
+        return f"nothing proves that this plan keeps its alpha ({plan.alpha:g}); `coverage` looks for where it fails"
     return None
 
 
-@caveat.register(PilotPlan)
-def _(plan: PilotPlan) -> str | None:
-    if not plan.pilot_counts:
-        return None
-    return (
-        f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
-        f"({plan.alpha:g}) says; `coverage` computes how often"
-    )
-
-
-@caveat.register(Combined)
-def _(plan: Combined) -> str | None:
-    return caveat(plan.plans[0])
+def verdict(found: Coverage) -> str:
+    """Whether a plan keeps its alpha, in a sentence."""
+    alpha = found.alpha
+    if found.proved:
+        return f"The plan keeps its alpha of {alpha:g}."
+    if found.valid:
+        return f"The search found no p at which the plan exceeds its alpha of {alpha:g}. This is not a proof."
+    if found.exceeds:
+        return f"The plan does NOT keep its alpha of {alpha:g}."
+    if found.simulated:
+        return f"The simulation does not tell whether the plan keeps its alpha of {alpha:g}."
+    return f"Nothing proves that the plan keeps its alpha of {alpha:g}: the pilot that chooses the class also counts."
 
 
 @explanation.register(PilotPlan)
@@ -180,5 +187,6 @@ def _choice(plan: Plan) -> str:
 def _promise(plan: Plan, guarantee: str) -> str:
     """What is guaranteed, or why it is not."""
     if doubt := caveat(plan):
-        return f"The plan does not keep its promise in every case. {doubt[0].upper()}{doubt[1:]}."
+        start = "The plan does not keep its promise in every case. " if primary(plan).pilot_counts else ""
+        return f"{start}{doubt[0].upper()}{doubt[1:]}."
     return guarantee

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from smoothcert.plans.prose import caveat
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import default_radii, round_down
 
@@ -41,6 +42,8 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
         + (f" in {run.manifest.dtype}" if run.manifest.dtype else "")
         + (f", {seconds:.1f} s in all" if seconds is not None else "")
     )
+    if doubt := caveat(run.plan):
+        lines.append(doubt)
     if missing := int(run.missing.sum()):
         lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from smoothcert import _check
 from smoothcert.noises import Noise
 from smoothcert.plans.combined import primary
 from smoothcert.plans.outlook import is_adaptive
+from smoothcert.plans.prose import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.collect import Source, collect, opened
 from smoothcert.runs.results import Results
@@ -53,6 +55,7 @@ class Row:
         known_labels: Whether the label was certified instead of a predicted class. An input without a certificate is
             then called "not certified" instead of "abstained".
         radii_only: Whether the plan decides radii, so that ACR counts only these radii.
+        alpha_proved: Whether a theorem says that the plan keeps its alpha.
         dtype: The number format of the classifier.
         attacks: What attacks on the run achieved.
         run: The results themselves.
@@ -78,6 +81,7 @@ class Row:
     certified_accuracy: dict[float, float | None]
     known_labels: bool = False
     radii_only: bool = False
+    alpha_proved: bool | None = None
     dtype: str | None = None
     attacks: Attacks | None = None
     run: Results = field(kw_only=True, repr=False, compare=False)
@@ -89,6 +93,7 @@ class Row:
             "method": self.method,
             "noise": None if self.noise is None else str(self.noise),
             "alpha": self.alpha,
+            "alpha_proved": self.alpha_proved,
             "bound": self.bound,
             "dtype": self.dtype,
             "inputs": self.inputs,
@@ -202,8 +207,8 @@ class Table:
         that of the reference itself. ACR and CA vary with the inputs: there, the best value beats another run by more
         than chance, and values that chance could explain are best as well.
         """
-        same = (row.noise, row.alpha, row.bound, row.labels)
-        alike = [r for r in self.rows if (r.noise, r.alpha, r.bound, r.labels) == same]
+        comparable = attrgetter("noise", "alpha", "alpha_proved", "bound", "labels")
+        alike = [r for r in self.rows if comparable(r) == comparable(row)]
         values = [(r, column.value(r)) for r in alike]
         rivals = [r for r, value in values if value or (value is not None and column.best is max)]
         if column.best is None or len(rivals) < 2 or not column.value(row):
@@ -266,7 +271,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
     ceiling = against.certified_by if against is not None else None
     return Row(
         name=run.name,
-        method="-" if run.plan is None else str(run.plan),
+        method="-" if run.plan is None else f"{run.plan}{', alpha not proved' if caveat(run.plan) else ''}",
         noise=run.noise,
         alpha=run.plan.alpha if run.plan is not None else None,
         bound=run.plan.bound if run.plan is not None else None,
@@ -285,6 +290,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         certified_accuracy=_accuracy(run, radii),
         known_labels=run.plan is not None and primary(run.plan).known_labels,
         radii_only=run.decided_radii is not None,
+        alpha_proved=None if run.plan is None else caveat(run.plan) is None,
         dtype=(run.manifest.dtype or None) if run.manifest is not None else None,
         attacks=read_attacks(run) if isinstance(run, Run) else None,
         run=run,

@@ -21,6 +21,7 @@ from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import KernelClassifier
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Case, Certificate, Plan, Proof
+from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.second_route import p_value
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
@@ -59,6 +60,13 @@ class Audit:
     """Certificates that are not valid."""
     labels_checked: bool = True
     """Whether all labels were compared with the data. Without the data, wrong labels are not found."""
+    coverage: Coverage | None = None
+    """How often certificates of the plan are wrong; None if nothing is known about that."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether no certificate is known to be wrong, and the plan is not known to break its alpha."""
+        return not self.findings and not (self.coverage and self.coverage.exceeds)
 
 
 def audit(
@@ -116,7 +124,15 @@ def audit(
         redrawn=len(chosen),
         findings=tuple(sorted(findings + wrong, key=lambda f: f.id)),
         labels_checked=dataset is not None,
+        coverage=_coverage(manifest),
     )
+
+
+def _coverage(manifest: Manifest) -> Coverage | None:
+    try:
+        return exact_coverage(manifest.plan, manifest.noise)
+    except InvalidInput:  # it bounds other classes in its own way
+        return None
 
 
 def fault(certificate: Certificate) -> str | None:
