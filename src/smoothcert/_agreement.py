@@ -206,7 +206,8 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
     different = min(rows, len(few))
     chosen = {round(i * (different - 1) / (_ALONE_ROWS - 1)) for i in range(_ALONE_ROWS)}
     last = {int(i): number for number, i in enumerate(kept)}  # the last place of each row in the batch
-    singles = (Again(few[i : i + 1], [0], [last[i]], alone.numbers, may_fail=True) for i in sorted(chosen))
+    # Copies, because some classifiers change their inputs.
+    singles = (Again(few[i : i + 1].clone(), [0], [last[i]], alone.numbers, may_fail=True) for i in sorted(chosen))
     return repeats(outputs, first, singles)
 
 

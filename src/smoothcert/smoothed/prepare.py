@@ -84,9 +84,8 @@ def prepare(
             try:
                 if noisy is not None and not is_random:  # a random classifier gets its rows one at a time
                     with clock.step("check"):
-                        outputs = _naming_errors(classifier.outputs)
                         few = blank(shape, runtime, len(noisy)).copy_(noisy)
-                        check_full_batch(lambda x: outputs(x.clone()), few, runtime.batch)
+                        check_full_batch(_naming_errors(classifier.outputs), few, runtime.batch)
                 if kernels is not None:
                     kernels(blank(shape, runtime))  # the batch must fit into memory
                     return kernels, runtime
