@@ -223,3 +223,19 @@ def test_networks_are_accepted_in_full_batches(dtype):
     network = load_classifier("fashion-cnn", sigma=0.25).module.to(dtype)
     noisy = torch.randn((61, 1, 28, 28), generator=torch.Generator().manual_seed(0)) / 4 + 0.5
     check_full_batch(network, noisy.to(dtype), 200)
+
+
+def test_a_model_that_needs_gradients_is_told_how_to_get_them():
+    network = nn.Linear(3, 2)
+
+    def sharpened(x):
+        x = x.clone().requires_grad_(True)
+        return network(x + torch.autograd.grad(network(x).sum(), x)[0]).detach()
+
+    def with_gradients(x):
+        with torch.inference_mode(False), torch.enable_grad():
+            return sharpened(x.clone())
+
+    with pytest.raises(InvalidInput, match=r"computes gradients, .* in torch.inference_mode\(False\) and torch.enable"):
+        check_classifier(sharpened, 2, IMAGES[:, 0, 0, :3])
+    check_classifier(with_gradients, 2, IMAGES[:, 0, 0, :3])

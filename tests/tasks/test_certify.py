@@ -1,5 +1,6 @@
 import errno
 import json
+import random
 
 import numpy as np
 import pytest
@@ -191,6 +192,40 @@ def test_code_that_has_changed_around_the_same_weights_is_another_classifier(tmp
     threshold = -1
     with pytest.raises(sc.InvalidInput, match="differs in what the model answers to the same inputs"):
         certify(tmp_path, model, classes=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+def test_a_model_that_changed_where_nobody_looked_is_noticed_before_anything_is_kept(tmp_path):
+    """The recorded answers are about the first input. So one input is drawn again when a run is resumed."""
+    data = [(np.array([0.5, 10 * i], np.float32), 0) for i in range(12)]
+    border = [0.45]
+
+    def model(x):
+        moved = torch.where(x[:, 1] > 25, border[0], 0.45)
+        return torch.stack([moved - x[:, 0], x[:, 0] - moved], 1)
+
+    certify(tmp_path, model, data, ids=range(4, 8))
+    certify(tmp_path, model, data, ids=range(4, 9))
+    border[0] = 0.55
+    changed = r"input \d got the votes .* when the run was begun, and now gets .* changed"
+    with pytest.raises(InvalidInput, match=changed):
+        certify(tmp_path, model, data, ids=range(4, 12))
+    assert len(sc.open_run(tmp_path)) == 5
+
+
+def test_fewer_inputs_than_a_run_holds_are_told(tmp_path, capsys):
+    certify(tmp_path, limit=6)
+    assert len(certify(tmp_path, limit=4)) == 6
+    assert "also holds 2 inputs that were not asked for; its figures are about all" in capsys.readouterr().err
+
+
+def test_a_run_leaves_the_random_generators_of_the_caller_alone(tmp_path):
+    def state():
+        return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()  # noqa: NPY002
+
+    before = state()
+    audit(certify(tmp_path, limit=3).path, model=above_half, data=DATA)
+    assert state() == before
 
 
 def test_another_batch_size_is_another_classifier(tmp_path):

@@ -20,6 +20,7 @@ from smoothcert.models.seeded import SeededRows
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
+_NEEDS_GRADIENTS = re.compile("does not require grad|saved for backward|inference tensor", re.IGNORECASE)
 _TAKES_INTEGERS = re.compile("scalar types: Long, Int|embedding", re.IGNORECASE)
 
 
@@ -72,6 +73,11 @@ def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
         return (
             "; the model takes whole numbers such as token ids, and noise cannot be added to these: certify the part "
             "of it that follows the embedding"
+        )
+    if _NEEDS_GRADIENTS.search(reason):
+        return (
+            "; the model computes gradients, and a run has none: give a function that calls it in "
+            "torch.inference_mode(False) and torch.enable_grad(), with a copy of the batch"
         )
     if x.dtype == torch.float32:
         return ""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound
 
@@ -212,7 +212,11 @@ def refined_grid(points: int = 1500) -> NDArray[np.float64]:
 
 def check_ceiling(samples: Any, alpha: Any) -> int:
     """The ceiling as an integer; raises if not even unanimous votes would certify."""
-    alpha = check_alpha(alpha)
+    if (alpha := check_alpha(alpha)) > 0.5:
+        raise InvalidInput(
+            f"alpha is the probability that a certificate is wrong, and {alpha:g} is too large: for a confidence of "
+            f"{alpha:g}, give {setting('alpha', float(f'{1 - alpha:.6g}'))}"
+        )
     ceiling = _check.whole("samples", samples, least=1)
     if not can_certify(ceiling, alpha=alpha):
         raise InvalidInput(

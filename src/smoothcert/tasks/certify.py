@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 from torch import Tensor
 
+from smoothcert._agreement import same_votes
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable, naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
@@ -24,13 +26,13 @@ from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.noises.grid_gaussian import is_gaussian
-from smoothcert.plans import Certificate, Plan, plan_or_default
+from smoothcert.plans import Certificate, OneLook, Plan, plan_or_default
 from smoothcert.plans.prose import caveat
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
-from smoothcert.runs.run import open_run
+from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import say_nothing, warn_about_training
@@ -132,15 +134,21 @@ def certify(
         else:
             manifest = _continued(manifest, recorded, folder)
         todo = [id for id in chosen if id not in done]
-        progress.begin(open_run(folder), total=len(done.union(chosen)))
+        before = open_run(folder)
+        progress.begin(before, total=len(done.union(chosen)))
         try:
+            if shard is None and (others := len(done.difference(chosen))):
+                progress.say(
+                    f"{folder} also holds {others:,} inputs that were not asked for; its figures are about all"
+                )
             if todo and recorded is None and smoothed.sigma is not None and isinstance(subject.noise, GridGaussian):
                 progress.say(
                     f"noise on the grid of 8-bit images, exact in floating point: {subject.noise.short} "
                     f"(off the grid: --noise {Gaussian(smoothed.sigma).short})"
                 )
             if todo:
-                _on_disk(job, todo, journal, manifest, executor, progress, allowed)
+                known = _telling(before) if recorded is not None else None
+                _on_disk(job, todo, journal, manifest, executor, progress, allowed, known)
         finally:
             progress.close()
     run = open_run(folder)
@@ -225,6 +233,7 @@ def _on_disk(
     executor: Executor,
     progress: Progress,
     budget: Budget | None,
+    known: Certificate | None,
 ) -> None:
     runtime = executor.start(job, progress.say)
     if manifest.batch and (runtime.batch, runtime.compile) != (manifest.batch, manifest.compile):
@@ -232,6 +241,8 @@ def _on_disk(
             f"the run was begun with batch {manifest.batch}, compiled: {manifest.compile}, and would go on with batch "
             f"{runtime.batch}, compiled: {runtime.compile}; choose another {setting('out', 'DIR')}"
         )
+    if known is not None:
+        _check_votes(executor, known)
     spending: Spending | None = None
     if budget is None:
         if manifest.batch == 0 and len(ids) * job.plan.most_samples >= _MANY_SAMPLES:
@@ -290,6 +301,24 @@ def _follow(
             if spending is not None:
                 spending.add(certificate)
             progress.update(certificate, status)
+
+
+def _telling(run: Run) -> Certificate:
+    """An input that costs no more than most and whose votes are divided: a changed classifier gives it others."""
+    cheap = run.samples <= np.median(run.samples)
+    return run[int(run.id[cheap][np.argmin(np.nan_to_num(run.p[cheap], nan=1.0))])]
+
+
+def _check_votes(executor: Executor, known: Certificate) -> None:
+    """Refuse to go on with a classifier that gives other votes to a known input than rounding explains."""
+    look = known.looks[0]
+    [[again]] = executor.certify([known.id], OneLook(look.samples))
+    if not same_votes(look.votes, again.looks[0].votes):
+        raise InvalidInput(
+            f"input {known.id} got the votes {look.votes} when the run was begun, and now gets "
+            f"{again.looks[0].votes}: the classifier, or the machine that runs it, has changed; choose another "
+            f"{setting('out', 'DIR')}"
+        )
 
 
 def _manifest(job: Job, ids: list[int]) -> Manifest:
