@@ -41,7 +41,7 @@ def demo(inputs: Inputs) -> dict[str, Any]:
     """The three plans of `smoothcert demo`."""
     names = {
         "fixed": ("fixed sampling", "questions that you do not know yet"),
-        "input-specific": ("input-specific sampling", "the ACR, the whole curve of certified accuracy"),
+        "input-specific": ("input-specific sampling", "the ACR and large radii"),
         "radii": ("deciding radii, known labels", "a table of certified accuracy at chosen radii"),
     }
     runs = json.loads(smoothcert("demo", "--out", inputs.work, "--json"))["runs"]

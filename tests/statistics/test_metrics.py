@@ -43,6 +43,13 @@ def test_the_acr_band_covers_the_truth_as_often_as_it_says():
     assert 0.92 < np.mean(covered) < 0.97
 
 
+def test_the_acr_band_of_five_inputs_covers_the_truth_as_well():
+    """A normal quantile would cover 88% of these."""
+    radius = np.random.default_rng(0).normal(3.0, 0.5, (4_000, 5))
+    bands = [metrics.acr_band(row, np.ones(5, bool)) for row in radius]
+    assert 0.94 < np.mean([low <= 3.0 <= high for low, high in bands]) < 0.96
+
+
 @given(st.floats(0, 1.7e308))
 def test_default_radii_are_few_and_reach_the_largest(largest):
     radii = metrics.default_radii(largest)

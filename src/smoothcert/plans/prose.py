@@ -81,8 +81,9 @@ def _(plan: InputSpecific) -> str:
     purpose = [
         f"Input-specific sampling: a pilot of {plan.pilot:,} samples shows how sure the votes are. Then each input "
         f"gets as many samples as it needs to come within {decline} of {reference}",
-        "It suits ACR and the whole curve of certified accuracy at a lower cost than fixed sampling. The decline is "
-        "planned for the expected votes, so single inputs can lose a little more.",
+        "It suits ACR and large radii at a lower cost than fixed sampling, which certifies more inputs at small radii "
+        "for the same number of samples. The decline is planned for the expected votes, so single inputs can lose a "
+        "little more.",
     ]
     return _of_pilot_plan(plan, purpose)
 

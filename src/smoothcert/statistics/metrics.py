@@ -11,10 +11,10 @@ from decimal import ROUND_FLOOR, Context, Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from smoothcert.statistics import bounds
 from smoothcert.statistics.bounds import Interval
+from smoothcert.statistics.comparison import mean_interval
 
 CONFIDENCE = 0.95
 """The confidence of bands over inputs. It has nothing to do with the alpha of a certificate."""
@@ -31,15 +31,15 @@ def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
 
 
 def acr_band(radius: ArrayLike, correct: ArrayLike, *, confidence: float = CONFIDENCE) -> Interval:
-    """A band for the ACR over all inputs of this kind, given a random sample of them: mean +- z s / sqrt(n).
+    """A band for the ACR over all inputs of this kind, given a random sample of them: Student's interval.
 
     >>> low, high = acr_band([1.0, 0.5, 2.0, 1.5], [True, True, False, True])
     >>> round(low, 3), round(high, 3)
-    (0.117, 1.383)
+    (0.0, 1.777)
     """
     value = np.asarray(radius, float) * np.asarray(correct, bool)
-    error = -float(ndtri((1 - confidence) / 2)) * float(np.std(value, ddof=1)) / math.sqrt(len(value))
-    return Interval(max(float(np.mean(value)) - error, 0.0), float(np.mean(value)) + error)
+    low, high = mean_interval(value, alpha=1 - confidence)
+    return Interval(max(low, 0.0), high)
 
 
 def certified_accuracy(
