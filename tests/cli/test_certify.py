@@ -169,8 +169,10 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         changed = [id for (id,) in journal._db.execute("SELECT id FROM certificates WHERE id IN (3, 8) AND radius > 0")]
     told = smoothcert("audit run --redraw 0")
     assert told.code == 1
-    assert [line.split(":")[0] for line in told.out.splitlines()[:-1]] == [f"input {id}" for id in changed]
-    assert told.out.endswith(f"{len(changed)} do NOT hold\n")
+    *inputs, verdict, plan = told.out.splitlines()
+    assert [line.split(":")[0] for line in inputs] == [f"input {id}" for id in changed]
+    assert verdict.endswith(f"{len(changed)} do NOT hold.")
+    assert plan == "The plan keeps its alpha of 0.001."
     plain = smoothcert("audit run --model toy:above_half --json")
     assert plain.code == 1
     found = json.loads(plain.out)
