@@ -126,7 +126,7 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         kept = Guarantee(plan, run.noise, [], exact_coverage(plan, run.noise))
         reason = f"alpha {plan.alpha:g}; does the plan keep it: {kept.verdict}"
         yield Rule(
-            f"alpha at most {alpha:g}, kept", "passes" if kept.proved and plan.alpha <= alpha else "fails", reason
+            f"alpha at most {alpha:g}, kept", "passes" if kept.found.proved and plan.alpha <= alpha else "fails", reason
         )
     if "dtype" in policy:
         formats = [policy["dtype"]] if isinstance(policy["dtype"], str) else list(policy["dtype"])
@@ -136,7 +136,7 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         found = audit(run.path, redraw=_check.whole("audit", policy["audit"]), **places)
         wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
         reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
-        yield Rule("the audit holds", "fails" if found.findings else "passes", reason)
+        yield Rule("the audit holds", "passes" if found.holds else "fails", reason)
     thresholds = _thresholds(run, policy.get("certified_accuracy", {}))
     for radius, percent in thresholds.items():
         yield _certified(run, radius, percent / 100, 1 - confidence, len(thresholds))
