@@ -90,7 +90,7 @@ def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
 
 def test_the_error_describes_a_mistake_of_the_user(job):
     with pytest.raises(
-        SmoothcertError, match=r"input 10 failed 3 times, the last time with: reading input 10 of tampered has NaN"
+        SmoothcertError, match=r"input 10 failed 3 times, the last time with: input 10 of tampered has NaN"
     ):
         job.run(two(), trouble="nan", times=3)
 
