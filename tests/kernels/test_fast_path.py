@@ -35,12 +35,16 @@ def test_a_network_without_a_gpu_is_folded():
     assert not any(isinstance(part, nn.BatchNorm2d) for part in fast.outputs.modules())
 
 
-def reason_against(module):
-    """Why a module of inputs of shape (4,) has no faster form."""
+def declined(module):
     with torch.inference_mode():
         found = accelerate(module, module, (4,), CPU)
     assert isinstance(found, Declined)
-    return found.reason
+    return found
+
+
+def reason_against(module):
+    """Why a module of inputs of shape (4,) has no faster form."""
+    return declined(module).reason
 
 
 def test_a_worker_that_is_told_to_run_stage_kernels_never_claims_them_without_having_them():
@@ -63,9 +67,11 @@ class Unfaithful(nn.Module):
         return self.linear(x) if isinstance(x, torch.fx.Proxy) else self.linear(x).flip(1)
 
 
-def test_a_graph_with_other_answers_is_not_used():
-    module = Unfaithful().eval()
-    assert "this form gives other labels" in reason_against(module)
+def test_a_graph_with_other_answers_is_not_used_and_the_compiler_need_not_try():
+    found = declined(Unfaithful().eval())
+    assert "this form gives other labels" in found.reason
+    assert found.disagrees
+    assert not declined(lambda x: x[:, :3]).disagrees
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, fx, nn
 
-from smoothcert._agreement import Reference
+from smoothcert._agreement import OtherAnswers, Reference
 from smoothcert.device.placement import in_finer_format
 from smoothcert.device.runtime import CHECKED_ROWS, Compiled, Runtime, blank, noisy_images
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.base import KernelClassifier
-from smoothcert.kernels.in_place import Untraceable
 from smoothcert.kernels.layers.convolution import FUSED_DTYPES
 from smoothcert.kernels.layers.graph import Fusion, input_affine
 from smoothcert.kernels.resnet.classifier import StageClassifier
@@ -54,9 +53,12 @@ class Declined:
 
     Args:
         reason: Why.
+        disagrees: Whether there is one that gives other answers. Rounding alone changes them then, so other compilers,
+            which round differently as well, would work in vain.
     """
 
     reason: str
+    disagrees: bool = False
 
 
 @torch.inference_mode(False)  # inference tensors could only be used in inference mode
@@ -90,10 +92,8 @@ def accelerate(
         return _accelerated(module, plain, shape, runtime, say, clock or SetupClock(), draw)
     except InvalidInput:
         raise
-    except Untraceable as error:
-        return Declined(f"it cannot be traced: {first_line(error)}")
     except Exception as error:  # networks of any kind come here
-        return Declined(first_line(error))
+        return Declined(first_line(error), disagrees=isinstance(error, OtherAnswers))
 
 
 def _accelerated(

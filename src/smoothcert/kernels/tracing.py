@@ -45,7 +45,7 @@ def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
             return traced
         except Exception as error:  # user code may raise any error on a symbolic input
             reasons.append(first_line(error))
-    raise Untraceable("; ".join(reasons))
+    raise Untraceable(f"it cannot be traced: {'; '.join(reasons)}")
 
 
 def constant(graph_module: fx.GraphModule, node: object) -> Tensor | None:

@@ -68,7 +68,8 @@ def prepare(
         if runtime.compile in ("fast", "stages"):  # the first worker of a run tells the others what it runs
             found = accelerate(module, classifier.module, shape, runtime, say, clock, draw=draw)
             if isinstance(found, Declined):
-                instead: Compile = "default" if runtime.torch_device.type == "cuda" else "none"
+                in_vain = found.disagrees or runtime.torch_device.type != "cuda"
+                instead: Compile = "none" if in_vain else "default"
                 runtime = replace(runtime, compile=instead)
                 log.info("the classifier runs with compile=%s, not with fast: %s", instead, found.reason)
             else:
