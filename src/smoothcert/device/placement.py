@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +25,7 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
     memory_format = runtime.memory_format(shape)
     placed = _converted(module, runtime, memory_format)
     if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, CHECKED_ROWS)):
-        placed = _converted(module, runtime, torch.contiguous_format)
-        if isinstance(placed, torch.jit.ScriptModule):  # it takes no hooks
-            return nn.Sequential(_Contiguous(), placed)
-        placed.register_forward_pre_hook(_make_contiguous)
+        placed = nn.Sequential(_Contiguous(), _converted(module, runtime, torch.contiguous_format))
     return placed
 
 
@@ -62,7 +58,3 @@ def _needs_contiguous(module: nn.Module, x: Tensor) -> bool:
 class _Contiguous(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous()
-
-
-def _make_contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return inputs[0].contiguous(), *inputs[1:]

@@ -12,13 +12,15 @@ import ctypes.util
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
 import torch
+
+from smoothcert._files import write_whole
+from smoothcert.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +130,10 @@ def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *
     if use_cache and (image := _read(path)) is not None:
         return image
     image = _compile(nvrtc, source, flags, is_binary=is_binary)
-    _write(path, image)
+    try:
+        write_whole(path, hashlib.sha256(image).digest() + image)
+    except InvalidInput as error:  # without a writable folder, or if another process writes the same file
+        log.info("compiled kernels are not cached: %s", error)
     return image
 
 
@@ -147,23 +152,6 @@ def _read(path: Path) -> bytes | None:
         return None
     digest, image = content[:32], content[32:]
     return image if hashlib.sha256(image).digest() == digest else None
-
-
-def _write(path: Path, image: bytes) -> None:
-    """Cache a file. Another process sees the whole file or none. Without a writable folder, nothing is cached."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(hashlib.sha256(image).digest() + image)
-            os.replace(partial, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(partial)
-            raise
-    except OSError as error:
-        log.info("compiled kernels are not cached: %s", error)
 
 
 def _compile(nvrtc: ctypes.CDLL, source: str, flags: list[str], *, is_binary: bool) -> bytes:

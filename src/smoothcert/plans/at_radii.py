@@ -230,7 +230,7 @@ class Tables(NamedTuple):
 @lru_cache(maxsize=64)
 def _tables(plan: AtRadii, noise: Noise) -> Tables:
     looks = default_looks(plan.samples)
-    # Rounded on its own, the threshold of one radius may lie a hair above that of the next one.
+    # Rounded on its own, the threshold of one radius may lie just above that of the next one.
     thresholds = np.maximum.accumulate([noise.needed_probability(radius) for radius in plan.radii])
     needed = np.empty((len(thresholds), len(looks)), np.int64)
     spent = np.empty(len(thresholds))

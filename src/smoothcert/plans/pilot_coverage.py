@@ -95,7 +95,7 @@ def _highest(plan: PilotPlan, noise: Noise, p: Array) -> list[tuple[float, float
 
 
 def _break_point(plan: PilotPlan, noise: Noise, a0: Counts, p: Array) -> Array:
-    """The first value above p that the bound can take after a0 votes in the pilot, less a hair."""
+    """The first value above p that the bound can take after a0 votes in the pilot, or just below it."""
     n = plan.counted_before() + plan.after_pilot(a0, noise)
     drawn = n > 0
     n, p = n[drawn], p[drawn]
@@ -104,7 +104,7 @@ def _break_point(plan: PilotPlan, noise: Noise, a0: Counts, p: Array) -> Array:
 
 
 def _just_below(bound: Array) -> Array:
-    """Each bound less a hair; 1/2 stands for all that cannot certify."""
+    """A number just below each bound; 1/2 stands for all that cannot certify."""
     return np.maximum(bound * (1 - 1e-12), 0.5)
 
 

@@ -81,7 +81,7 @@ def interval(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Interval:
 def keeps_bound(count: ArrayLike, samples: ArrayLike, bound: ArrayLike, *, alpha: float) -> NDArray[np.bool_]:
     """Whether L(a, k, alpha) >= bound, without inverting: the tail at `bound` must not exceed alpha.
 
-    This is the planning side of the house (no rounding outward): one `betainc` instead of a root search.
+    For planning only, because it is not rounded outward: one `betainc` instead of a root search.
     """
     a, k, t = np.broadcast_arrays(*(np.asarray(v, float) for v in (count, samples, bound)))
     voted = np.where(a > 0, a, 1.0)
