@@ -36,14 +36,14 @@ def data():
 def test_a_clear_difference_takes_few_inputs_and_agrees_with_runs_on_all(data, tmp_path):
     parts = []
     found = compare(
-        linear(0), linear(0.3), *data, radius=0.1, out=tmp_path / "both", on_part=parts.append, **PLAN, **SETTINGS
+        linear(0), linear(0.4), *data, radius=0.1, out=tmp_path / "both", on_part=parts.append, **PLAN, **SETTINGS
     )
     assert found.verdict == "worse"
     assert found.anytime
     assert len(found.a) < 150
     assert all(part.verdict == "undecided" for part in parts[:-1])
     plan = AtRadii([0.1], known_labels=True, **PLAN)
-    alone = [certify(linear(shift), *data, plan=plan, out=tmp_path / f"{shift}", **SETTINGS) for shift in (0, 0.3)]
+    alone = [certify(linear(shift), *data, plan=plan, out=tmp_path / f"{shift}", **SETTINGS) for shift in (0, 0.4)]
     by_runs = compare(*alone)
     assert (by_runs.verdict, by_runs.anytime, len(by_runs.a)) == ("worse", False, 200)
 
@@ -53,7 +53,7 @@ def test_the_same_call_resumes_and_the_runs_are_ordinary_ones(data, tmp_path):
         pass
 
     def interrupt(part):
-        if len(part.a) >= 77:
+        if len(part.a) >= 78:
             raise Stop
 
     def again(**changes):
@@ -63,7 +63,7 @@ def test_the_same_call_resumes_and_the_runs_are_ordinary_ones(data, tmp_path):
         again(on_part=interrupt)
     sizes = []
     found = again(on_part=lambda part: sizes.append(len(part.a)))
-    assert sizes[0] == 77  # what an earlier call has reached is not looked at again
+    assert sizes[0] == 78  # what an earlier call has reached is not looked at again
     assert len(found.a) == 200
     assert found.verdict == "undecided"
     a, b = (open_run(tmp_path / name) for name in ("Linear-a", "Linear-b"))

@@ -237,34 +237,19 @@ def compare_runs(
     def difference(radius: float) -> Difference:
         in_a, in_b = (r.certified([radius])[:, 0] for r in (a, b))
         only_a, only_b = (tuple(common[only].tolist()) for only in (in_a & ~in_b, in_b & ~in_a))
-        interval = anytime_interval if anytime else difference_interval
-        share, each = (len(only_a) + len(only_b)) / len(common), alpha / len(radii)
-        return Difference(
-            a=a.name,
-            b=b.name,
-            radius=radius,
-            inputs=len(common),
-            both=int(np.sum(in_a & in_b)),
-            only_a=only_a,
-            only_b=only_b,
-            margin=margin,
-            confidence=confidence,
-            interval=interval(len(only_a), len(only_b), len(common), alpha=each),
-            detectable=None if anytime else detectable(share, len(common), alpha=each),
-        )
+        pairs, each = (len(only_a), len(only_b), len(common)), alpha / len(radii)
+        interval = (anytime_interval if anytime else difference_interval)(*pairs, alpha=each)
+        shown = None if anytime else detectable(sum(pairs[:2]) / len(common), len(common), alpha=each)
+        known = (radius, len(common), int(np.sum(in_a & in_b)), only_a, only_b)
+        return Difference(a.name, b.name, *known, margin, confidence, interval, shown)
 
+    differences = tuple(map(difference, radii))
     gained = b.radius * b.correct - a.radius * a.correct
     # If no input differs, neither an average nor a band would tell what other inputs could show.
-    measured = a.decided_radii is None and b.decided_radii is None and len(common) > 1 and bool(np.any(gained))
-    return Comparison(
-        a=a,
-        b=b,
-        differences=tuple(map(difference, radii)),
-        average=mean_interval(gained, alpha=alpha) if measured else None,
-        curve=_curve(a, b, alpha) if measured else None,
-        notes=tuple(notes),
-        anytime=anytime,
-    )
+    if a.decided_radii is not None or b.decided_radii is not None or len(common) < 2 or not np.any(gained):
+        return Comparison(a, b, differences, None, None, tuple(notes), anytime)
+    average, curve = mean_interval(gained, alpha=alpha), _curve(a, b, alpha)
+    return Comparison(a, b, differences, average, curve, tuple(notes), anytime)
 
 
 def _curve(a: Results, b: Results, alpha: float) -> Curve:
@@ -302,9 +287,7 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     """Refuse results that cannot be compared; returns remarks on those that can."""
     for r in (a, b):
         if not len(r) or (r.manifest is not None and len(r) < len(r.manifest.ids)):
-            raise InvalidInput(
-                f"{r.name} is not finished, and the inputs that are left may be harder: run certify again to go on"
-            )
+            raise InvalidInput(f"{r.name} is not finished, and what is left may be harder: run certify again to go on")
         if not r.labelled:
             raise InvalidInput(f"{r.name} has no labels, so there is no certified accuracy to compare")
 
@@ -312,11 +295,8 @@ def _check_alike(a: Results, b: Results) -> list[str]:
         return InvalidInput(f"{a.name} and {b.name} cannot be compared: {why}; {instead}")
 
     common, of_a, of_b = np.intersect1d(a.id, b.id, return_indices=True)
-    other_data = a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash
-    if other_data or not len(common):
-        raise refuse(
-            "they have no inputs in common", "certify both on the same data, with the same ids, skip and limit"
-        )
+    if not len(common) or (a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash):
+        raise refuse("they have no inputs in common", "certify both on the same data with the same ids, skip and limit")
     if len(other := common[a.label[of_a] != b.label[of_b]]):
         raise refuse(f"input {other[0]} has another label in each", "certify both on the same data")
     if a.noise is not None and b.noise is not None and a.noise.norm != b.noise.norm:
@@ -326,15 +306,11 @@ def _check_alike(a: Results, b: Results) -> list[str]:
         notes.append(f"Of {len(a):,} and {len(b):,} inputs, only the {len(common):,} that both have are compared.")
     first, second = a.certified_by, b.certified_by
     if first is None or second is None:
-        notes.append("A published log does not tell noise, alpha and samples; these are taken to be alike.")
-        return notes
+        return [*notes, "A published log does not tell noise, alpha and samples; these are taken to be alike."]
     for name in ("alpha", "samples", "bound"):
-        one, two = getattr(first, name), getattr(second, name)
-        if one != two:
-            raise refuse(
-                f"they were certified with {name} {one} and {two}",
-                f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}",
-            )
+        if (one := getattr(first, name)) != (two := getattr(second, name)):
+            again = f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}"
+            raise refuse(f"they were certified with {name} {one} and {two}", again)
     if first != second:
         notes.append(f"The plans differ ({first}; {second}), so the difference is not that of the models alone.")
     return notes

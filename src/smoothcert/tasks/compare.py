@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -29,8 +29,8 @@ from smoothcert.smoothed.subject import Say
 from smoothcert.statistics.metrics import CONFIDENCE
 from smoothcert.tasks.certify import certify, smoothed_given
 
-_FIRST, _GROWTH = 50, 1.25
-"""Inputs before the first look at the difference, and how many times as many before the next one."""
+_FIRST, _GROWTH, _MOST_PARTS = 50, 1.25, 80
+"""Inputs before the first look at the difference, how many times as many before the next one, and the most looks."""
 
 
 def compare(
@@ -90,8 +90,8 @@ def compare(
             raise InvalidInput(f"to compare models, give {setting('data')} as well; runs need no such settings")
         return compare_runs(a, b, **about)
     if radius is None or out is None:
-        missing = "radius" if radius is None else "out"
-        raise InvalidInput(f"to compare models, give {setting(missing, 'R' if radius is None else 'DIR')} as well")
+        missing = setting("radius", "R") if radius is None else setting("out", "DIR")
+        raise InvalidInput(f"to compare models, give {missing} as well")
     if settings.get("weights") is not None:
         raise InvalidInput(f"{setting('weights')} would be for both models: give the checkpoints as the two models")
     plan = AtRadii(tuple(np.atleast_1d(radius)), samples=samples, alpha=alpha, bound=bound, known_labels=True)
@@ -101,12 +101,12 @@ def compare(
     order = np.random.default_rng(key_for(models[0].seed, "order")).permutation(chosen).tolist()
     folders = [Path(out) / name for name in _names(a, b)]
     jobs = list(zip(models, folders, (_Kept(), _Kept()), strict=True))
-    before = min(len(open_run(f).manifest.ids) if (f / FILE).is_file() else 0 for f in folders)
-    for size in _sizes(len(order), before):
+    before = min(len(order), *(len(open_run(f).manifest.ids) if (f / FILE).is_file() else 0 for f in folders))
+    sizes = sorted({min(int(_FIRST * _GROWTH**part), len(order)) for part in range(_MOST_PARTS)})
+    for size in (size for size in sizes if size >= before):
+        part: dict[str, Any] = {"plan": plan, "ids": order[:size], "progress": Progress()}
         for smoothed, folder, executor in jobs:
-            certify(
-                smoothed, data, labels, plan=plan, out=folder, ids=order[:size], executor=executor, progress=Progress()
-            )
+            certify(smoothed, data, labels, out=folder, executor=executor, **part)
         if not (Path(out) / MARK).is_file():
             write_whole(Path(out) / MARK, b"{}")
         found = _with_costs(compare_runs(*folders, **about), len(order))
@@ -139,16 +139,6 @@ def _names(a: Any, b: Any) -> list[str]:
     words = [str(m) if isinstance(m, (str, Path)) else getattr(m, "name", type(m).__name__) for m in models]
     plain = [re.sub(r"[^\w.-]+", "-", Path(word).stem if Path(word).is_file() else word) for word in words]
     return plain if plain[0] != plain[1] else [f"{name}-{letter}" for name, letter in zip(plain, "ab", strict=True)]
-
-
-def _sizes(most: int, before: int) -> Iterator[int]:
-    """After how many inputs to look, from the number on that an earlier call has reached."""
-    size = min(_FIRST, most)
-    while size < most:
-        if size >= before:
-            yield size
-        size = min(int(size * _GROWTH), most)
-    yield most
 
 
 def _with_costs(found: Comparison, inputs: int) -> Comparison:

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 from xml.etree import ElementTree
 
+import numpy as np
 from scipy.special import ndtri
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
+from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.report.page import Guarantee
 from smoothcert.runs.comparison import MARK, compare_runs
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
-from smoothcert.statistics.metrics import CONFIDENCE
+from smoothcert.statistics.metrics import CONFIDENCE, round_down
 from smoothcert.tasks.audit import audit
 from smoothcert.tasks.reload import Places
 
@@ -115,23 +117,21 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, places: Places) -> Iterator[Rule]:
     confidence = _check.between("confidence", policy.get("confidence", CONFIDENCE), 0, 1)
-    least = _check.whole("inputs", policy.get("inputs", 0))
     if not run.complete:
         yield Rule("the run is finished", "undecided", f"{len(run):,} of {len(run.manifest.ids):,} inputs")
     if "inputs" in policy:
+        least = _check.whole("inputs", policy["inputs"])
         yield Rule(f"at least {least:,} inputs", "passes" if len(run) >= least else "undecided", f"{len(run):,} inputs")
     if "alpha" in policy:
-        alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), run.certified_by
-        assert plan is not None
+        alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), primary(run.plan)
         kept = Guarantee(plan, run.noise, [], exact_coverage(plan, run.noise))
+        keeps = kept.found.proved and plan.alpha <= alpha
         reason = f"alpha {plan.alpha:g}; does the plan keep it: {kept.verdict}"
-        yield Rule(
-            f"alpha at most {alpha:g}, kept", "passes" if kept.found.proved and plan.alpha <= alpha else "fails", reason
-        )
+        yield Rule(f"alpha at most {alpha:g}, kept", "passes" if keeps else "fails", reason)
     if "dtype" in policy:
-        formats = [policy["dtype"]] if isinstance(policy["dtype"], str) else list(policy["dtype"])
-        allowed = run.manifest.dtype in formats
-        yield Rule(f"number format {' or '.join(formats)}", "passes" if allowed else "fails", run.manifest.dtype)
+        formats = np.atleast_1d(policy["dtype"]).tolist()
+        outcome: Outcome = "passes" if run.manifest.dtype in formats else "fails"
+        yield Rule(f"number format {' or '.join(map(str, formats))}", outcome, run.manifest.dtype)
     if "audit" in policy:
         found = audit(run.path, redraw=_check.whole("audit", policy["audit"]), **places)
         wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
@@ -168,7 +168,9 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     count, n = int(run.certified([radius]).sum()), len(run)
     low, high = lower_bound(count, n, alpha=alpha), upper_bound(count, n, alpha=alpha / rules)
     outcome: Outcome = "passes" if low >= least else "fails" if high < least else "undecided"
-    reason = f"{count / n:.1%} of {n:,} inputs; shown: at least {100 * low:.1f}% and at most {100 * high:.1f}%"
+    reason = (
+        f"{count / n:.1%} of {n:,} inputs; shown: at least {round_down(100 * low, 1)}% and at most {100 * high:.1f}%"
+    )
     if outcome == "undecided" and count / n != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (count / n - least) ** 2
         reason += f"; if the share stays, about {needed:,.0f} inputs decide it"
