@@ -135,6 +135,7 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
     if "audit" in policy:
         found = audit(run.path, redraw=_check.whole("audit", policy["audit"]), **places)
         wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
+        wrong += "; the plan does not keep its alpha" if not (found.findings or found.holds) else ""
         reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
         yield Rule("the audit holds", "passes" if found.holds else "fails", reason)
     thresholds = _thresholds(run, policy.get("certified_accuracy", {}))
