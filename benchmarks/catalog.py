@@ -124,6 +124,7 @@ EXPERIMENTS = [
             ("discrete:0.2,256", "--samples 10000 --decline 0.5", [0, 1, 2]),
             ("translation:2", "--samples 10000 --decline 0.2", [0, 2, 4, 6]),
             ("brightness:0.2", "--samples 10000 --decline 0.02", [0, 0.2, 0.4, 0.6]),
+            ("bands:3", "--method exact", [0, 1, 2, 3, 4]),
         )
     ),
     *(
@@ -161,6 +162,7 @@ EXPERIMENTS = [
                 [0, 0.5, 1, 2, 4],
             ),
             ("ablation", "`ablation`, 75 pixels", "ablation:75", "--method fixed --samples 10000", [0, 2, 4, 6, 8]),
+            ("bands", "`bands:4`", "bands:4", "--method exact", [0, 1, 2, 3, 4]),
         )
     ),
     # A model that never saw noise, behind a denoiser.
@@ -341,6 +343,29 @@ EXPERIMENTS = [
     Experiment("paper-figures", "paper.figures", 3, "logs"),
     Experiment("paper-map", "paper.map_runtime", 0.1),
     # Comparing models.
+    # What is certified, and what attacks achieve.
+    Experiment(
+        "attack-demo",
+        "attacks.both_sides",
+        2,
+        "",
+        {"models": {"fashion-cnn": [None, 0.25]}, "data": "fashion-mnist", "radii": [0, 0.25, 0.5], "limit": 50},
+    ),
+    Experiment(
+        "attack-cifar10",
+        "attacks.both_sides",
+        5,
+        "gpu weights data",
+        {
+            "models": {
+                f"{method}-{sigma}": [f"{{weights}}/{method}-{sigma}.safetensors", float(sigma)]
+                for method, sigma in (("gaussian", "0.50"), ("consistency", "0.50"))
+            },
+            "data": "cifar10:{data}",
+            "radii": [0, 0.25, 0.5, 1],
+            "skip": 20,
+        },
+    ),
     Experiment("comparing-errors", "comparing.errors", 0.2, settings={"repetitions": 1_000, "sequences": 5_000}),
     Experiment(
         "comparing-demo",
