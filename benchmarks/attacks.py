@@ -12,7 +12,7 @@ from smoothcert import AtRadii, Gaussian, attack, certify
 def both_sides(
     inputs: Inputs, *, models: dict[str, Any], data: str, radii: list[float], **which: Any
 ) -> dict[str, Any]:
-    """Each model certified and attacked: in rows, the share at each radius and the inputs broken within their radius."""
+    """Each model certified and attacked: the shares at each radius, and the inputs broken within their radius."""
     rows = []
     for name, (weights, sigma) in models.items():
         folder = inputs.work / name
