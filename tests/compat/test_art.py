@@ -112,3 +112,63 @@ def test_both_find_the_same_classes_and_nearly_the_same_radii(art):
         assert (found.dtype.kind, proved.dtype) == (prediction.dtype.kind, radius.dtype)
         np.testing.assert_allclose(proved, radius, atol=0.06)
     np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+@pytest.fixture
+def iris():
+    """Three clouds of 50 points with four coordinates, as in the flowers of Fisher."""
+    random = np.random.default_rng(0)
+    centres = np.array([[0.2, 0.6, 0.1, 0.1], [0.5, 0.3, 0.6, 0.5], [0.7, 0.4, 0.8, 0.9]])
+    y = np.repeat(np.arange(3), 50)
+    return (centres[y] + 0.05 * random.standard_normal((150, 4))).astype(np.float32), y
+
+
+def trained(cls, x, y, **settings):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 3))
+    defaults = {"scale": 0.05, "sample_size": 100, "device_type": "cpu", "clip_values": (0, 1)}
+    made = cls(
+        model,
+        nn.CrossEntropyLoss(),
+        (4,),
+        3,
+        optimizer=torch.optim.Adam(model.parameters(), 0.02),
+        **defaults | settings,
+    )
+    made.fit(x, np.eye(3)[y], batch_size=32, nb_epochs=30)
+    return made
+
+
+@pytest.mark.filterwarnings("default")
+def test_it_is_an_estimator_that_art_trains_and_attacks(art, iris):
+    from art.attacks.evasion import FastGradientMethod
+
+    x, y = iris
+    smooth = trained(PyTorchRandomizedSmoothing, x, y)
+    assert isinstance(smooth, art.PyTorchRandomizedSmoothing)
+    assert np.mean(smooth.predict(x).argmax(1) == y) > 0.95  # fit has trained what predict answers with
+    prediction, radius = smooth.certify(x, n=500)
+    attacked = FastGradientMethod(estimator=smooth, eps=0.3).generate(x)
+    assert np.mean(smooth.predict(attacked).argmax(1) == y) < 0.8
+    sure = (prediction == y) & (radius > 0.05)
+    near = FastGradientMethod(estimator=smooth, eps=0.05, norm=2).generate(x[sure])
+    assert np.mean(smooth.predict(near, is_abstain=False).argmax(1) == y[sure]) == 1
+    assert smooth.loss_gradient(x, np.eye(3)[y], sampling=True).shape == x.shape
+
+
+@pytest.mark.filterwarnings("default")
+def test_it_certifies_and_predicts_what_art_does(art, iris):
+    x, y = iris
+    np.random.seed(0)  # noqa: NPY002 (what ART draws from)
+    ours, theirs = (trained(cls, x, y) for cls in (PyTorchRandomizedSmoothing, art.PyTorchRandomizedSmoothing))
+    (found, proved), (prediction, radius) = ours.certify(x, n=500), theirs.certify(x, n=500)
+    assert np.mean(found == prediction) > 0.97
+    assert proved.mean() == pytest.approx(radius.mean(), rel=0.02)
+    assert np.mean(ours.predict(x).argmax(1) == theirs.predict(x).argmax(1)) > 0.97
+
+
+def test_the_scale_may_be_changed_later():
+    smooth = estimator()
+    near = smooth.certify(X, n=500)[1]
+    smooth.scale = 1.0
+    assert smooth.certify(X, n=500)[1][0] != near[0]

@@ -9,9 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from smoothcert import _check
+from smoothcert.data import find_dataset
 from smoothcert.noises import Noise
 from smoothcert.plans import Fixed, InputSpecific, Plan
+from smoothcert.plans.one_look import OneLook
+from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
+from smoothcert.statistics.comparison import mcnemar
 
 _FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 
@@ -63,3 +68,24 @@ def plan_for(samples: int, *, pilot: int, alpha: float, decline: float | None) -
     if decline is None:
         return Fixed(samples, pilot=pilot, alpha=alpha)
     return InputSpecific(samples, pilot=pilot, alpha=alpha, decline=decline)
+
+
+def vote(smoothed: Smoothed, x: Any, *, samples: int, alpha: float) -> list[tuple[int | None, bool]]:
+    """The class with most votes among `samples` for each input, and whether it leads beyond chance.
+
+    This is the test of Cohen et al.: the two leading classes would share their votes as they do with a probability of
+    at most alpha if both were equally likely.
+    """
+    plan = OneLook(_check.whole("samples", samples, least=1))
+    alpha = _check.between("alpha", alpha, 0, 1)
+    dataset = find_dataset(x)
+    ids = list(range(len(dataset)))
+    subject = smoothed.bind(dataset, ids, flexible=True)
+    key = key_for(smoothed.seed, "interactive", smoothed.next_call())
+    engine = smoothed.prepared(subject).engine(plan, seed=key)
+    looks = {c.id: c.looks[0] for c in engine.certify(subject.read(dataset, id) for id in ids)}
+    answers: list[tuple[int | None, bool]] = []
+    for id in ids:
+        first, second, *_ = [*sorted(looks[id].votes.values(), reverse=True), 0, 0]
+        answers.append((looks[id].top, mcnemar(first, second) <= alpha))
+    return answers

@@ -1,10 +1,12 @@
-"""`PyTorchRandomizedSmoothing`, as in the Adversarial Robustness Toolbox (ART), to certify and predict.
+"""`PyTorchRandomizedSmoothing`, as in the Adversarial Robustness Toolbox (ART).
 
-ART itself is not needed. Training stays with ART, or with `smoothcert train`.
+Where ART is installed, it is ART's own estimator with our `certify` and `predict`: attacks take it, and `fit` trains
+it. Without ART, it only certifies and predicts.
 """
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +16,34 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.compat._current import Current, plan_for
+from smoothcert.compat._current import Current, plan_for, vote
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
+from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.certify import certify
-from smoothcert.tasks.predict import predict
+
+try:
+    from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing as _Estimator
+except ImportError:
+    _Estimator = object
+
+_MOST_ROWS, _FEW_NUMBERS = 1024, 2**18  # ART's default of 32 rows is slow for small inputs: calls cost most there
 
 
-class PyTorchRandomizedSmoothing:
-    """A smoothed classifier with the constructor, `certify` and `predict` of ART's estimator.
+class PyTorchRandomizedSmoothing(_Estimator):  # type: ignore[misc]
+    """ART's estimator with our `certify` and `predict`, and the same constructor.
 
     Noise is added to the inputs before `preprocessing`, as ART does it.
 
     Args:
         model: The base classifier.
-        loss: Kept, and not used: this class does not train.
+        loss: For training and for attacks, which need ART.
         input_shape: The shape of one input.
         nb_classes: The number of classes.
-        optimizer: Kept, and not used.
+        optimizer: For training, which needs ART.
         channels_first: Whether the channels of an image come first; `preprocessing` with one number per channel needs
             it.
-        clip_values: Kept, and not used: ART clips in attacks only.
+        clip_values: The range of the values, for attacks.
         preprocessing_defences: Not supported.
         postprocessing_defences: Not supported.
         preprocessing: What is subtracted from a noisy input, and what it is then divided by; None for neither.
@@ -78,15 +87,40 @@ class PyTorchRandomizedSmoothing:
                     f"{name} is not supported: put what it does into the model, where it is certified, too"
                 )
         _check.one_of("device_type", device_type, ("gpu", "cpu"))
-        self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.input_shape, self.nb_classes = tuple(input_shape), nb_classes
-        self.channels_first, self.clip_values = channels_first, clip_values
-        self.sample_size, self.scale, self.alpha, self.decline = sample_size, scale, alpha, decline
-        device = "cuda" if device_type == "gpu" and torch.cuda.is_available() else "cpu"
-        network = _Preprocessed(model, preprocessing, self.input_shape, channels_first=channels_first)
-        self._current = Current(
-            network, noise=Gaussian(scale), classes=nb_classes, seed=seed, device=device, denoiser=denoiser
+        of_art = {
+            "model": model,
+            "loss": loss,
+            "input_shape": tuple(input_shape),
+            "nb_classes": nb_classes,
+            "optimizer": optimizer,
+            "channels_first": channels_first,
+            "clip_values": clip_values,
+            "sample_size": sample_size,
+            "scale": scale,
+            "alpha": alpha,
+        }
+        network = _Preprocessed(model, preprocessing, tuple(input_shape), channels_first=channels_first)
+        if _Estimator is object:
+            self.__dict__.update(of_art)
+        else:
+            super().__init__(**of_art, preprocessing=preprocessing, device_type=device_type)
+        self.decline = decline
+        self._settings: dict[str, Any] = {
+            "classes": nb_classes,
+            "seed": seed,
+            "denoiser": denoiser,
+            "device": "cuda" if device_type == "gpu" and torch.cuda.is_available() else "cpu",
+        }
+        self._network, self._by_scale = network, dict[float, Current]()
+
+    def _smoothed(self, batch_size: int) -> Smoothed:
+        """The classifier with the noise as it is now: ART lets its users change `scale`."""
+        if self.scale not in self._by_scale:
+            self._by_scale = {self.scale: Current(self._network, noise=Gaussian(self.scale), **self._settings)}
+        rows = max(
+            _check.whole("batch_size", batch_size, least=1), min(_MOST_ROWS, _FEW_NUMBERS // prod(self.input_shape))
         )
+        return self._by_scale[self.scale].smoothed(rows)
 
     def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The class of each input and a radius within which it does not change.
@@ -94,14 +128,14 @@ class PyTorchRandomizedSmoothing:
         Args:
             x: Inputs, with a batch dimension.
             n: Samples that bound the probability of the class.
-            batch_size: Rows per forward pass.
+            batch_size: Rows per forward pass; more for small inputs.
 
         Returns:
             Classes, -1 for an abstention, and radii.
         """
         pilot = _check.whole("sample_size", self.sample_size, least=1)
         plan = plan_for(n, pilot=pilot, alpha=self.alpha, decline=self.decline)
-        smoothed = self._current.smoothed(batch_size)
+        smoothed = self._smoothed(batch_size)
         inputs = self._inputs(x)
         if not len(inputs):
             return np.empty(0, np.int64), np.empty(0)
@@ -115,21 +149,19 @@ class PyTorchRandomizedSmoothing:
 
         Args:
             x: Inputs, with a batch dimension.
-            batch_size: Rows per forward pass.
+            batch_size: Rows per forward pass; more for small inputs.
             verbose: Kept, and not used.
             is_abstain: Whether to abstain where the leading class may lead by chance.
         """
-        smoothed = self._current.smoothed(batch_size)
+        smoothed = self._smoothed(batch_size)
         inputs = self._inputs(x)
         answers = np.zeros((len(inputs), self.nb_classes))
         if not len(inputs):
             return answers
-        for row, found in zip(
-            answers, predict(smoothed, inputs, samples=self.sample_size, alpha=self.alpha), strict=True
-        ):
-            answer = found.prediction if is_abstain else found.look.top
-            if answer is not None:
-                row[answer] = 1
+        found = vote(smoothed, inputs, samples=self.sample_size, alpha=self.alpha)
+        for row, (leader, settled) in zip(answers, found, strict=True):
+            if leader is not None and (settled or not is_abstain):
+                row[leader] = 1
         return answers
 
     def _inputs(self, x: ArrayLike) -> NDArray[np.float32]:

@@ -12,10 +12,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.compat._current import Current, plan_for
+from smoothcert.compat._current import Current, plan_for, vote
 from smoothcert.noises import Gaussian
 from smoothcert.tasks.certify import certify
-from smoothcert.tasks.predict import predict
 
 
 class Smooth:
@@ -92,5 +91,5 @@ class Smooth:
             batch_size: Rows per forward pass.
         """
         smoothed = self._current.smoothed(batch_size, x)
-        [found] = predict(smoothed, x[None], samples=n, alpha=alpha)
-        return self.ABSTAIN if found.prediction is None else found.prediction
+        [(leader, settled)] = vote(smoothed, x[None], samples=n, alpha=alpha)
+        return leader if settled and leader is not None else self.ABSTAIN
