@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -70,19 +71,26 @@ def test_below_one_half_is_never_worse_than_one_half(plan):
 def test_simulated_certificates_fail_as_often_as_computed(plan, p):
     plan = replace(plan, alpha=0.2)  # so that failures are frequent enough to be counted
     rng, runs = np.random.default_rng(1), 8_000
-    fixed_class = tied = 0
-    for _ in range(runs):
-        for chosen in (False, True):
-            q = 0.5 if chosen else p
-            votes = int(rng.binomial(plan.pilot, q))
+
+    @cache  # votes decide, and many simulated inputs have the same ones
+    def certified(*votes, chosen):
+        case, looks = Case(plan, NOISE), []
+        for count in votes:
             # A class fixed in advance may lose the pilot: its votes alone are told to the plan.
-            looks = [Look(plan.pilot, {0: votes, 1: plan.pilot - votes} if chosen else {0: votes})]
-            if more := Case(plan, NOISE, looks=looks).more:
-                votes = int(rng.binomial(more, q))
-                looks.append(Look(more, {0: votes, 1: more - votes}))
-            certificate = Certificate.from_votes(looks, plan=plan, noise=NOISE)
-            wrong = certificate.radius > max(float(NOISE.radius(q)), 0)
-            fixed_class, tied = fixed_class + (wrong and not chosen), tied + (wrong and chosen)
+            looks.append(Look(case.more, {0: count, 1: case.more - count} if chosen or looks else {0: count}))
+            case.add(looks[-1])
+        return case.more, Certificate.from_case(case, looks).radius
+
+    def failures_among(q, chosen):
+        truth, failures = max(float(NOISE.radius(q)), 0), 0
+        for count in rng.binomial(plan.pilot, q, runs).tolist():
+            more, radius = certified(count, chosen=chosen)
+            if more:
+                _, radius = certified(count, int(rng.binomial(more, q)), chosen=chosen)
+            failures += radius > truth
+        return failures
+
+    fixed_class, tied = failures_among(p, False), failures_among(0.5, True)
     for failures, expected in ((fixed_class, failure_probability(plan, NOISE, p)[0]), (tied, tie_failure(plan, NOISE))):
         assert abs(failures / runs - expected) < 4 * np.sqrt(expected * (1 - expected) / runs)
 

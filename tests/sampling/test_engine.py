@@ -132,7 +132,8 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_at_most_alpha_of_the_radii_exceed_the_true_one(name, alpha):
     # A quarter of the inputs are ties of two classes, where any certificate is wrong. The others have p from .5 to .98.
-    distances = [0.0] * 5000 + torch.linspace(0, 1, 15_000).tolist()
+    inputs = 5_000 if alpha > 0.01 else 20_000  # frequent failures are counted among fewer inputs
+    distances = [0.0] * (inputs // 4) + torch.linspace(0, 1, inputs * 3 // 4).tolist()
     certificates = certify(PLANS[name](alpha), distances, batch=32768)
     assert len(certificates) == len(distances)
     assert sum(not c.abstained for c in certificates) > 0.6 * len(distances)
