@@ -138,14 +138,7 @@ class Again(NamedTuple):
 
 
 def repeats(outputs: Outputs, first: Tensor, again: Iterable[Again], scale: float | None = None) -> bool:
-    """Whether rows get the same answers in other batches as in the first one, whose outputs are given.
-
-    Args:
-        outputs: The function.
-        first: What it returned for the first batch.
-        again: The other batches.
-        scale: The size of the outputs. Default: the largest number in `first`.
-    """
+    """Whether rows get the same answers in other batches as in the first one, whose outputs are given."""
     scale = largest(first) if scale is None else scale
     for other in again:
         try:
@@ -188,11 +181,6 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
 
     The batch repeats a few rows. So it shows whether an answer depends on the number of its row, on how many rows are
     alike, or on the company at all.
-
-    Args:
-        outputs: The classifier.
-        few: Different rows.
-        rows: Rows in a full batch.
     """
     import torch
 

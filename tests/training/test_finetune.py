@@ -13,14 +13,14 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier, load_classifier, state_hash
 from smoothcert.models.denoisers import Denoiser, build_unet
 from smoothcert.plans import Fixed
-from smoothcert.training import Consistency, Finetune, Gaussian, Recipe, SmoothAdv, train
+from smoothcert.training import Augmentation, Consistency, Finetune, Recipe, SmoothAdv, train
 from smoothcert.training.trainee import Frozen
 
 
 @pytest.fixture(scope="module")
 def clean(small, tmp_path_factory):
     """A classifier that was trained without noise."""
-    recipe = Recipe("fashion-cnn", Gaussian(0.0), epochs=3, batch=64, learning_rate=0.05)
+    recipe = Recipe("fashion-cnn", Augmentation(0.0), epochs=3, batch=64, learning_rate=0.05)
     trained = train(recipe, *small, out=tmp_path_factory.mktemp("clean"), device="cpu")
     return load_classifier(None, weights=trained.weights)
 
@@ -171,7 +171,7 @@ def test_frozen_layers_stay_as_they_are_and_a_frozen_network_is_trained(small, t
     ).eval()
     module[2].requires_grad_(False)
     own = Classifier(module, classes=4, name="mine:network", weights_hash=state_hash(module))
-    gaussian = Recipe("mine:network", Gaussian(0.3), epochs=1, batch=64)
+    gaussian = Recipe("mine:network", Augmentation(0.3), epochs=1, batch=64)
     before = copy.deepcopy(module.state_dict())
     for name, frozen in (("some", True), ("all", False)):
         trained = load_file(train(gaussian, *small, out=tmp_path / name, device="cpu", classifier=own).weights)
@@ -184,7 +184,7 @@ def test_a_module_without_parameters_is_refused(small, tmp_path):
     module = torch.nn.Sequential(torch.nn.AvgPool2d(14), torch.nn.Flatten())
     own = Classifier(module.eval(), classes=4, name="mine:network", weights_hash=state_hash(module))
     with pytest.raises(InvalidInput, match="mine:network has no parameters: there is nothing to train"):
-        train(Recipe("mine:network", Gaussian(0.3), epochs=1), *small, out=tmp_path, device="cpu", classifier=own)
+        train(Recipe("mine:network", Augmentation(0.3), epochs=1), *small, out=tmp_path, device="cpu", classifier=own)
 
 
 def test_a_mistake_is_one_sentence(small, clean, denoiser, tmp_path):

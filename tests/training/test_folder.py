@@ -8,10 +8,10 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier, load_classifier, state_hash
-from smoothcert.training import Consistency, Denoising, Gaussian, Macer, Recipe, SmoothAdv, train
+from smoothcert.training import Augmentation, Consistency, Denoising, Macer, Recipe, SmoothAdv, train
 
 
-def recipe(method=Gaussian(0.25), epochs=1, **other):  # noqa: B008
+def recipe(method=Augmentation(0.25), epochs=1, **other):  # noqa: B008
     return Recipe("fashion-cnn", method, epochs=epochs, **{"batch": 64, "learning_rate": 0.05} | other)
 
 
@@ -35,7 +35,7 @@ def test_weights_without_a_checkpoint_are_a_finished_run(small, tmp_path):
     assert again.epochs_now == 0
     assert again.accuracy == pytest.approx(first.accuracy, abs=1e-4)
     with pytest.raises(InvalidInput, match=r"another training run: it differs in .*sigma \(there 0\.25, now 0\.5\)"):
-        train(recipe(Gaussian(0.5)), *small, out=tmp_path, device="cpu")
+        train(recipe(Augmentation(0.5)), *small, out=tmp_path, device="cpu")
     with pytest.raises(InvalidInput, match=r"differs in .*method"):
         train(Recipe("unet-small", Denoising(0.25), epochs=1), *small, out=tmp_path, device="cpu")
     assert first.weights.read_bytes() == content
@@ -96,7 +96,7 @@ def test_tied_weights_are_saved_and_resumed(small, tmp_path):
 @pytest.mark.parametrize(
     "method",
     [
-        Gaussian(np.float32(0.25)),
+        Augmentation(np.float32(0.25)),
         Consistency(np.float32(0.25), weight=np.float32(5), copies=np.int64(2)),
         Macer(np.float32(0.25), weight=np.int32(4), copies=np.int64(2), hinge=np.float32(8)),
         SmoothAdv(np.float32(0.25), epsilon=np.float32(0.5), copies=np.int64(2), steps=np.int64(1)),

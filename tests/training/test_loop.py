@@ -9,10 +9,10 @@ from smoothcert._files import exclusive
 from smoothcert.data import ArrayDataset
 from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
-from smoothcert.training import Consistency, Gaussian, Macer, Recipe, SmoothAdv, train
+from smoothcert.training import Augmentation, Consistency, Macer, Recipe, SmoothAdv, train
 
 METHODS = [
-    Gaussian(0.25),
+    Augmentation(0.25),
     Consistency(0.25, weight=5.0),
     Macer(0.25, weight=4.0, copies=4),
     SmoothAdv(0.25, epsilon=0.5, copies=2, steps=2, warmup=2),
@@ -144,14 +144,14 @@ def test_a_bad_recipe_is_one_sentence(change, message, small, tmp_path):
 
 
 def test_the_learning_rate_is_the_methods_own_unless_given():
-    macer, gaussian = Macer.published(0.5), Gaussian(0.5)
+    macer, gaussian = Macer.published(0.5), Augmentation(0.5)
     assert [Recipe("fashion-cnn", method, epochs=1).learning_rate for method in (macer, gaussian)] == [0.01, 0.1]
     assert Recipe("fashion-cnn", macer, epochs=1, learning_rate=0.03).rate(0) == 0.03
 
 
 def test_data_of_another_shape_is_refused(small, tmp_path):
     with pytest.raises(InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), the data has \(1, 28"):
-        train(Recipe("cifar-resnet20", Gaussian(0.25), epochs=1), *small, out=tmp_path, device="cpu")
+        train(Recipe("cifar-resnet20", Augmentation(0.25), epochs=1), *small, out=tmp_path, device="cpu")
 
 
 def labelled(images, labels, **other):

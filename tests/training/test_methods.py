@@ -8,11 +8,11 @@ import torch
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import GridGaussian, Laplace
-from smoothcert.training import Consistency, Gaussian, Macer, SmoothAdv, method_named
+from smoothcert.training import Augmentation, Consistency, Macer, SmoothAdv, method_named
 from smoothcert.training.methods.ascent import ascend, loss_gradient
+from smoothcert.training.methods.augmentation import natural_loss
 from smoothcert.training.methods.base import log_mean_probability
 from smoothcert.training.methods.consistency import consistency_loss
-from smoothcert.training.methods.gaussian import natural_loss
 from smoothcert.training.methods.macer import radius_loss
 
 
@@ -158,9 +158,9 @@ def test_sigma_0_is_training_without_noise_and_only_for_the_plain_method():
 @pytest.mark.parametrize(
     ("method", "constants", "message"),
     [
-        (Gaussian, {"sigma": math.nan, "noise": Laplace(0.25)}, "sigma must be a number of at least 0, got nan"),
+        (Augmentation, {"sigma": math.nan, "noise": Laplace(0.25)}, "sigma must be a number of at least 0, got nan"),
         (
-            Gaussian,
+            Augmentation,
             {"sigma": 0.1, "noise": GridGaussian(0.25)},
             r"sigma must be the deviation 0\.25 of GridGaussian\(.*\), got 0\.1",
         ),

@@ -7,13 +7,13 @@ import torch
 from smoothcert.models.architectures import build
 from smoothcert.models.denoisers import build_unet
 from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
-from smoothcert.training import Consistency, Denoising, Gaussian, Macer, SmoothAdv, method_named
+from smoothcert.training import Augmentation, Consistency, Denoising, Macer, SmoothAdv, method_named
 from smoothcert.training.data import DeviceData
 from smoothcert.training.optimizers import RunningMean, adamw, sgd, state_tensors
 from smoothcert.training.step import Step, compile_blocks
 
 METHODS = [
-    Gaussian(0.5),
+    Augmentation(0.5),
     Consistency.published(0.5),
     Macer(0.5, weight=4.0, copies=2),
     SmoothAdv(0.5, epsilon=1.0, copies=2, steps=2),
@@ -61,7 +61,7 @@ def run(step, steps=8):
 
 
 def test_one_step_is_one_step_of_torchs_sgd():
-    step = make_step(Gaussian(0.5))
+    step = make_step(Augmentation(0.5))
     module = build("cifar-resnet20")
     module.load_state_dict(step.module.state_dict())
     module.to(memory_format=torch.channels_last)
@@ -70,7 +70,7 @@ def test_one_step_is_one_step_of_torchs_sgd():
         torch.manual_seed(1)
         step(torch.arange(32), 0.02)
         torch.manual_seed(1)
-        loss = Gaussian(0.5).objective(module, _augmented(step), step.data.labels[:32], torch.zeros(())).loss
+        loss = Augmentation(0.5).objective(module, _augmented(step), step.data.labels[:32], torch.zeros(())).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -95,7 +95,7 @@ def test_a_step_of_a_denoiser_updates_the_weights_and_their_mean():
 
 
 def test_the_learning_rate_is_read_at_each_step():
-    step = make_step(Gaussian(0.5))
+    step = make_step(Augmentation(0.5))
     before = [parameter.clone() for parameter in step.module.parameters()]
     step(torch.arange(32), 0.0)
     assert all(map(torch.equal, before, step.module.parameters()))
@@ -178,7 +178,7 @@ def test_a_captured_step_of_a_denoiser_trains_as_the_normal_one():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_a_captured_step_draws_fresh_noise_each_time():
-    step = make_step(Gaussian(0.5), "cuda")
+    step = make_step(Augmentation(0.5), "cuda")
     assert step.capture()
     index = torch.arange(32, device="cuda")
     losses = []

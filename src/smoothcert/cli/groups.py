@@ -263,11 +263,7 @@ class PlanOptions(_Group):
     ] = None
 
     def build(self, *, budget: bool = False) -> Plan:
-        """The plan that the options describe. An option that the plan does not have is an error.
-
-        Args:
-            budget: Whether a budget will set the price.
-        """
+        """The plan that the options describe, without its price if a budget will set it."""
         from smoothcert import _check
         from smoothcert.plans import Combined, OneLook, Plan
 

@@ -18,11 +18,6 @@ def needed_for_claim(plan: Plan, noise: Noise, lower: NDArray[np.float64]) -> ND
     """The smallest probability of the class for which the radius that is certified with these bounds is true.
 
     0 where nothing is certified. Any certificate needs more than 1/2.
-
-    Args:
-        plan: The plan.
-        noise: The smoothing noise.
-        lower: Lower bounds that the plan proved.
     """
     if claims_its_bound(plan):
         return lower

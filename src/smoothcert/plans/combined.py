@@ -149,11 +149,7 @@ def _(plan: Combined, noise: Noise, state: State) -> Proof:
 
 
 def primary(plan: Plan) -> Plan:
-    """The plan whose certificates these are: the plan itself, or the first one of a combined plan.
-
-    Args:
-        plan: The plan.
-    """
+    """The plan whose certificates these are: the plan itself, or the first one of a combined plan."""
     return primary(plan.plans[0]) if isinstance(plan, Combined) else plan
 
 

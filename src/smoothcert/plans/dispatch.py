@@ -30,11 +30,7 @@ class ByRule(Generic[Result]):
         self.__doc__ = default.__doc__
 
     def register(self, kind: type) -> Callable[[Function], Function]:
-        """Decorate the function for one kind of plan.
-
-        Args:
-            kind: Its class.
-        """
+        """Decorate the function for one kind of plan."""
 
         def keep(function: Function) -> Function:
             self._known[kind] = function
@@ -46,11 +42,7 @@ class ByRule(Generic[Result]):
         return (self.known_for(plan) or self._default)(plan, *args)
 
     def known_for(self, plan: Plan) -> Callable[..., Result] | None:
-        """What is registered for the rule of a plan.
-
-        Args:
-            plan: The plan.
-        """
+        """What is registered for the rule of a plan."""
         kinds = [kind for kind in type(plan).__mro__ if kind in self._known and keeps_rule(type(plan), kind)]
         return self._known[kinds[0]] if kinds else None
 

@@ -37,13 +37,7 @@ class Outlook(NamedTuple):
 
 
 def outlook(plan: Plan, noise: Noise, p: ArrayLike) -> Outlook:
-    """What a plan does with inputs whose class has probability p.
-
-    Args:
-        plan: The plan. Of a combined plan, the one that certifies.
-        noise: The smoothing noise.
-        p: Probabilities of the class.
-    """
+    """What a plan does with inputs whose class has probability p."""
     plan, values = primary(plan).for_noise(noise), np.atleast_1d(_check.probabilities("p", p))
     known = in_closed_form(plan, values, noise)
     return _from_states(plan, values, noise) if known is None else known

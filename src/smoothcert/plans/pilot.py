@@ -138,9 +138,6 @@ def basis(plan: Plan) -> tuple[Any, ...] | None:
     """Radii of two plans with equal bases count from the same sample on, so they can be compared one by one.
 
     None for a plan whose radii cannot be compared like that.
-
-    Args:
-        plan: The plan.
     """
     if not isinstance(plan, PilotPlan) or not keeps_rule(type(plan), PilotPlan):
         return None

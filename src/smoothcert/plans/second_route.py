@@ -24,13 +24,6 @@ def p_value(plan: Plan, looks: Sequence[Look], p: float, noise: Noise, label: in
     """The probability of votes at least as convincing as these if the class has probability p.
 
     A proof of `lower` holds if this is at most alpha at p = lower. None if there is no second route.
-
-    Args:
-        plan: The plan.
-        looks: All votes of one input.
-        p: The probability of the class.
-        noise: The smoothing noise.
-        label: The label of the input, where it is known.
     """
     return None
 

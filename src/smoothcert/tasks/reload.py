@@ -31,15 +31,7 @@ class Places(TypedDict, total=False):
 def reload(
     manifest: Manifest, places: Places, *, purpose: str, instead: str = "", here: bool = True
 ) -> tuple[Smoothed, Subject, Dataset]:
-    """The classifier, the subject and the data of a run.
-
-    Args:
-        manifest: The manifest of the run.
-        places: Where its parts are now.
-        purpose: What for, to be said in errors, as in "draw again".
-        instead: What else the user can do, to be said in errors.
-        here: Whether this machine has a device of the kind of the run; otherwise the CPU stands in.
-    """
+    """The classifier, the subject and the data of a run; on the CPU if not `here`, where its device is missing."""
     m, model, denoiser = manifest, places.get("model"), places.get("denoiser")
     has_denoiser = isinstance(model, Classifier) and model.denoiser is not None
     code = {"model": m.model} if model is None and names_code(m.model) else {}

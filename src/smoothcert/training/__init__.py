@@ -1,8 +1,8 @@
 """Train base classifiers and denoisers for smoothing.
 
 >>> import smoothcert as sc
->>> from smoothcert.training import Gaussian, Recipe
->>> recipe = Recipe("fashion-cnn", Gaussian(0.25), epochs=20)
+>>> from smoothcert.training import Augmentation, Recipe
+>>> recipe = Recipe("fashion-cnn", Augmentation(0.25), epochs=20)
 >>> training = sc.load_dataset("fashion-mnist:DIR", train=True)  # doctest: +SKIP
 >>> validation = sc.load_dataset("fashion-mnist:DIR")  # doctest: +SKIP
 >>> trained = sc.train(recipe, training, validation, out="runs/mine")  # doctest: +SKIP
@@ -10,10 +10,10 @@
 
 from smoothcert.training.loop import Epoch, Trained, train
 from smoothcert.training.methods import (
+    Augmentation,
     Consistency,
     Denoising,
     Finetune,
-    Gaussian,
     Macer,
     Method,
     SmoothAdv,
@@ -22,11 +22,11 @@ from smoothcert.training.methods import (
 from smoothcert.training.recipe import Recipe
 
 __all__ = [
+    "Augmentation",
     "Consistency",
     "Denoising",
     "Epoch",
     "Finetune",
-    "Gaussian",
     "Macer",
     "Method",
     "Recipe",

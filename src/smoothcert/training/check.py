@@ -39,7 +39,7 @@ def check_sizes(batch: int, training: DeviceData, validation: DeviceData) -> Non
         raise InvalidInput(f"a batch of {batch} needs as many inputs, got {len(training)}: give a smaller one")
 
 
-def check_labels(
+def check_examples(
     training: Dataset, training_data: DeviceData, validation: DeviceData, classes: int, classifier: Classifier | None
 ) -> None:
     """Refuse labels for which there is no class, or no example to train with."""

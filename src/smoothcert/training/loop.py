@@ -29,7 +29,7 @@ from smoothcert.models.denoisers import Denoiser
 from smoothcert.models.identity import state_hash
 from smoothcert.training.check import (
     check_data,
-    check_labels,
+    check_examples,
     check_networks,
     check_same_classes,
     check_sizes,
@@ -156,7 +156,7 @@ def train(
         if classifier is not None:
             classifier = with_classes(classifier, recipe.method, training_data.shape, classes)
         if labelled:
-            check_labels(training, training_data, validation_data, classes, classifier)
+            check_examples(training, training_data, validation_data, classes, classifier)
         start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
         with _training_context(runtime):
             _seed(recipe, 0)

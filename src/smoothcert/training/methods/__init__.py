@@ -7,22 +7,21 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.noises import Gaussian as GaussianNoise
-from smoothcert.noises import Noise
+from smoothcert.noises import Gaussian, Noise
+from smoothcert.training.methods.augmentation import Augmentation
 from smoothcert.training.methods.base import Method, Objective
 from smoothcert.training.methods.consistency import Consistency
 from smoothcert.training.methods.denoiser import Denoising
 from smoothcert.training.methods.finetune import Finetune
-from smoothcert.training.methods.gaussian import Gaussian
 from smoothcert.training.methods.macer import Macer
 from smoothcert.training.methods.smoothadv import SmoothAdv
 
 __all__ = [
     "METHODS",
+    "Augmentation",
     "Consistency",
     "Denoising",
     "Finetune",
-    "Gaussian",
     "Macer",
     "Method",
     "Objective",
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 METHODS: dict[str, type[Method]] = {
-    kind.name: kind for kind in (Gaussian, Consistency, Macer, SmoothAdv, Finetune, Denoising)
+    kind.name: kind for kind in (Augmentation, Consistency, Macer, SmoothAdv, Finetune, Denoising)
 }
 """The training methods by name."""
 
@@ -55,12 +54,12 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
         if name not in having:
             owners = f": that is for {' or '.join(having)}" if having else ""
             raise InvalidInput(f"method {name} has no {key}{owners}")
-    if noise is None and sigma == 0 and kind is Gaussian:
-        return Gaussian(0.0)
-    if noise is None or isinstance(noise, GaussianNoise):
+    if noise is None and sigma == 0 and kind is Augmentation:
+        return Augmentation(0.0)
+    if noise is None or isinstance(noise, Gaussian):
         return kind.published(_check.between("sigma", sigma if noise is None else noise.sigma, 0), **given)
     if kind in (Denoising, Finetune):
         raise InvalidInput(f"method {name} trains with Gaussian noise only, not with {noise}: give {setting('sigma')}")
-    if kind is not Gaussian:
+    if kind is not Augmentation:
         raise InvalidInput(f'method {name} trains with Gaussian noise only: give method="gaussian" for {noise}')
-    return Gaussian(noise.deviation, noise)
+    return Augmentation(noise.deviation, noise)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.training.methods.augmentation import natural_loss
 from smoothcert.training.methods.base import Method, Objective, draw_noise, keep, log_mean_probability, logits_of
-from smoothcert.training.methods.gaussian import natural_loss
 
 
 def consistency_loss(logits: Tensor, *, weight: float, entropy_weight: float) -> Tensor:

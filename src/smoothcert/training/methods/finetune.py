@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from smoothcert.errors import InvalidInput, either, setting
-from smoothcert.training.methods.gaussian import Gaussian
+from smoothcert.training.methods.augmentation import Augmentation
 from smoothcert.training.trainee import Start, Trainee
 
 
 @dataclass(frozen=True)
-class Finetune(Gaussian):
+class Finetune(Augmentation):
     """Minimise the cross-entropy of a trained classifier at D(x + delta), where the denoiser D stays fixed.
 
     This is Gaussian augmentation that starts from a trained classifier, with a lower learning rate. The other methods

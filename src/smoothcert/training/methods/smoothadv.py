@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.training.methods.ascent import ascend, loss_gradient
+from smoothcert.training.methods.augmentation import natural_loss
 from smoothcert.training.methods.base import Method, Objective, draw_noise, keep, logits_of
-from smoothcert.training.methods.gaussian import natural_loss
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Gaussian(Method):
+class Augmentation(Method):
     """Minimise the cross-entropy at x + delta with delta ~ N(0, sigma^2 I), or at inputs under another noise.
 
     Args:
