@@ -32,7 +32,6 @@ else:
     make = philox.PhiloxStream
     if kind == "interpreted":
         torch.cuda.device = lambda device: nullcontext()
-        philox._BLOCK = 8192  # large blocks are faster in the interpreter
 
 
 def draw(
@@ -54,6 +53,8 @@ def draw(
     out = torch.full((batch, *noisy_shape), torch.nan, device=device, dtype=getattr(torch, dtype))
     parts = [Segment(0, id, first, count) for id, first, count in segments]
     rows = _HostBuffer(batch, device).send(Batch(parts, []), padding=1)
+    if kind == "interpreted":  # it is slow for many blocks, and for blocks that are mostly empty
+        philox._BLOCK = min(8192, 2 ** max(4, inputs[0].numel().bit_length()))
     make(seed, description).write(out, inputs, parts, rows)
     return out[: sum(part.count for part in parts)].to(exact).cpu().numpy()
 
