@@ -41,11 +41,7 @@ def test_options_become_a_plan_and_what_is_not_given_is_its_default(options, exp
         ({"method": "radii", "radii": "1", "pilot_use": "reuse"}, "--pilot-use is for --method .*input-specific"),
         ({"method": "radii"}, "--method radii needs --radii, as in"),
         ({"method": "radii", "radii": "0,far"}, "--radii must be numbers separated by commas, got '0,far'"),
-        ({"alpha": 0.0}, "alpha must be .* got 0"),
-        ({"decline": 0.0}, "decline must be a number above 0"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"pilot": 0}, "pilot must be at least 1, got 0"),
-        ({"method": "fixed", "known_labels": True, "pilot": 100}, "with known labels, fixed sampling has no pilot"),
     ],
 )
 def test_options_that_make_no_plan_are_named(options, named):
@@ -67,7 +63,6 @@ def test_a_noise_is_named_or_given_by_its_sigma(options):
         ({"noise": "gaussian"}, "--noise gaussian: write the strength after a colon, as in gaussian:0.5"),
         ({"noise": "gaussian:much"}, "write the strength after a colon"),
         ({"noise": "gaussian:0.5,1"}, "--noise gaussian:0.5,1: gaussian does not take 0.5,1"),
-        ({"noise": "gaussian:0"}, "sigma must be a number above 0, got 0.0"),
         ({"sigma": 0.0}, "sigma must be a number above 0, got 0.0"),
     ],
 )

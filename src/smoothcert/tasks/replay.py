@@ -122,13 +122,14 @@ def read_population(
 
     Returns it with the noise, and with a remark for the reader or None.
     """
+    missing = InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
     if (table := read_votes(path)) is not None:
         if noise is None:
-            raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
+            raise missing
         return from_votes(*table), noise, None
     if (counted := read_counts(path)) is not None:
         if noise is None:
-            raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
+            raise missing
         if log_samples is not None or log_alpha is not None:
             raise InvalidInput(
                 f"{path} contains its counts and samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
@@ -141,7 +142,7 @@ def read_population(
     if noise is None or (results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)):
         noise = results.noise
     if noise is None:
-        raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
+        raise missing
     if results.noise is None:  # a published log, or an export of one
         samples = 100_000 if log_samples is None else log_samples
         alpha = plan.alpha if log_alpha is None else log_alpha
