@@ -5,6 +5,7 @@ norm of the noise, in the worst direction. A certificate is wrong if the class t
 most 5% may be wrong. Most of these classifiers are worst cases, for which the certified radius is the true one.
 """
 
+from dataclasses import replace
 from math import ceil, comb
 
 import numpy as np
@@ -14,10 +15,12 @@ from scipy.stats import binom, norm
 
 from smoothcert import (
     Ablation,
+    AtRadii,
     Brightness,
     Discrete,
     Exact,
     Fixed,
+    Gaussian,
     GridGaussian,
     InputSpecific,
     Laplace,
@@ -32,13 +35,14 @@ from smoothcert.smoothed import Subject
 ALPHA, INPUTS = 0.05, 500
 
 
-def certify(noise, model, inputs, plan):
+def certify(noise, model, inputs, plan, classes=2, labels=None):
     """Certificates of the inputs, in their order."""
     noise = noise.for_shape(tuple(inputs[0].shape))
     runtime = Runtime.resolve("cpu", dtype="float32", batch=4096)
-    subject = Subject(Classifier(model, 2, "model"), noise, runtime, inputs[0], seed=0)
+    subject = Subject(Classifier(model, classes, "model"), noise, runtime, inputs[0], seed=0)
     engine = subject.prepare().engine(plan.for_noise(noise))
-    found = {c.id: c for c in engine.certify((id, x, None) for id, x in enumerate(inputs))}
+    labels = labels or [None] * len(inputs)
+    found = {c.id: c for c in engine.certify(zip(range(len(inputs)), inputs, labels, strict=True))}
     return [found[id] for id in range(len(inputs))]
 
 
@@ -48,6 +52,8 @@ def allowed(wrong, of):
 
 
 PLANS = [Fixed(300, pilot=20, alpha=ALPHA), InputSpecific(600, pilot=50, alpha=ALPHA, decline=0.1, kind="relative")]
+BETS = AtRadii([0, 0.1, 0.2], 400, pilot=60, alpha=ALPHA, bound="runner-up")
+CONTINUED = AtRadii([0, 0.1, 0.2], 400, pilot=60, alpha=ALPHA, bound="runner-up", earlier=((50, 1), (200, 2)))
 
 
 def positive(x):
@@ -70,18 +76,60 @@ def test_half_spaces_in_l1_and_in_brightness(noise, plan):
     assert max(c.radius for c, _ in found) > 0.2
 
 
+def ends(x):
+    """Class 0 below 0.3, class 1 above 0.7, and eight classes that share what is between.
+
+    A move by less than half of the way to class 1 does not make class 0 lose, and no classifier with the same
+    probabilities loses earlier.
+    """
+    value = x.flatten(1)[:, 0]
+    between = 2 + (1000 * value).floor().long() % 8
+    return torch.where(value < 0.3, 0, torch.where(value > 0.7, 1, between))
+
+
+@pytest.mark.parametrize("plan", [BETS, CONTINUED], ids=["bets", "continued"])
+@pytest.mark.parametrize(
+    "noise",
+    [Gaussian(0.25), GridGaussian(0.25), Uniform(0.5), Laplace(0.25), Brightness(0.25)],
+    ids=str,
+)
+@pytest.mark.parametrize("radius", [0.0, 0.1, 0.2])
+def test_bets_are_not_won_where_the_runner_up_ties_within_a_radius(noise, radius, plan):
+    """At this distance from the tie, certificates of this radius or a larger one are wrong."""
+    steps = round(255 * (0.5 - radius))  # on the grid, one step is added so that the tie is inside the radius
+    x = torch.tensor([(steps + (1 if isinstance(noise, GridGaussian) else 0)) / 255 if noise.grid else 0.5 - radius])
+    found = certify(
+        noise, ends, [x] * INPUTS, replace(plan, known_labels=True, pilot=0), classes=10, labels=[0] * INPUTS
+    )
+    wrong = sum(not c.abstained and c.radius >= radius for c in found)
+    assert wrong <= binom.ppf(0.9999, INPUTS, ALPHA)
+    if radius:  # smaller radii are true, and most inputs prove them
+        assert np.mean([not c.abstained for c in found]) > 0.8
+
+
+@pytest.mark.parametrize("plan", [BETS, CONTINUED], ids=["bets", "continued"])
+def test_bets_on_a_class_that_a_pilot_chose(plan):
+    distances = np.linspace(-0.45, 0.45, INPUTS)
+    inputs = [torch.tensor([d], dtype=torch.float32) for d in distances]
+    found = [
+        (c, d) for c, d in zip(certify(Uniform(0.5), positive, inputs, plan), distances, strict=True) if not c.abstained
+    ]
+    assert allowed(sum(not survives(c, d) for c, d in found), len(found))
+    assert max(c.radius for c, _ in found) == 0.2
+
+
 def above_half(x):
     """With cells at least as wide as [0, 1], the centre is above 1/2 if and only if the offset is below the value."""
     return (x[:, 0] > 0.5).long()
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", [*PLANS, BETS])
 def test_a_threshold_under_random_splitting(plan):
     values = np.linspace(0.02, 0.98, INPUTS)
     found = certify(Splitting(0.5), above_half, [torch.tensor([v]).float() for v in values], plan)
     kept = [(c, v - 0.5) for c, v in zip(found, values, strict=True) if not c.abstained]
     assert allowed(sum(not survives(c, d) for c, d in kept), len(kept))
-    assert max(c.radius for c, _ in kept) > 0.3
+    assert max(c.radius for c, _ in kept) > (0.3 if plan.radii is None else 0.1)
 
 
 def test_enumerated_splitting_is_exact_and_never_wrong():
@@ -115,7 +163,7 @@ def test_a_half_space_on_the_grid(plan):
     assert allowed(wrong, len(found))
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", [*PLANS, replace(BETS, radii=(0, 2, 4))])
 def test_a_bar_that_is_shifted(plan):
     noise, width = Translation(4.0), 200
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.plans import Certificate, Plan
+from smoothcert.plans import Certificate, Look, Plan
+from smoothcert.sampling.engine import Begun
 from smoothcert.smoothed.subject import Say, Subject
 
 
@@ -22,11 +23,17 @@ class Job:
         subject: The classifier as it is run.
         dataset: The data set.
         plan: Decides how many samples an input gets.
+        begun: The votes so far of inputs that are continued, by id.
     """
 
     subject: Subject
     dataset: Dataset
     plan: Plan
+    begun: Mapping[int, Sequence[Look]] = field(default_factory=dict)
+
+    def read(self, id: int, plan: Plan) -> Begun:
+        """One input, as an engine with this plan opens it. Only the plan of the job goes on with earlier votes."""
+        return (*self.subject.read(self.dataset, id), self.begun.get(id, ()) if plan == self.plan else ())
 
 
 @dataclass(frozen=True)

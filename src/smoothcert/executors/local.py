@@ -36,7 +36,7 @@ class LocalExecutor(Executor):
         self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
     ) -> Iterator[list[Certificate]]:
         self._engine = engine_for(self._job, self._prepared, self._engine, plan, seed)
-        for certificate in self._engine.certify(self._job.subject.read(self._job.dataset, id) for id in ids):
+        for certificate in self._engine.certify(self._job.read(id, self._engine.plan) for id in ids):
             yield [certificate]
 
     def status(self) -> Status:

@@ -138,7 +138,7 @@ class Worker:
 
     def _open(self, id: int, failed: list[tuple[int, str]]) -> None:
         try:
-            self._engine.open(*self._job.subject.read(self._job.dataset, id))
+            self._engine.open(*self._job.read(id, self._engine.plan))
         except Exception as error:
             failed.append((id, _describe(error)))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -38,6 +39,15 @@ from smoothcert.statistics.sample_map import check_ceiling
 
 _PILOTS = {"binary": 50, "runner-up": 105}
 """With the runner-up, near ties are certified, so the class has to be chosen with more care."""
+
+
+class Stage(NamedTuple):
+    """What was asked for at a time."""
+
+    ceiling: int
+    """The most samples that a decision rests on."""
+    radii: int
+    """How many of the radii were asked for."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class AtRadii(Plan):
     known_labels: bool = False
     bound: Bound = field(default="binary", metadata=LATER)
     give_up: float = field(default=GIVE_UP, metadata=LATER)
-    earlier: tuple[tuple[int, int], ...] = field(default=(), metadata=LATER)
+    earlier: tuple[Stage, ...] = field(default=(), metadata=LATER)
     version: int = field(default=0, metadata=LATER)
     name: ClassVar[str] = "radii"
 
@@ -97,7 +107,10 @@ class AtRadii(Plan):
         if (give_up := _check.at_least("give_up", self.give_up, 0)) >= 1:
             raise InvalidInput(f"give_up must be below 1, got {give_up:g}")
         object.__setattr__(self, "give_up", give_up)
-        object.__setattr__(self, "earlier", tuple((int(samples), int(count)) for samples, count in self.earlier))
+        object.__setattr__(self, "earlier", tuple(Stage(*map(int, stage)) for stage in self.earlier))
+        grows = all(0 < a.radii <= b.radii and a.ceiling <= b.ceiling for a, b in pairwise(self.stages))
+        if self.earlier and not (grows and self.remembers):
+            raise InvalidInput(f"earlier must hold smaller ceilings and fewer radii of bets, got {self.earlier}")
         if self.version not in (0, betting.VERSION):
             raise InvalidInput(f"bets follow rule {betting.VERSION} in this version of smoothcert, got {self.version}")
         object.__setattr__(self, "version", betting.VERSION if self.remembers else 0)
@@ -113,7 +126,25 @@ class AtRadii(Plan):
     @property
     def stages(self) -> tuple[Stage, ...]:
         """What was asked for, in order. Only a run that was continued has several stages."""
-        return (*(Stage(*stage) for stage in self.earlier), Stage(self.samples, len(self.radii)))
+        return (*self.earlier, Stage(self.samples, len(self.radii)))
+
+    @property
+    def earlier_plans(self) -> tuple[AtRadii, ...]:
+        return tuple(
+            replace(self, radii=self.radii[: stage.radii], samples=stage.ceiling, earlier=self.earlier[:i])
+            for i, stage in enumerate(self.earlier)
+        )
+
+    def continuing(self, recorded: Plan) -> Plan:
+        """With the runner-up, a run goes on with a higher ceiling, or with radii above its largest."""
+        if not (self.remembers and isinstance(recorded, AtRadii)) or self.earlier:
+            return self
+        if replace(self, earlier=recorded.earlier) == recorded:
+            return recorded
+        if self.samples < recorded.samples or self.radii[: len(recorded.radii)] != recorded.radii:
+            return self
+        longer = replace(self, earlier=recorded.stages)
+        return longer if longer.earlier_plans[-1] == recorded else self
 
     @property
     def remembers(self) -> bool:
@@ -199,15 +230,6 @@ def _(plan: AtRadii, noise: Noise, state: State) -> Proof:
         return found
     radius = float(plan.certified_radius(found.lower, None, noise))
     return replace(found, lower=0.0, radius=None if np.isnan(radius) else radius)
-
-
-class Stage(NamedTuple):
-    """What was asked for at a time."""
-
-    ceiling: int
-    """The most samples that a decision rests on."""
-    radii: int
-    """How many of the radii were asked for."""
 
 
 class Tables(NamedTuple):

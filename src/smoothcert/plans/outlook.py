@@ -23,7 +23,7 @@ from smoothcert.plans.simulation import simulated_endings
 from smoothcert.statistics.binomial import pmf
 from smoothcert.statistics.bounds import lower_bound
 
-_REPETITIONS, _FEW_REPETITIONS = 10_000, 1_000  # of a simulation, where the states are too many; of bets
+_REPETITIONS = 10_000  # of a simulation, where the states are too many; of bets, for all p together
 
 
 class Outlook(NamedTuple):
@@ -83,11 +83,9 @@ def _(plan: Exact, p: ArrayLike, noise: Noise) -> Outlook:
 
 
 @in_closed_form.register(AtRadii)
-def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook:
+def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook | None:
     if plan.remembers:
-        ended = simulated_endings(plan, noise, p, repetitions=_FEW_REPETITIONS, rng=np.random.default_rng(0))
-        shares = {f"proves {r:g}": (ended.needed >= noise.needed_probability(r)).mean(axis=1) for r in plan.radii}
-        return Outlook(ended.samples.mean(axis=1), shares, expected=True)
+        return None
     forward = Forward(plan, noise, most_groups=np.inf)
     found = [forward.ending(float(q), limit=np.inf) for q in np.atleast_1d(p)]
     proved = {
@@ -105,8 +103,12 @@ def _from_states(plan: Plan, p: Any, noise: Noise) -> Outlook:
         samples = [forward.ending(float(q), limit=np.inf).samples for q in p]
         certified = [forward.ending(float(q), limit=0.5).failed for q in p]
     except TooManyStates:
-        ended = simulated_endings(plan, noise, p, repetitions=_REPETITIONS, rng=np.random.default_rng(0))
+        repetitions = _REPETITIONS if plan.radii is None else max(_REPETITIONS // len(p), 100)
+        ended = simulated_endings(plan, noise, p, repetitions=repetitions, rng=np.random.default_rng(0))
         samples, certified = ended.samples.mean(axis=1), (ended.needed > 0.5).mean(axis=1)
+        if plan.radii is not None:
+            proved = {f"proves {r:g}": (ended.needed >= noise.needed_probability(r)).mean(axis=1) for r in plan.radii}
+            return Outlook(samples, proved, expected=True)
     return Outlook(np.asarray(samples), {"certified": np.asarray(certified)}, expected=True)
 
 

@@ -133,6 +133,7 @@ class Journal:
             certificate: The certificate.
             entries: The entries.
             own_plan: Whether its plan may differ from that of the manifest, as with a budget, and has to be recorded.
+                It replaces a certificate of an earlier plan.
         """
         looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
         c = certificate
@@ -141,9 +142,17 @@ class Journal:
         proof |= {"plan": describe(c.plan)} if own_plan else {}
         recorded = json.dumps(looks), c.seconds, json.dumps(proof)
         row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, *recorded)
+        insert = "INSERT OR REPLACE" if own_plan else "INSERT"
         with self.transaction():
-            self._db.execute(f"INSERT INTO certificates ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._db.execute(f"{insert} INTO certificates ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._set(entries)
+
+    def keep_plans(self, plan: Plan) -> None:
+        """Record the plan of the manifest, which is about to change, with all certificates that rest on it."""
+        with self.transaction():
+            rows = self._db.execute("SELECT id, proof FROM certificates").fetchall()
+            changed = [(json.dumps({"plan": describe(plan)} | json.loads(proof)), id) for id, proof in rows]
+            self._db.executemany("UPDATE certificates SET proof = ? WHERE id = ?", changed)
 
     def ids(self) -> set[int]:
         """The inputs that have a certificate."""

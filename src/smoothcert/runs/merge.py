@@ -48,7 +48,7 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
             journal.write_manifest(manifest.plain())
             for run in opened:
                 for certificate in run:
-                    journal.add(certificate, {}, own_plan=manifest.budget is not None)
+                    journal.add(certificate, {}, own_plan=certificate.plan != manifest.plan)
     return open_run(folder)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf, prod
 from time import perf_counter
@@ -19,6 +19,8 @@ from smoothcert.sampling.voting import VoteCounter
 
 Input = tuple[int, Tensor, int | None]
 """The number of an input, the input itself, and its label."""
+Begun = tuple[int, Tensor, int | None, Sequence[Look]]
+"""The same, and its votes so far."""
 
 _WINDOW_BYTES = 2**30
 """Memory for open inputs, at most."""
@@ -46,6 +48,8 @@ class Engine:
         self.lowest, self.highest = inf, -inf
         """The smallest and the largest value of these inputs."""
         self._open: dict[int, _OpenInput] = {}
+        self._enough: list[_OpenInput] = []
+        """Inputs that are continued and want no more samples."""
 
     @property
     def free(self) -> int:
@@ -55,23 +59,28 @@ class Engine:
     @property
     def busy(self) -> int:
         """The number of open inputs."""
-        return len(self._open)
+        return len(self._open) + len(self._enough)
 
-    def open(self, id: int, x: Tensor, label: int | None) -> None:
-        """Open an input and request its first samples."""
+    def open(self, id: int, x: Tensor, label: int | None, looks: Sequence[Look] = ()) -> None:
+        """Open an input and request its first samples, or those after its votes so far."""
         if self.plan.known_labels and label is None:
             raise InvalidInput(
                 f"input {id} has no label, and {setting('known_labels', True)} needs one for every input"
             )
-        opened = _OpenInput(id, Case(self.plan, self.noise, label))
-        slot = self.sampler.open(id, x)
-        self._open[slot] = opened
+        opened = _OpenInput(id, Case(self.plan, self.noise, label, looks), list(looks))
         self.opened += 1
         self.lowest, self.highest = min(self.lowest, float(x.min())), max(self.highest, float(x.max()))
+        if not opened.case.more:
+            self._enough.append(opened)
+            return
+        slot = self.sampler.open(id, x, drawn=sum(look.samples for look in looks))
+        self._open[slot] = opened
         self._request(slot, opened.case.more)
 
     def step(self) -> Iterator[Certificate]:
         """Run one batch, and give the certificates of inputs that have enough samples, also if a later input fails."""
+        while self._enough:
+            yield _certificate(self._enough.pop())
         arrived = [(slot, self._open[slot], look) for slot, look in self.sampler.advance()]
         looks = [self.look_of(opened.id, look) for _, opened, look in arrived]
         for (slot, opened, _), look, case in zip(
@@ -89,7 +98,7 @@ class Engine:
         """The votes that the plan sees: those that were drawn. A simulation may show it others."""
         return look
 
-    def certify(self, inputs: Iterable[Input], *, end: float = inf) -> Iterator[Certificate]:
+    def certify(self, inputs: Iterable[Input | Begun], *, end: float = inf) -> Iterator[Certificate]:
         """Certify inputs, in the order in which they finish.
 
         If an input cannot be read, the ones before it are finished first; then its error is raised. When the clock
@@ -102,7 +111,7 @@ class Engine:
             if perf_counter() >= end:
                 yield from map(_certificate, self._open.values())
                 return
-            while self.free and not exhausted:
+            while self.free and not exhausted and not self._enough:
                 try:
                     if (following := next(waiting, None)) is None:
                         exhausted = True

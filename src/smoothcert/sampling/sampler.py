@@ -43,10 +43,10 @@ class Sampler:
         """Samples that were requested and not yet sent to the device."""
         return self._packer.rows
 
-    def open(self, id: int, x: Tensor) -> int:
-        """Open an input; returns its slot."""
+    def open(self, id: int, x: Tensor, *, drawn: int = 0) -> int:
+        """Open an input of which so many samples were drawn before; returns its slot."""
         slot = self._free.pop()
-        self._open[slot] = _Open(id)
+        self._open[slot] = _Open(id, drawn)
         self.counter.load(slot, x)
         return slot
 
@@ -93,9 +93,9 @@ class Sampler:
 class _Open:
     """What the sampler knows about an open input."""
 
-    def __init__(self, id: int) -> None:
+    def __init__(self, id: int, drawn: int) -> None:
         self.id = id
-        self.drawn = 0
+        self.drawn = drawn
         """Samples requested so far, which is also the number of the next sample."""
         self.requested = 0
         """Samples of the last request."""

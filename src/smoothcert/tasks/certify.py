@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from smoothcert._registry import check_recordable, naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.data.base import check_shapes
 from smoothcert.data.selection import parse_shard
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, setting
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, either, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
@@ -118,7 +118,7 @@ def certify(
         recorded = journal.manifest() if done else None  # a run without certificates binds nobody
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
-            plan = plan if allowed is None else as_recorded(plan, recorded.plan)
+            plan = plan.continuing(recorded.plan) if allowed is None else as_recorded(plan, recorded.plan)
         subject = smoothed.bind(dataset, compared, resolve=executor.resolve)
         job = job_for(subject, dataset, plan, chosen)
         manifest = replace(
@@ -133,14 +133,20 @@ def certify(
             journal.write_manifest(manifest.plain())
         else:
             manifest = _continued(manifest, recorded, folder)
-        todo = [id for id in chosen if id not in done]
+            if recorded.plan in plan.earlier_plans:
+                journal.keep_plans(recorded.plan)
+        begun = {id: c for id, c in _begun(journal, job).items() if id in set(chosen)}
+        job = replace(job, begun={id: c.looks for id, c in begun.items()})
+        todo = [id for id in chosen if id not in done or id in begun]
         before = open_run(folder)
-        progress.begin(before, total=len(done.union(chosen)))
+        progress.begin(before.without(begun), total=len(done.union(chosen)))
         try:
             if shard is None and (others := len(done.difference(chosen))):
                 progress.say(
                     f"{folder} also holds {others:,} inputs that were not asked for; its figures are about all"
                 )
+            if begun:
+                progress.say(f"going on with {len(begun):,} inputs: {plan}")
             if todo and recorded is None and smoothed.sigma is not None and isinstance(subject.noise, GridGaussian):
                 progress.say(
                     f"noise on the grid of 8-bit images, exact in floating point: {subject.noise.short} "
@@ -148,7 +154,7 @@ def certify(
                 )
             if todo:
                 known = _telling(before) if recorded is not None else None
-                _on_disk(job, todo, journal, manifest, executor, progress, allowed, known)
+                _on_disk(job, todo, journal, manifest, executor, progress, allowed, known, begun)
         finally:
             progress.close()
     run = open_run(folder)
@@ -212,11 +218,25 @@ def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
     return smoothed.asking(**begun)
 
 
+def _begun(journal: Journal, job: Job) -> dict[int, Certificate]:
+    """The certificates of a run that is continued which rest on an earlier plan."""
+    if not job.plan.earlier_plans:
+        return {}
+    found = journal.certificates(plan=job.plan, noise=job.subject.noise)
+    return {c.id: c for c in found if c.plan != job.plan}
+
+
 def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
     """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have."""
+    if recorded.plan in wanted.plan.earlier_plans:
+        recorded = replace(recorded, plan=wanted.plan, finished=None)
     if found := wanted.differences(recorded):
+        rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
+        longer = any(name.startswith(("plan.samples", "plan.radii")) for name in found)
+        hint = f" (only {rule} goes on with more samples, or with radii above its largest)" if longer else ""
         raise InvalidInput(
-            f"{folder} holds another run: it differs in {'; '.join(found)}; choose another {setting('out', 'DIR')}"
+            f"{folder} holds another run: it differs in {'; '.join(found)}{hint}; choose another "
+            f"{setting('out', 'DIR')}"
         )
     moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
     if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
@@ -234,6 +254,7 @@ def _on_disk(
     progress: Progress,
     budget: Budget | None,
     known: Certificate | None,
+    begun: Mapping[int, Certificate],
 ) -> None:
     runtime = executor.start(job, progress.say)
     if manifest.batch and (runtime.batch, runtime.compile) != (manifest.batch, manifest.compile):
@@ -264,7 +285,9 @@ def _on_disk(
         with journal.transaction():
             for certificate in finished:
                 entries = {"forwarded": manifest.forwarded + status.forwarded, "values": values}
-                journal.add(certificate, entries, own_plan=spending is not None)
+                if certificate.id in begun:
+                    certificate = replace(certificate, seconds=certificate.seconds + begun[certificate.id].seconds)
+                journal.add(certificate, entries, own_plan=spending is not None or bool(job.plan.earlier_plans))
 
     progress.start()
     try:
@@ -282,7 +305,7 @@ def _on_disk(
         raise ModelFailed(
             f"{error.message}; all finished inputs are saved, and the same command continues"
         ) from error.__cause__
-    if journal.ids().issuperset(manifest.ids):
+    if journal.ids().issuperset(manifest.ids) and not _begun(journal, job):
         journal.write_manifest({"finished": _now()})
 
 
