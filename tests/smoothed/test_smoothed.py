@@ -172,11 +172,24 @@ def _data(model):
         parameter.data.neg_()
 
 
+def _moved(model):
+    for parameter in model.parameters():
+        parameter.data.copy_(parameter.data.flip(0))
+
+
+def _hooked(model):
+    model.register_forward_hook(lambda module, inputs, outputs: -outputs)
+
+
+def _patched(model):
+    model.forward = lambda x: -x.flatten(1)[:, :3]
+
+
 def _replaced(model):
     model[3] = nn.Linear(16, 3)
 
 
-@pytest.mark.parametrize("change", [_loaded, _step, _data, _replaced])
+@pytest.mark.parametrize("change", [_loaded, _step, _data, _moved, _hooked, _patched, _replaced])
 def test_after_a_change_of_the_weights_the_next_call_uses_the_new_ones(change):
     model = network()
     before = smoothed(model, classes=None)

@@ -13,6 +13,7 @@ from decimal import ROUND_FLOOR, Decimal
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
+from smoothcert.plans.prose import caveat
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
@@ -51,7 +52,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
     norm = _NORMS.get(noise.norm, noise.norm)
     about = (
         f"{noise}, {plan}, alpha {plan.alpha:g}, {len(results)} inputs, "
-        f"{results.average_samples or 0:,.0f} samples per input"
+        f"{results.average_samples or 0:,.0f} samples per input{', alpha not proved' if caveat(plan) else ''}"
     )
     lines: list[str] = []
     for radius, share in zip(radii, results.certified_accuracy(radii).tolist(), strict=True):

@@ -267,13 +267,13 @@ class Smoothed:
         return as_classifier(model, classes=self.classes, example=example, stochastic=self.stochastic)
 
     def _notice_changes(self) -> None:
-        """Forget what was prepared if the weights have changed, as after an optimizer's step or `train()`."""
+        """Forget what was prepared if weights, attributes or hooks have changed, or the mode (`train()`)."""
         model = self.model.module if isinstance(self.model, Classifier) else self.model
         parts = [part for part in (model, self.denoiser) if isinstance(part, nn.Module)]
         tensors = [t for part in parts for t in (*part.parameters(), *part.buffers())]
         # torch counts changes in place, but not those of `tensor.data`. As text, NaN is equal to itself.
-        versions = [(id(t), t.data_ptr(), t._version, t.device, t.dtype, repr(_total(t))) for t in tensors]
-        state = versions, [module.training for part in parts for module in part.modules()]
+        versions = [(id(t), t.data_ptr(), t._version, t.device, t.dtype, repr(_totals(t))) for t in tensors]
+        state = versions, [_attributes(module) for part in parts for module in part.modules()]
         if state != self._watched:
             self._watched = state
             self._bound.clear()
@@ -299,9 +299,19 @@ def _on_cuda(runtime: Runtime) -> bool:
     return runtime.torch_device.type == "cuda"
 
 
-def _total(values: Tensor) -> float:
-    """The sum of a tensor, which shows whether its values have changed."""
-    return float(values.detach().double().sum())
+def _totals(values: Tensor) -> tuple[float, float]:
+    """The sums of all values and of every third one, which show whether values have changed or moved."""
+    flat = values.detach().double().to_dense().reshape(-1)
+    return float(flat.sum()), float(flat[::3].sum())
+
+
+def _attributes(module: nn.Module) -> list[Any]:
+    """The attributes of a module itself: plain values, and which other objects there are, such as hooks."""
+    plain = (bool, int, float, str, type(None))
+    return [
+        (k, repr(v) if isinstance(v, plain) else (id(v), len(v) if hasattr(v, "__len__") else 0))
+        for k, v in vars(module).items()
+    ]
 
 
 def _is_numbers(x: Any) -> bool:

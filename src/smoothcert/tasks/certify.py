@@ -93,6 +93,8 @@ def certify(
     """
     allowed = budget_given(budget, minutes, since)
     plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
+    if (warning := caveat(plan)) is not None:
+        warnings.warn(warning, stacklevel=3)
     described = None if allowed is None else allowed.described(plan)
     smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
@@ -197,8 +199,6 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     """What the executor gets, after the last checks before a run."""
     plan = plan.for_noise(subject.noise)
     warn_about_training(subject)
-    if (warning := caveat(plan)) is not None:
-        warnings.warn(warning, stacklevel=4)
     check_shapes(dataset, ids)
     _check_labels(subject.classifier, dataset, ids, known=plan.known_labels)
     return Job(subject, dataset, plan)
