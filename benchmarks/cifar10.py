@@ -71,6 +71,11 @@ def plans(inputs: Inputs, *, model: str, sigma: float, ceilings: list[int]) -> d
         row(alone["AD-10-0.05"], radii, reference, plan="input-specific, decline .05"),
         row(run(inputs, smoothed, AtRadii(radii, CEILING), "radii"), radii, plan="radii"),
         row(
+            run(inputs, smoothed, AtRadii(radii, CEILING, known_labels=True, bound="runner-up"), "rivals"),
+            radii,
+            plan="radii, runner-up bound, known labels",
+        ),
+        row(
             run(inputs, smoothed, AtRadii(radii, CEILING, known_labels=True), "known"),
             radii,
             plan="radii, known labels",
@@ -91,6 +96,10 @@ def plans(inputs: Inputs, *, model: str, sigma: float, ceilings: list[int]) -> d
         "fewer samples": rows[0]["samples"] / rows[-1]["samples"],
         "points lost": max(rows[0]["ca"][radius] - share for radius, share in rows[-1]["ca"].items()),
         "points of runner-up": rows[1]["ca"]["0"] - rows[0]["ca"]["0"],
+        "runner-up": {
+            "fewer samples": rows[1]["samples"] / rows[4]["samples"],
+            "points lost": {radius: share - rows[4]["ca"][radius] for radius, share in rows[1]["ca"].items()},
+        },
         "rate": float(shared.samples.sum()) / shared.total_seconds,
         "figures": {"trade-off": [drawing]},
     }
