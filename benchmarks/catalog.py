@@ -48,6 +48,16 @@ CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weigh
 RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
 UNET = "--arch unet-imagenet --data {imagenet} --sigmas 0.2,0.6 --batch 48"
 
+LOGS = [
+    ["cifar10-consistency-0.25", 0.25, 0.001],
+    ["cifar10-consistency-0.50", 0.5, 0.001],
+    ["cifar10-consistency-1.00", 1.0, 0.001],
+    ["cifar10-gaussian-0.25", 0.25, 0.01],
+    ["cifar10-gaussian-0.50", 0.5, 0.01],
+    ["imagenet-consistency-0.50", 0.5, 0.001],
+    ["imagenet-consistency-1.00", 1.0, 0.001],
+]
+
 EXPERIMENTS = [
     Experiment("demo", "commands.demo", 1.5),
     Experiment("bundled-models", "cifar10.models", 0.1, "", {"folder": "src/smoothcert/assets"}),
@@ -315,6 +325,16 @@ EXPERIMENTS = [
                 for noise, file in (("uniform", "uniform"), ("splitting", "split"))
             }
         },
+    ),
+    # Budgets.
+    Experiment("budget-price", "budget.price", 5, "logs", {"logs": LOGS, "figure": "cifar10-consistency-0.50"}),
+    Experiment("budget-estimates", "budget.estimates", 0.5, "logs", {"logs": LOGS}),
+    Experiment(
+        "budget-models",
+        "budget.models",
+        3,
+        "gpu weights data",
+        {"models": ["consistency-0.50", "gaussian-0.25"], "shares": [0.4, 0.6, 0.8, 1.0]},
     ),
     # Many machines.
     Experiment(

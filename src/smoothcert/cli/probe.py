@@ -28,7 +28,7 @@ def command(
     copies: Annotated[int, typer.Option(help="Noisy copies of each input.")] = 16,
     radii: Annotated[
         str | None,
-        typer.Option(help="Also estimate certified accuracy at these radii, from up to 2,000 more copies of an input."),
+        typer.Option(help="Also estimate certified accuracy at these radii, from up to 4,000 more copies of an input."),
     ] = None,
     skip: Skip = None,
     limit: Annotated[

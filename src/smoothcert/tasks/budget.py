@@ -22,11 +22,10 @@ from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.plans import Certificate, OneLook, Plan, Price, plan_or_default
-from smoothcert.plans.outlook import expected_samples
 from smoothcert.plans.price import DEFAULT_PILOT
 from smoothcert.runs.manifest import Manifest
-from smoothcert.statistics.population import P, distribution
-from smoothcert.tasks.survey import Forecast, Survey, Tally, first_votes, foresee, order, survey
+from smoothcert.statistics.population import distribution
+from smoothcert.tasks.survey import Forecast, Survey, Tally, costs, first_votes, foresee, order, survey
 
 _PART_OF_REST, _PART_OF_ALL = 8, 64
 """A block has an eighth of the inputs that are left, or a 64th of all inputs if that is more."""
@@ -207,7 +206,7 @@ class Spending:
 
         def cost(settings: dict[str, Any]) -> float:
             plan = self._with(settings)
-            return 0.0 if plan is None else float(weights @ expected_samples(plan, P, self.noise))
+            return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
 
         found = self._with(tried[max(bisect_right(tried, rest / left, key=cost) - 1, 0)])
         return OneLook(1, self.plan.alpha) if found is None else found

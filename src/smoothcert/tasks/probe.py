@@ -241,7 +241,7 @@ def probe(
         data: The data, as for `certify`. Inputs without a label are left out.
         sigmas: The standard deviations of the noise. Default: 0.12, 0.25, 0.5 and 1, or what the denoiser removes.
         copies: Noisy copies of each input.
-        radii: Also estimate certified accuracy at these radii, from up to 2,000 more copies of each input.
+        radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of each input.
         ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
         skip: Take every `skip`-th input.
         limit: Take at most so many inputs.
@@ -341,33 +341,39 @@ class _UntilClear(Plan):
     """Look until it is likely for every threshold on which side of it the label's probability lies."""
 
     thresholds: tuple[float, ...]
-    samples: int = 2_000
-    alpha: float = 0.1
+    samples: int = 4_000
+    alpha: float = 0.05
     pilot: int = 0
     known_labels: bool = True
+
+    @classmethod
+    def at(cls, radii: Sequence[float], noise: Noise) -> _UntilClear:
+        """The thresholds are the shares of votes with which fixed sampling certifies the radii."""
+        samples, alpha = _CERTIFIED
+        needed = critical_count([noise.needed_probability(radius) for radius in radii], samples, alpha=alpha)
+        return cls(tuple((needed / samples).clip(max=1.0).tolist()))
 
     def __str__(self) -> str:
         return "an estimate"
 
-    def request(self, state: State, noise: Noise) -> int:
+    def request(self, state: State, noise: Noise) -> Any:
         looks = (0, *default_looks(self.samples))
         above = self.likely(state.count, state.drawn)
-        clear = state.look and np.all((above > 1 - self.alpha) | (above < self.alpha))
-        return 0 if clear or state.look + 1 == len(looks) else looks[state.look + 1] - looks[state.look]
+        clear = (state.look > 0) & np.all((above > 1 - self.alpha) | (above < self.alpha), axis=-1)
+        return np.where(clear, 0, (*np.diff(looks), 0)[state.look])[()]
 
     def lower_bound(self, state: State, noise: Noise) -> float:
         return 0.0
 
-    def likely(self, count: int, samples: int) -> Any:
+    def likely(self, count: Any, samples: Any) -> Any:
         """How likely it is that the probability is above each threshold, with a Jeffreys prior."""
+        count, samples = np.asarray(count)[..., None], np.asarray(samples)[..., None]
         return 1 - betainc(count + 0.5, samples - count + 0.5, np.array(self.thresholds))
 
 
 def _estimated(prepared: Prepared, inputs: Sequence[Input], radii: Sequence[float]) -> dict[float, float]:
     """The certified accuracy that fixed sampling would find: the share of labels that are likely above its limit."""
-    noise = prepared.subject.noise
-    needed = critical_count([noise.needed_probability(radius) for radius in radii], _CERTIFIED[0], alpha=_CERTIFIED[1])
-    plan = _UntilClear(tuple((needed / _CERTIFIED[0]).clip(max=1.0).tolist()))
+    plan = _UntilClear.at(radii, prepared.subject.noise)
     engine, right = prepared.engine(plan, seed=key_for(prepared.subject.seed, "estimate")), np.zeros(len(radii))
     for certificate in engine.certify(inputs):
         votes = sum(look.of(certificate.label) for look in certificate.looks)

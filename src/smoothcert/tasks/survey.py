@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -107,11 +109,17 @@ def first_votes(certificate: Certificate, plan: Plan) -> tuple[int, int]:
     return look.of(certificate.label if plan.known_labels else look.top), look.samples
 
 
+@lru_cache(maxsize=512)
+def costs(plan: Plan, noise: Noise) -> Any:
+    """The samples that an input is expected to cost, for every p of the grid."""
+    return expected_samples(plan, P, noise)
+
+
 def foresee(found: Survey, plan: Plan, noise: Noise, inputs: int) -> Forecast:
     """What a plan will cost on so many inputs, according to a survey."""
     if not is_adaptive(plan):
         return Forecast(inputs, float(inputs * plan.most_samples), 0.0, found.rate)
-    cost = expected_samples(plan, P, noise)
+    cost = costs(plan, noise)
     count, samples = np.array(list(found.votes.elements())).T
     given = posterior(count, samples, distribution(found.votes))
     mean, square = given @ cost, given @ cost**2

@@ -1,0 +1,142 @@
+"""A price for samples against input-specific and fixed sampling, and the error of estimates and forecasts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks import results
+from benchmarks.cifar10 import CEILING, RADII, subject
+from benchmarks.experiments import Inputs
+from benchmarks.paper import axis, panel
+from smoothcert import Fixed, Gaussian, InputSpecific, Price, State, certify, forecast, probe
+from smoothcert.plans.machine import follow
+from smoothcert.plans.records import ClassVotes
+from smoothcert.runs.logs import read_log
+from smoothcert.statistics.bounds import lower_bound
+from smoothcert.tasks.probe import _UntilClear
+from smoothcert.tasks.replay import Population, from_shares, probabilities, simulate
+
+REPETITIONS = 20
+DECLINES = (0.10, 0.05)
+PRICES = np.geomspace(2e-5, 3e-7, 9)  # per unit of sigma
+PILOT = 400  # what a budget of these sizes chooses
+
+
+def _population(inputs: Inputs, name: str, sigma: float, alpha: float) -> Population:
+    assert inputs.logs is not None
+    log = read_log(inputs.logs / f"{name}.tsv")
+    return from_shares(probabilities(log, noise=Gaussian(sigma), samples=CEILING, alpha=alpha), log.correct)
+
+
+def price(inputs: Inputs, *, logs: list[tuple[str, float, float]], figure: str) -> dict[str, Any]:
+    """The samples with which a price reaches the ACR of input-specific sampling (name, sigma and alpha of the log)."""
+    rows, panels = [], []
+    for name, sigma, alpha in logs:
+        population, noise = _population(inputs, name, sigma, alpha), Gaussian(sigma)
+
+        def outcome(plan: Any, population: Population = population, noise: Gaussian = noise) -> tuple[float, float]:
+            found = simulate(population, plan, noise=noise, repetitions=REPETITIONS).plan
+            return found.samples, found.acr
+
+        curve = [outcome(Price(CEILING, price=sigma * value, pilot=PILOT)) for value in PRICES]
+        best = _known_p(population, noise)
+        specific = [outcome(InputSpecific(CEILING, decline=decline)) for decline in DECLINES]
+        row: dict[str, Any] = {"log": name, "inputs": len(population)}
+        for decline, (samples, acr) in zip(DECLINES, specific, strict=True):
+            row[f"{decline:.2f}"] = {
+                "samples": samples,
+                "acr": acr,
+                "price": _samples_for(acr, curve) / samples,
+                "known p": _samples_for(acr, best) / samples,
+            }
+        rows.append(row)
+        if name == figure:
+            sizes = np.geomspace(curve[0][0], CEILING, 8).astype(int).tolist()
+            fixed = [outcome(Fixed(n)) for n in sizes]
+            more = [outcome(InputSpecific(CEILING, decline=decline)) for decline in (0.4, 0.3, 0.2, 0.03, 0.02)]
+            series = {"fixed": fixed, "input-specific": sorted([*specific, *more]), "price": curve}
+            lines = [{"series": key, "x": [s for s, _ in at], "y": [a for _, a in at]} for key, at in series.items()]
+            panels = [panel(name, axis("average samples", kind="count"), axis("ACR"), lines=lines)]
+    worst = {f"{d:.2f}": max(row[f"{d:.2f}"]["price"] for row in rows) for d in DECLINES}
+    return {"rows": rows, "worst": worst, "figures": {"trade-off": panels}}
+
+
+def _samples_for(acr: float, curve: list[tuple[float, float]]) -> float:
+    samples, acrs = np.array(sorted(curve)).T
+    return float(np.exp(np.interp(acr, acrs, np.log(samples))))
+
+
+def _known_p(population: Population, noise: Gaussian) -> list[tuple[float, float]]:
+    """What a plan could reach that knows every p and needs no pilot: no sizes are worth more."""
+    p, right = population.p[:, 0], population.label == 0
+    sizes = np.append(0, np.unique(np.geomspace(10, CEILING, 120).astype(int)))
+    levels, where = np.unique(p.round(5), return_inverse=True)
+    radius = np.stack(
+        [_expected_radius(levels, n, noise) if n else np.zeros(len(levels)) for n in sizes.tolist()], axis=1
+    )
+    curve = []
+    for value in PRICES:
+        best = (radius - noise.sigma * value * sizes).argmax(axis=1)
+        acr = np.mean(radius[np.arange(len(levels)), best][where] * right)
+        curve.append((float(np.mean(sizes[best][where])), float(acr)))
+    return curve
+
+
+def _expected_radius(p: Any, n: int, noise: Gaussian) -> Any:
+    votes = np.random.default_rng(n).binomial(n, p, size=(16, len(p)))
+    return np.maximum(noise.radius(lower_bound(votes, n, alpha=0.001)), 0).mean(axis=0)
+
+
+def estimates(inputs: Inputs, *, logs: list[tuple[str, float, float]]) -> dict[str, Any]:
+    """Estimates of certified accuracy against what fixed sampling would certify, in points."""
+    rows = []
+    for name, sigma, alpha in logs:
+        population, noise, radii = _population(inputs, name, sigma, alpha), Gaussian(sigma), RADII[sigma]
+        p = population.p[np.arange(len(population)), population.label]
+        plan, draw, shape = _UntilClear.at(radii, noise), np.random.default_rng(0).binomial, (REPETITIONS, len(p))
+
+        def votes(state: State, p: Any = p, draw: Any = draw) -> ClassVotes:
+            return ClassVotes(state.more, draw(state.more, p))
+
+        state = follow(plan, noise, votes, shape, np.zeros(shape, int))
+        found = (plan.likely(state.count, state.drawn) > 0.5).mean(axis=1)
+        error = 100 * (found - (p[:, None] >= np.array(plan.thresholds)).mean(axis=0))
+        largest = np.abs(error).max(axis=1)  # over the radii, in each repetition
+        figures = {"usual": np.median(largest), "at most": np.quantile(largest, 0.95)}
+        rows.append({"log": name, "inputs": len(p), "samples": state.drawn.mean()} | figures)
+    return {"rows": rows}
+
+
+def models(inputs: Inputs, *, models: list[str], shares: list[float]) -> dict[str, Any]:
+    """On every 20th test image of CIFAR-10: budgets against input-specific sampling, a forecast, and estimates."""
+    rows = []
+    for model in models:
+        sigma = float(model.rpartition("-")[2])
+        smoothed, data = subject(inputs, model, sigma), f"cifar10:{inputs.data}"
+        row: dict[str, Any] = {"model": model}
+        for decline in DECLINES:
+            expected = forecast(smoothed, data, plan=InputSpecific(CEILING, decline=decline), skip=20)
+            specific = certify(smoothed, data, plan=InputSpecific(CEILING, decline=decline), skip=20)
+            total = int(specific.samples.sum())
+            spent = [certify(smoothed, data, budget=share * total, skip=20) for share in shares]
+            curve = [(float(run.samples.sum()), run.acr) for run in spent]
+            row[f"{decline:.2f}"] = {
+                "samples": specific.average_samples,
+                "acr": specific.acr,
+                "price": _samples_for(specific.acr, curve) / total,
+                "forecast": 100 * (expected.samples / total - 1),
+                "forecast of time": 100 * (expected.seconds / specific.total_seconds - 1),
+                "budgets": [{"share": share, "acr": run.acr} for share, run in zip(shares, spent, strict=True)],
+            }
+        about = results.read(f"cifar10-{model}")
+        weights = inputs.weights / f"{model}.safetensors" if inputs.weights else None
+        found = probe(None, data, weights=weights, sigmas=[sigma], radii=RADII[sigma], skip=20, limit=500)
+        estimated = found.levels[1].estimated or {}
+        if about is not None:
+            certified = about["numbers"]["rows"][0]["ca"]
+            row["largest error"] = max(abs(100 * ca - certified[f"{r:g}"]) for r, ca in estimated.items())
+            row["seconds of estimate"] = found.seconds
+        rows.append(row)
+    return {"rows": rows}
