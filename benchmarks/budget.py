@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from benchmarks import results
 from benchmarks.cifar10 import CEILING, RADII, subject
@@ -20,7 +21,7 @@ from smoothcert.tasks.replay import Population, from_shares, probabilities, simu
 
 REPETITIONS = 20
 DECLINES = (0.10, 0.05)
-PRICES = np.geomspace(2e-5, 3e-7, 9)  # per unit of sigma
+PRICES = np.geomspace(8e-5, 1e-6, 9)  # per unit of sigma
 PILOT = 400  # what a budget of these sizes chooses
 
 
@@ -71,8 +72,8 @@ def _samples_for(acr: float, curve: list[tuple[float, float]]) -> float:
 def _known_p(population: Population, noise: Gaussian) -> list[tuple[float, float]]:
     """What a plan could reach that knows every p and needs no pilot: no sizes are worth more."""
     p, right = population.p[:, 0], population.label == 0
-    sizes = np.append(0, np.unique(np.geomspace(10, CEILING, 120).astype(int)))
-    levels, where = np.unique(p.round(5), return_inverse=True)
+    sizes = np.append(0, np.unique(np.geomspace(10, CEILING, 80).astype(int)))
+    levels, where = np.unique(ndtr(ndtri(p.clip(0.01, 1 - 1e-7)).round(2)), return_inverse=True)
     radius = np.stack(
         [_expected_radius(levels, n, noise) if n else np.zeros(len(levels)) for n in sizes.tolist()], axis=1
     )
@@ -85,7 +86,7 @@ def _known_p(population: Population, noise: Gaussian) -> list[tuple[float, float
 
 
 def _expected_radius(p: Any, n: int, noise: Gaussian) -> Any:
-    votes = np.random.default_rng(n).binomial(n, p, size=(16, len(p)))
+    votes = np.random.default_rng(n).binomial(n, p, size=(8, len(p)))
     return np.maximum(noise.radius(lower_bound(votes, n, alpha=0.001)), 0).mean(axis=0)
 
 

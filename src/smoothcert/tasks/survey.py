@@ -72,7 +72,7 @@ class Forecast:
 
 def order(ids: Sequence[int], seed: int) -> list[int]:
     """The inputs in a random order that depends on nothing but the seed."""
-    return [int(id) for id in np.random.default_rng(key_for(seed, "order")).permutation(ids)]
+    return [int(id) for id in np.random.default_rng(key_for(seed, "order")).permutation(sorted(ids))]
 
 
 def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Survey], float], *, timed: bool) -> Survey:
