@@ -124,7 +124,7 @@ def foresee(found: Survey, plan: Plan, noise: Noise, inputs: int) -> Forecast:
     given = posterior(count, samples, distribution(found.votes))
     mean, square = given @ cost, given @ cost**2
     # What is not known about the inputs of the survey, and about the others.
-    variance = (square - mean**2).mean() / inputs + mean.var() / len(mean) * max(1 - len(mean) / inputs, 0)
+    variance = max((square - mean**2).mean(), 0) / inputs + mean.var() / len(mean) * max(1 - len(mean) / inputs, 0)
     return Forecast(inputs, float(inputs * mean.mean()), float(2 * np.sqrt(variance) / mean.mean()), found.rate)
 
 
