@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from smoothcert.cli.groups import PlaceOptions, expand
-from smoothcert.cli.options import Json, print_json
+from smoothcert.cli.options import Json, print_json, refuse_to_replace
 
 
 @expand
@@ -18,6 +18,9 @@ def command(
     redraw: Annotated[int, typer.Option(help="How many randomly chosen inputs to draw again.")] = 5,
     seed: Annotated[
         int | None, typer.Option(help="Chooses the inputs to draw again. Default: others each time.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write a safety case: one page with the claim, its basis and this audit.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -32,6 +35,11 @@ def command(
     from smoothcert.tasks.audit import audit
 
     found = audit(run, redraw=redraw, seed=seed, **places.settings())
+    if page is not None:
+        from smoothcert.tasks.safety_case import write_case
+
+        refuse_to_replace(page, [])
+        write_case(run, found, page)
     proved = found.coverage is not None and found.coverage.proved
     if json:
         coverage = None if found.coverage is None else plain(found.coverage)

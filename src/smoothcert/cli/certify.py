@@ -43,6 +43,10 @@ def command(
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Minutes for all inputs together, start-up included.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
+    joint: Annotated[
+        bool,
+        typer.Option("--joint", help="Divide alpha by the number of inputs, so that all certificates hold together."),
+    ] = False,
     skip: Skip = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Ids = None,
@@ -116,7 +120,7 @@ def command(
     for what in asked:
         shown = Progress() if quiet else progress_here(summary=several)
         place = out / f"sigma-{what['sigma']:g}" if several else out
-        run = certify(out=place, shard=shard, progress=[shown, *map(tracker_named, track)], **what)
+        run = certify(out=place, shard=shard, joint=joint, progress=[shown, *map(tracker_named, track)], **what)
         assert isinstance(run, Run)  # it has a folder
         runs.append(run)
     rows = table(runs, radii=radii)

@@ -6,8 +6,9 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -55,6 +56,7 @@ def certify(
     budget: float | None = None,
     minutes: float | None = None,
     since: float | None = None,
+    joint: bool = False,
     out: str | Path | None = None,
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
@@ -76,6 +78,8 @@ def certify(
         budget: Samples for all inputs together. They set the price of a plan `Price`, or the ceiling of another plan.
         minutes: Minutes for all inputs together, start-up included.
         since: When the minutes began, as `time.perf_counter()` tells it. Default: now.
+        joint: Whether to divide the alpha of the plan by the number of inputs, so that all certificates hold together
+            with its confidence. Inputs cannot be added later, because this would change their alpha.
         out: The run's folder. By default, the certificates stay in memory, and every call draws new noise.
         ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
         skip: Certify every `skip`-th input.
@@ -95,9 +99,11 @@ def certify(
     plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
     if (warning := caveat(plan)) is not None:
         warnings.warn(warning, stacklevel=3)
-    described = None if allowed is None else allowed.described(plan)
     smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
+    if joint:
+        plan = _with_alpha_over(plan, len(select_ids(len(dataset), ids=ids, skip=skip, limit=limit)))  # of all shards
+    described = None if allowed is None else allowed.described(plan)
     if allowed is not None and shard is not None:
         raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
     if out is None:
@@ -171,6 +177,14 @@ def smoothed_given(model: Any, settings: Settings) -> Smoothed:
     if settings:
         raise InvalidInput(f"the model is a Smoothed already: give {', '.join(settings)} to Smoothed(...)")
     return model
+
+
+def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
+    """The plan with its alpha divided over inputs, so that all certificates hold together (Bonferroni)."""
+    if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
+        raise InvalidInput(f"{plan} has no alpha of its own to divide: leave {setting('joint', True)} out")
+    each = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(plan.alpha / inputs))
+    return replace(plan, alpha=float(each))  # type: ignore[type-var]
 
 
 def _in_memory(
