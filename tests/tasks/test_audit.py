@@ -182,6 +182,8 @@ def test_whether_the_plan_keeps_its_alpha_is_told_by_audit_summary_table_and_pag
     assert (doubt is None) == (len(summary(run).splitlines()) == 3)
     row = sc.table(run).rows[0]
     assert (row.alpha_proved, row.method.endswith("alpha not proved")) == (proved, not proved)
+    card = sc.write_results(run, None, "card").decode()
+    assert ("Each certificate is wrong with a probability of at most 0.001." in card) == proved
     page = render(run)
     assert ("Each certificate is wrong with a probability of at most 0.001." in page) == proved
     assert doubt is None or f"with a probability of at most 0.001, but {doubt}" in page

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 
+from smoothcert.plans.prose import caveat
 from smoothcert.runs.leaderboard import check_reportable
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
@@ -24,7 +25,11 @@ def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
         "noise": noise,
         "plan": plan,
         "samples per input": f"{results.average_samples or 0:,.0f}",
-    } | ({} if m is None else {name: getattr(m, name) for name in ("dtype", "seed", "weights_hash", "data_hash")})
+    } | (
+        {}
+        if m is None
+        else {name: getattr(m, name) for name in ("values", "dtype", "seed", "weights_hash", "data_hash")}
+    )
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"quoted": json.dumps, "down": metrics.round_down}
     template = files(__package__).joinpath("card.md").read_text(encoding="utf-8")
@@ -33,6 +38,7 @@ def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
         data=m.data if m else "unknown",
         noise=noise,
         plan=plan,
+        doubt=caveat(plan),
         settings=settings,
         rows=list(zip(radii, results.certified_accuracy(radii).tolist(), *(end.tolist() for end in band), strict=True)),
     )
