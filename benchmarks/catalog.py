@@ -105,6 +105,19 @@ EXPERIMENTS = [
         | {"radius": 0.5, "batch": 1000},
     ),
     Experiment(
+        "serving-cpu",
+        "serving.requests",
+        1,
+        "",
+        {
+            "model": "fashion-cnn",
+            "data": "fashion-mnist",
+            "sigma": 0.25,
+            "images": 200,
+            "ceilings": [100, 1000, 10_000],
+        },
+    ),
+    Experiment(
         "peers-cpu",
         "peers.side_by_side",
         1,
