@@ -93,7 +93,7 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
     )
 
 
-def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
+def trade_off(results: Sequence[Results]) -> Chart:
     """ACR against average samples, one mark per run that has labels and knows its samples."""
     results = distinct_names(results)
     layers, words, shown = [], [], []
@@ -104,7 +104,7 @@ def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
         columns = [Column("method", np.array([str(r.plan)])), Column("average samples", x, ",.0f")]
         columns.append(Column("ACR", y, ".4f"))
         low = high = None
-        if bands and (band := r.acr_band) is not None:
+        if (band := r.acr_band) is not None:
             low, high = np.array([band.low]), np.array([band.high])
             columns += [Column("95% band from", low, ".3f"), Column("to", high, ".3f")]
         layers.append(Points(r.name, x, y, low, high, columns=tuple(columns)))
@@ -119,7 +119,7 @@ def trade_off(results: Sequence[Results], *, bands: bool = True) -> Chart:
         tuple(layers),
         _sentences(
             "Average certified radius (ACR) against forward passes per input: up and to the left is better.",
-            bands and "Lines: 95% band over inputs; for runs on the same inputs, the bands move together.",
+            "Lines: 95% band over inputs; for runs on the same inputs, the bands move together.",
             different_norms(results),
             acr_note(shown),
         ),

@@ -88,26 +88,13 @@ class Row:
 
     def plain(self) -> dict[str, Any]:
         """The row as a dictionary for JSON."""
+        radius = self.radius or dict.fromkeys(_FIGURES)
         return {
-            "name": self.name,
-            "method": self.method,
+            **{name: getattr(self, name) for name in _PLAIN},
             "noise": None if self.noise is None else str(self.noise),
-            "alpha": self.alpha,
-            "alpha_proved": self.alpha_proved,
-            "bound": self.bound,
-            "dtype": self.dtype,
-            "inputs": self.inputs,
-            "asked": self.asked,
-            "unlabelled": self.unlabelled,
-            "average_samples": self.average_samples,
-            "acr": self.acr,
             "acr_counts_only_decided_radii": self.radii_only,
-            "abstained": self.abstained,
-            "known_labels": self.known_labels,
-            **{f"{name}_radius": (self.radius or {}).get(name) for name in _FIGURES},
+            **{f"{name}_radius": value for name, value in radius.items()},
             **{f"p_reached_by_{share:.0%}": value for share, value in self.p.items()},
-            "seconds": self.seconds,
-            "mad": self.mad,
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
             "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
@@ -419,6 +406,10 @@ _NOISE = _Column("noise", lambda row: row.noise, lambda noise: noise.short)
 _ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
 _DTYPE = _Column("number format", lambda row: row.dtype, str)
 _UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
+_PLAIN = (
+    *("name", "method", "alpha", "alpha_proved", "bound", "dtype", "inputs", "asked", "unlabelled", "average_samples"),
+    *("acr", "abstained", "known_labels", "seconds", "mad"),
+)
 _FIGURES = ("smallest", "median", "mean")
 _RADII = tuple(_radius_column(name) for name in _FIGURES)
 _SHARES = (0.75, 0.5)
@@ -458,20 +449,20 @@ def _terminal(titles: list[str], cells: list[list[str]], legend: list[str]) -> s
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    table = RichTable(box=box.SIMPLE_HEAD)
-    for title in titles:
-        table.add_column(title, justify="left" if title in ("run", "method") else "right")
-    for row in cells:
-        table.add_row(*row)
+    def drawn(titles: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> RichTable:
+        table = RichTable(box=box.SIMPLE_HEAD)
+        for title in titles:
+            table.add_column(title, justify="left" if title in left else "right")
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    table = drawn(titles, cells, ("run", "method"))
     here = Console(force_jupyter=False)  # a notebook shows `_repr_html_`; here we want text
     wide = Console(force_jupyter=False, width=1_000)  # wide enough that rich cuts no number to "0…"
-    if here.is_terminal and wide.measure(table).maximum > here.width:
-        table = RichTable(box=box.SIMPLE_HEAD)  # one column per run
-        for number, title in enumerate((titles[0], *(row[0] for row in cells))):
-            table.add_column(title, justify="right" if number else "left")
-        for title, *values in list(zip(titles, *cells, strict=True))[1:]:
-            table.add_row(title, *values)
-        wide = here
+    if here.is_terminal and wide.measure(table).maximum > here.width:  # one column per run
+        heads, *rows = zip(titles, *cells, strict=True)
+        table, wide = drawn(heads, rows, titles[:1]), here
     with wide.capture() as captured:
         wide.print(table)
     width = here.width if here.is_terminal else _LEGEND_WIDTH
