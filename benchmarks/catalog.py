@@ -290,6 +290,33 @@ EXPERIMENTS = [
         },
     ),
     Experiment(
+        "radii-rivals",
+        "logs.replays",
+        0.5,
+        "logs",
+        {
+            "rows": {
+                name: {"replay": f"cifar10-votes-0.25.txt --sigma 0.25 --radii 0,0.25,0.5,0.75 {options}"}
+                for name, options in (
+                    ("fixed, binary", "--method fixed --pilot 1000"),
+                    ("fixed, runner-up", "--method fixed --pilot 1000 --bound runner-up"),
+                    ("radii, binary, known labels", "--method radii --known-labels"),
+                    ("radii, runner-up, known labels", "--method radii --bound runner-up --known-labels"),
+                    ("the same, `--give-up 0.1`", "--method radii --bound runner-up --known-labels --give-up 0.1"),
+                    ("radii, binary", "--method radii"),
+                    ("radii, runner-up", "--method radii --bound runner-up"),
+                )
+            }
+        },
+    ),
+    Experiment(
+        "radii-over-samples",
+        "logs.over_samples",
+        1,
+        "logs",
+        {"log": "cifar10-votes-0.25.txt", "sigma": 0.25, "radii": [0, 0.25, 0.5, 0.75]},
+    ),
+    Experiment(
         "more-logs",
         "logs.replays",
         1,

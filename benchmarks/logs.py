@@ -11,13 +11,15 @@ from scipy.special import betainc, betaln
 
 from benchmarks.commands import printed, smoothcert
 from benchmarks.experiments import Inputs
-from smoothcert import Fixed, Gaussian, InputSpecific
+from benchmarks.paper import axis, panel
+from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics.boundaries import boundary, default_looks, give_up_counts
 from smoothcert.statistics.bounds import critical_count
-from smoothcert.tasks.replay import from_shares, probabilities, simulate
+from smoothcert.tasks.replay import from_shares, probabilities, read_population, simulate
 
 CEILING, ALPHA, REPETITIONS = 100_000, 0.001, 20
+CEILINGS = (10_000, 20_000, 50_000, CEILING)
 LOOKS, STAGES = default_looks(CEILING), (100, 1_000, 10_000, CEILING)
 
 
@@ -52,6 +54,27 @@ def _replay(inputs: Inputs, arguments: str) -> dict[str, Any]:
         "lost": max(lost.values()),
         "lost at": max(lost, key=lambda radius: lost[radius]),
     }
+
+
+def over_samples(inputs: Inputs, *, log: str, sigma: float, radii: list[float]) -> dict[str, Any]:
+    """Certified accuracy, mean over the radii, against samples: all plans with known labels, for several ceilings."""
+    assert inputs.logs is not None
+    population = read_population(inputs.logs / log, Fixed(), noise=Gaussian(sigma))[0]
+    lines: list[dict[str, Any]] = []
+    for bound in ("binary", "runner-up"):
+        options: dict[str, Any] = {"known_labels": True, "bound": bound}
+        for name, plan in (
+            ("fixed", lambda n, options=options: Fixed(n, **options)),
+            ("input-specific", lambda n, options=options: InputSpecific(n, **options)),
+            ("radii", lambda n, options=options: AtRadii(radii, n, **options)),
+        ):
+            found = [
+                simulate(population, plan(n), noise=Gaussian(sigma), radii=radii, repetitions=5).plan for n in CEILINGS
+            ]
+            shares = [float(np.mean(list(one.certified_accuracy.values()))) for one in found]
+            lines.append({"series": f"{name}, {bound}", "x": [one.samples for one in found], "y": shares})
+    axes = axis("average samples (log scale)", kind="count", log=True), axis("certified accuracy", kind="percent")
+    return {"figures": {"over-samples": [panel("", *axes, lines=lines)]}, "lines": lines}
 
 
 def outputs(inputs: Inputs, **commands: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> ND
     required = full - plan.decline if plan.kind == "absolute" else (1 - plan.decline) * full
     low, high = np.zeros(p.shape, np.int64), np.full(p.shape, plan.samples, np.int64)
     while np.any(high - low > 1):
-        middle = (low + high) // 2
+        middle = np.maximum((low + high) // 2, 1)
         enough = radius(middle.astype(float)) >= required
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return np.where(required > 0, high, 0)
