@@ -12,7 +12,7 @@ from scipy.special import betainc, betaln
 from benchmarks.commands import printed, smoothcert
 from benchmarks.experiments import Inputs
 from benchmarks.paper import axis, panel
-from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific
+from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific, Plan
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics.boundaries import boundary, default_looks, give_up_counts
 from smoothcert.statistics.bounds import critical_count
@@ -60,21 +60,22 @@ def over_samples(inputs: Inputs, *, log: str, sigma: float, radii: list[float]) 
     """Certified accuracy, mean over the radii, against samples: all plans with known labels, for several ceilings."""
     assert inputs.logs is not None
     population = read_population(inputs.logs / log, Fixed(), noise=Gaussian(sigma))[0]
-    lines: list[dict[str, Any]] = []
+    axes = axis("average samples (log scale)", kind="count", log=True), axis("certified accuracy", kind="percent")
+    panels = []
     for bound in ("binary", "runner-up"):
         options: dict[str, Any] = {"known_labels": True, "bound": bound}
-        for name, plan in (
-            ("fixed", lambda n, options=options: Fixed(n, **options)),
-            ("input-specific", lambda n, options=options: InputSpecific(n, **options)),
-            ("radii", lambda n, options=options: AtRadii(radii, n, **options)),
-        ):
-            found = [
-                simulate(population, plan(n), noise=Gaussian(sigma), radii=radii, repetitions=5).plan for n in CEILINGS
-            ]
+        plans: dict[str, list[Plan]] = {
+            "fixed": [Fixed(n, **options) for n in CEILINGS],
+            "input-specific": [InputSpecific(n, **options) for n in CEILINGS],
+            "radii": [AtRadii(radii, n, **options) for n in CEILINGS],
+        }
+        lines = []
+        for name, chosen in plans.items():
+            found = [simulate(population, p, noise=Gaussian(sigma), radii=radii, repetitions=5).plan for p in chosen]
             shares = [float(np.mean(list(one.certified_accuracy.values()))) for one in found]
-            lines.append({"series": f"{name}, {bound}", "x": [one.samples for one in found], "y": shares})
-    axes = axis("average samples (log scale)", kind="count", log=True), axis("certified accuracy", kind="percent")
-    return {"figures": {"over-samples": [panel("", *axes, lines=lines)]}, "lines": lines}
+            lines.append({"series": name, "x": [one.samples for one in found], "y": shares})
+        panels.append(panel(f"bound: {bound}", *axes, lines=lines))
+    return {"figures": {"over-samples": panels}}
 
 
 def outputs(inputs: Inputs, **commands: str) -> dict[str, Any]:
