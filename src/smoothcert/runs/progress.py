@@ -191,7 +191,7 @@ class PlainProgress(Progress):
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
     def close(self) -> None:
-        if self._pace.done < self._pace.total:
+        if 0 < self._pace.done < self._pace.total:
             self.say(f"{self._pace.done} of {self._pace.total} inputs are certified and saved in {self._run.path}")
 
     def end(self, run: Run) -> None:
