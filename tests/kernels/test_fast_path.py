@@ -147,7 +147,7 @@ def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
 
     draw = Gaussian(0.5).draw
     monkeypatch.setattr("smoothcert.sampling.streams.HostStream.kernel_draw", draw)
-    monkeypatch.setattr("smoothcert.smoothed.subject.prepare", lambda *args, draw: (Drawing(), CPU))
+    monkeypatch.setattr("smoothcert.smoothed.subject.prepare", lambda *args, **settings: (Drawing(), CPU))
     subject = Subject(Classifier(None, 3, "model"), Gaussian(0.5), CPU, torch.zeros(4), seed=7)
     engine = subject.prepare().engine(Fixed(16, pilot=8))
     (certificate,) = engine.certify([(0, torch.rand(4), None)])

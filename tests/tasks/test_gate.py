@@ -34,7 +34,7 @@ def policy(tmp_path):
         ("audit = 0", "passes", "40 checked, 0 drawn again, 0 do not hold"),
         ('[certified_accuracy]\n"0.25" = 20', "passes", "shown: at least"),
         ('[certified_accuracy]\n"0.25" = 90', "fails", "shown: at least"),
-        ('[certified_accuracy]\n"0.25" = 35', "undecided", "inputs decide it"),
+        ('[certified_accuracy]\n"0.25" = 35', "undecided", "inputs would decide such a share"),
     ],
 )
 def test_each_rule_passes_fails_or_stays_undecided(run, policy, text, outcome, reason):

@@ -85,7 +85,7 @@ def test_inputs_come_from_all_parts_of_the_data_and_those_without_a_label_are_le
 
     x = np.arange(100, dtype=np.float32)[:, None] / 99
     found = sc.probe(
-        lambda noisy: model(noisy * 99), (x, [-1, *[0] * 99]), sigmas=[1e-4], copies=1, limit=5, classes=2, device="cpu"
+        lambda noisy: model(noisy * 99), (x, [-1, *[0] * 99]), sigmas=[1e-3], copies=1, limit=5, classes=2, device="cpu"
     )
     assert found.inputs == 4
     assert {24, 49, 74, 99} <= set(seen)

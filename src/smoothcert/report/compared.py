@@ -68,7 +68,7 @@ def _difference(comparison: Comparison, curve: Curve) -> Chart:
         Axis(f"radius r{in_norm([comparison.a, comparison.b])}"),
         Axis("difference", "percent"),
         (line, zero),
-        f"Above 0, {b} certifies more. The whole curve over all inputs of this kind lies in the band, with a "
-        f"confidence of {100 * comparison.differences[0].confidence:g}%.",
+        f"Above 0, {b} certifies more. Where the band leaves out 0, the difference is more than chance, for the whole "
+        f"curve together, at {100 * comparison.differences[0].confidence:g}%.",
         comparison.curve_sentence,
     )

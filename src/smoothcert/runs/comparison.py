@@ -123,7 +123,7 @@ class Curve(NamedTuple):
     radii: NDArray[np.float64]
     difference: NDArray[np.float64]
     band: float
-    """The true curve is nowhere further away than this."""
+    """A difference that is larger than this, at any radius, is more than chance."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -191,7 +191,8 @@ class Comparison:
         parts = [f"{name} certifies more from {r.min():.2f} to {r.max():.2f}" for name, r in sides if len(r)]
         found = " and ".join(parts) or "neither certifies more anywhere"
         confidence = f"{100 * self.differences[0].confidence:g}%"
-        return f"On the whole curve, {found} ({confidence} band: {_points(_up(band))} on both sides)."
+        limit = f"differences above {_points(_up(band))} are more than chance, at {confidence}"
+        return f"On the whole curve, {found} ({limit})."
 
     def plain(self) -> dict[str, Any]:
         """The comparison as a dictionary for JSON."""
@@ -259,9 +260,13 @@ def _curve(a: Results, b: Results, alpha: float) -> Curve:
 
 
 def _stopped_when_clear(a: Results, b: Results) -> bool:
-    """Whether inputs were added to both runs until their difference was clear."""
-    folders = {r.path.parent for r in (a, b) if isinstance(r, Run)}
-    return len(folders) == 1 and (folders.pop() / MARK).is_file()
+    """Whether inputs were added to one of the runs until a difference was clear."""
+    return any(ended_when_clear(r) for r in (a, b) if isinstance(r, Run))
+
+
+def ended_when_clear(run: Run) -> bool:
+    """Whether inputs were added to a run until its difference from another one was clear."""
+    return (run.path.resolve().parent / MARK).is_file()
 
 
 def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> list[float]:

@@ -214,7 +214,8 @@ def begin(table: Tangents, shape: tuple[int, ...] = (), rivals: int = 1) -> Weal
     nothing = np.zeros(shape)
     votes = np.zeros((*shape, rivals))
     wealth = np.zeros((*votes.shape, table.radii))
-    return Wealth(nothing, votes, nothing, wealth, best_bet(table, nothing, votes, nothing))
+    distance = best_bet(table, nothing, votes, nothing).distance
+    return Wealth(nothing, votes, nothing, wealth, Bet(wealth, wealth, wealth, distance))
 
 
 def update(

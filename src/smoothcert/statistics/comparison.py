@@ -91,14 +91,14 @@ def mean_interval(differences: ArrayLike, *, alpha: float) -> Interval:
 
 
 def curve_band(differences: ArrayLike, *, alpha: float) -> float:
-    """Half the width of a band around the mean of each column that holds for all columns together.
+    """How far from 0 the mean of a column has to be, to be more than chance for all columns together.
 
     It is a quantile of the largest mean after the signs of whole rows are flipped at random. If A and B are alike,
     every choice of signs is as likely as the one that was seen, so the test whether the band excludes 0 is exact.
 
     Args:
         differences: D for each input (row) and radius (column).
-        alpha: The probability that the band misses the true difference anywhere.
+        alpha: The probability that any mean is further away if A and B are alike, at most.
     """
     d = np.asarray(differences, np.float32)
     generator = np.random.default_rng(0)

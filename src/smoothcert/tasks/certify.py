@@ -204,7 +204,7 @@ def _in_memory(
     with executor or LocalExecutor(smoothed.prepared(subject)) as executor:
         executor.start(job, say_nothing)
         spending = None if budget is None else Spending.begin(budget, job, ids, executor)
-        for block, own in [(ids, plan)] if spending is None else spending.blocks(ids):
+        for block, own in [(ids, job.plan)] if spending is None else spending.blocks(ids):
             _follow(executor, block, own, Progress(), lambda finished, status: found.extend(finished), spending)
     return Results.from_certificates(dataset.name, found)
 

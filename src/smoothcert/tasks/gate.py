@@ -17,7 +17,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.report.page import Guarantee
-from smoothcert.runs.comparison import MARK, compare_runs
+from smoothcert.runs.comparison import compare_runs, ended_when_clear
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
@@ -157,7 +157,7 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
             decided = ", ".join(f"{r:g}" for r in run.decided_radii or ())
             known = f"the run decides only the radii {decided}" if run.labelled else "the run has no labels"
             raise InvalidInput(f"certified accuracy at {radius:g} cannot be checked: {known}")
-    if found and (run.path.parent / MARK).is_file():
+    if found and ended_when_clear(run):
         raise InvalidInput(
             f"{run.path} ended when a comparison was clear, so its certified accuracy may be chance: certify it alone"
         )
@@ -169,12 +169,11 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     count, n = int(run.certified([radius]).sum()), len(run)
     low, high = lower_bound(count, n, alpha=alpha), upper_bound(count, n, alpha=alpha / rules)
     outcome: Outcome = "passes" if low >= least else "fails" if high < least else "undecided"
-    reason = (
-        f"{count / n:.1%} of {n:,} inputs; shown: at least {round_down(100 * low, 1)}% and at most {100 * high:.1f}%"
-    )
+    most = 100 - float(round_down(100 * (1 - high), 1))  # rounded up
+    reason = f"{count / n:.1%} of {n:,} inputs; shown: at least {round_down(100 * low, 1)}% and at most {most:.1f}%"
     if outcome == "undecided" and count / n != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (count / n - least) ** 2
-        reason += f"; if the share stays, about {needed:,.0f} inputs decide it"
+        reason += f"; about {needed:,.0f} inputs would decide such a share: certify so many *other* inputs"
     return Rule(f"certified accuracy at {radius:g} at least {100 * least:g}%", outcome, reason)
 
 
