@@ -102,7 +102,7 @@ def test_without_labels_the_end_tells_the_radii(capsys):
     unlabelled = [replace(CERTIFICATE, id=i, label=None, prediction=1, radius=r) for i, r in enumerate((0.1, 0.2, 0.6))]
     text = summary(run_of([*unlabelled, replace(CERTIFICATE, id=3, label=None)]), seconds=7.25)
     assert "certified radius (l2): smallest 0.100, median 0.200, mean 0.300" in text
-    assert "s of sampling in float32, 7.2 s in all" in text
+    assert "s of sampling in float32, 7.2 s for this command" in text
 
 
 def test_a_run_that_stops_early_says_how_far_it_came(capsys):

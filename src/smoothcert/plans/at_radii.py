@@ -139,10 +139,10 @@ class AtRadii(Plan):
         """With the runner-up, a run goes on with a higher ceiling, or with radii above its largest."""
         if not (self.remembers and isinstance(recorded, AtRadii)) or self.earlier:
             return self
-        if replace(self, earlier=recorded.earlier) == recorded:
-            return recorded
         if self.samples < recorded.samples or self.radii[: len(recorded.radii)] != recorded.radii:
             return self
+        if replace(self, earlier=recorded.earlier) == recorded:
+            return recorded
         longer = replace(self, earlier=recorded.stages)
         return longer if longer.earlier_plans[-1] == recorded else self
 

@@ -83,7 +83,8 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
             f"The share of inputs whose answer is correct, where no {promise(shown)} can alter it.",
             bands and "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
             bool(attacked)
-            and f"Grey: what attacks on {min(attacked):,} inputs left unbroken. The truth lies between the curves.",
+            and f"Grey: what attacks on {min(attacked):,} inputs left unbroken."
+            + (" The truth lies between the curves." if min(attacked) == len(shown[0]) else ""),
             different_norms(results),
             asked("The curve is known only at the radii that were asked for", shown),
         ),

@@ -130,7 +130,8 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
     if format is None:
         if called is None:
             raise InvalidInput(
-                f"there is no export for {ending}: end in .tsv, .csv, .parquet, .json, .yml or .md, or give format=NAME"
+                f"there is no export for {ending}: end in .tsv, .csv, .parquet, .json, .yml or .md, or give "
+                f"{setting('format', 'NAME')}"
             )
         return called
     _check.one_of("format", format, (*_WRITERS, *_AT_RADII))

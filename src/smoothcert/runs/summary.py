@@ -40,7 +40,7 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
         f"{int(run.samples.sum()):,} samples, {run.average_samples or 0:,.0f} per input, {run.total_seconds:.1f} s of "
         "sampling"
         + (f" in {run.manifest.dtype}" if run.manifest.dtype else "")
-        + (f", {seconds:.1f} s in all" if seconds is not None else "")
+        + (f", {seconds:.1f} s for this command" if seconds is not None else "")
     )
     if doubt := caveat(run.plan):
         lines.append(doubt)

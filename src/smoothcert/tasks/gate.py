@@ -153,6 +153,10 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
         raise InvalidInput(f'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {wanted}') from None
     for radius, percent in found.items():
         _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
+        if percent <= 1:
+            raise InvalidInput(
+                f"certified_accuracy at {radius:g} is in percent, got {percent:g}: write {100 * percent:g} for it"
+            )
         if not run.labelled or radius not in (run.decided_radii or found):
             decided = ", ".join(f"{r:g}" for r in run.decided_radii or ())
             known = f"the run decides only the radii {decided}" if run.labelled else "the run has no labels"
@@ -173,7 +177,7 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     reason = f"{count / n:.1%} of {n:,} inputs; shown: at least {round_down(100 * low, 1)}% and at most {most:.1f}%"
     if outcome == "undecided" and count / n != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (count / n - least) ** 2
-        reason += f"; about {needed:,.0f} inputs would decide such a share: certify so many *other* inputs"
+        reason += f"; about {needed:,.0f} inputs would decide such a share: certify so many other inputs"
     return Rule(f"certified accuracy at {radius:g} at least {100 * least:g}%", outcome, reason)
 
 
