@@ -64,7 +64,7 @@ def test_a_run_goes_on_with_a_higher_ceiling_and_then_with_a_larger_radius(tmp_p
     again = certify(tmp_path / "run", wider)
     assert votes(again) == votes(third)
     assert again.manifest.finished == third.manifest.finished
-    with pytest.raises(InvalidInput, match=r"holds another run: it differs in plan\.(radii|samples)"):
+    with pytest.raises(sc.InvalidInput, match=r"holds another run: it differs in plan\.(radii|samples)"):
         certify(tmp_path / "run", short)
 
 
