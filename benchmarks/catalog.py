@@ -44,6 +44,7 @@ def _trained(
 
 SMALL = "--data fashion-mnist --sigma 0.25 --device cpu"
 BEHIND = "--denoiser {work}/denoiser/weights.safetensors"
+SEVEN_RADII = "--method radii --radii 0,0.25,0.5,0.75,1,1.25,1.5"
 CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weights.safetensors --data cifar10:{data}"
 RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
 UNET = "--arch unet-imagenet --data {imagenet} --sigmas 0.2,0.6 --batch 48"
@@ -86,7 +87,8 @@ EXPERIMENTS = [
             "sigma": 0.5,
             "plans": {
                 "input-specific, decline 0.05": "--decline 0.05",
-                "seven radii, known labels": "--method radii --radii 0,0.25,0.5,0.75,1,1.25,1.5 --known-labels",
+                "seven radii, known labels": f"{SEVEN_RADII} --known-labels",
+                "seven radii, known labels, runner-up": f"{SEVEN_RADII} --known-labels --bound runner-up",
             },
         },
     ),
@@ -158,7 +160,7 @@ EXPERIMENTS = [
             "gpu data",
             f"--data cifar10:{{data}} --noise {noise}",
             "--arch cifar-resnet18 --epochs 60 --batch 512 --lr 0.4 --schedule onecycle --weight-decay 5e-4",
-            f"{plan} --skip 20",
+            f"{plan} --skip {1 if name == 'bands' else 20}",
             radii,
         )
         for name, label, noise, plan, radii in (
@@ -372,9 +374,14 @@ EXPERIMENTS = [
     Experiment(
         "budget-models",
         "budget.models",
-        3,
+        4,
         "gpu weights data",
-        {"models": ["consistency-0.50", "gaussian-0.25"], "shares": [0.4, 0.6, 0.8, 1.0]},
+        {
+            "models": [
+                f"{method}-{sigma}" for method in ("gaussian", "consistency") for sigma in ("0.25", "0.50", "1.00")
+            ],
+            "shares": [0.5, 0.75, 1.0],
+        },
     ),
     # Many machines.
     Experiment(
