@@ -10,27 +10,11 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
+from importlib import import_module
 
 import typer
 
-from smoothcert.cli import (
-    attack,
-    audit,
-    bench,
-    certify,
-    compare,
-    coverage,
-    demo,
-    export,
-    gate,
-    map,
-    merge,
-    probe,
-    replay,
-    report,
-    table,
-    train,
-)
+from smoothcert.cli.command import add_command
 from smoothcert.errors import SmoothcertError, SmoothcertWarning, phrase
 
 app = typer.Typer(
@@ -41,25 +25,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (
-    demo,
-    certify,
-    merge,
-    audit,
-    attack,
-    probe,
-    bench,
-    map,
-    coverage,
-    replay,
-    table,
-    compare,
-    gate,
-    report,
-    export,
-    train,
-):
-    app.command(module.__name__.rpartition(".")[2])(module.command)
+_COMMANDS = {  # by the panels of the help
+    "Certify": ("demo", "certify", "merge"),
+    "Check a run": ("audit", "attack"),
+    "Before a run": ("probe", "bench", "map", "coverage", "replay"),
+    "Results": ("table", "compare", "gate", "report", "export"),
+    "Train": ("train",),
+}
+for _panel, _names in _COMMANDS.items():
+    for _name in _names:
+        add_command(app, _name, import_module(f"{__name__}.{_name}").command, panel=_panel)
 
 # How long torch's threads spin while they wait for each other. With the default, they spin for so long that they slow
 # down the threads that they wait for, if these share their cores.

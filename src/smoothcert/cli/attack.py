@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from smoothcert.cli.groups import PlaceOptions, expand
+from smoothcert.cli.groups import PlaceOptions
 from smoothcert.cli.options import Json, numbers, print_json, print_table
 
 
-@expand
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    run: Path,
+    *,
     places: PlaceOptions,
-    norm: Annotated[
-        Literal["l1", "l2", "linf"] | None, typer.Option(help="Default: the norm of the certificates.")
-    ] = None,
-    ids: Annotated[str | None, typer.Option(help="Attack these inputs, as in 0,5,10-20. Default: all.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Attack at most this many inputs.")] = None,
-    radii: Annotated[str | None, typer.Option(help="Radii to show, separated by commas.")] = None,
-    steps: Annotated[int, typer.Option(help="Steps of gradient ascent in an attempt.")] = 20,
-    copies: Annotated[int, typer.Option(help="Noisy copies over which a gradient is averaged.")] = 16,
-    attempts: Annotated[int, typer.Option(help="Searches for each input.")] = 8,
-    samples: Annotated[int, typer.Option(help="The most samples to decide whether an attempt succeeded.")] = 10_000,
-    alpha: Annotated[float, typer.Option(help="Probability to call an input broken that is not, at most.")] = 0.001,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Attack again, with other settings. What was found then goes.")
-    ] = False,
+    norm: Literal["l1", "l2", "linf"] | None = None,
+    ids: str | None = None,
+    limit: int | None = None,
+    radii: str | None = None,
+    steps: int = 20,
+    copies: int = 16,
+    attempts: int = 8,
+    samples: int = 10_000,
+    alpha: float = 0.001,
+    restart: bool = False,
     json: Json = False,
 ) -> None:
-    """Search the smallest change of each input that alters the answer. Run it again to resume."""
+    """Search the smallest change of each input that alters the answer. Run it again to resume.
+
+    Args:
+        run: The run's folder.
+        norm: Default: the norm of the certificates.
+        ids: Attack these inputs, as in 0,5,10-20. Default: all.
+        limit: Attack at most this many inputs.
+        radii: Radii to show, separated by commas.
+        steps: Steps of gradient ascent in an attempt.
+        copies: Noisy copies over which a gradient is averaged.
+        attempts: Searches for each input.
+        samples: The most samples to decide whether an attempt succeeded.
+        alpha: Probability to call an input broken that is not, at most.
+        restart: Attack again, with other settings. What was found then goes.
+    """
     from math import inf
 
     import numpy as np

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from smoothcert.cli.groups import PlaceOptions, expand
+from smoothcert.cli.groups import PlaceOptions
 from smoothcert.cli.options import Json, print_json, refuse_to_replace
 
 
-@expand
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    run: Path,
+    *,
     places: PlaceOptions,
-    redraw: Annotated[int, typer.Option(help="How many randomly chosen inputs to draw again.")] = 5,
-    seed: Annotated[
-        int | None, typer.Option(help="Chooses the inputs to draw again. Default: others each time.")
-    ] = None,
-    page: Annotated[
-        Path | None, typer.Option(help="Also write a safety case: one page with the claim, its basis and this audit.")
-    ] = None,
+    redraw: int = 5,
+    seed: int | None = None,
+    page: Path | None = None,
     json: Json = False,
 ) -> None:
     """Derive every radius again from its votes, draw some inputs again, and say whether the plan keeps its alpha.
 
     The exit code is 1 if a certificate does not hold or if the plan breaks its alpha.
+
+    Args:
+        run: The run's folder.
+        redraw: How many randomly chosen inputs to draw again.
+        seed: Chooses the inputs to draw again. Default: others each time.
+        page: Also write a safety case: one page with the claim, its basis and this audit.
     """
     from dataclasses import asdict
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
-
-from smoothcert.cli.groups import NoiseOptions, SubjectOptions, expand
+from smoothcert.cli.groups import NoiseOptions, SubjectOptions
 from smoothcert.cli.options import Json, print_json, print_table
 
 
-@expand
 def command(
+    *,
     noise: NoiseOptions,
     subject: SubjectOptions,
-    data: Annotated[str | None, typer.Option(help="Inputs to use. Default: random ones.")] = None,
-    seconds: Annotated[float, typer.Option(help="Seconds for each measurement.")] = 10.0,
+    data: str | None = None,
+    seconds: float = 10.0,
     json: Json = False,
 ) -> None:
-    """Measure samples per second: the classifier alone, the sampler, and the loop of published programs."""
+    """Measure samples per second: the classifier alone, the sampler, and the loop of published programs.
+
+    Args:
+        data: Inputs to use. Default: random ones.
+        seconds: Seconds for each measurement.
+    """
     from dataclasses import asdict
 
     from smoothcert.cli.start import seconds_since_start

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smoothcert.cli.groups import PlanOptions, SubjectOptions, SweepOptions, expand
-from smoothcert.cli.options import Data, Ids, Skip, folder, print_json
+from smoothcert.cli.groups import PlanOptions, SubjectOptions, SweepOptions
+from smoothcert.cli.options import Data, Folder, Ids, Limit, Skip, print_json
 from smoothcert.cli.start import seconds_since_start
 from smoothcert.errors import InvalidInput
 
@@ -20,63 +19,52 @@ if TYPE_CHECKING:
     from smoothcert.runs.run import Run
     from smoothcert.runs.table import Table
 
-_place_option = partial(typer.Option, rich_help_panel="Many devices")
 
-
-@expand
 def command(
+    *,
     data: Data,
     noise: SweepOptions,
     plan: PlanOptions,
-    out: Annotated[
-        Path,
-        typer.Option(
-            parser=folder,
-            metavar="<path>",
-            help="The folder of the run. The same command resumes it, also with more inputs.",
-        ),
-    ],
+    out: Folder,
     subject: SubjectOptions,
-    budget: Annotated[
-        float | None,
-        typer.Option(help="Samples for all inputs, as in 5e6. They set the price, or the ceiling of a --method."),
-    ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Minutes for all inputs together, start-up included.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
-    joint: Annotated[
-        bool,
-        typer.Option("--joint", help="Divide alpha by the number of inputs, so that all certificates hold together."),
-    ] = False,
+    budget: float | None = None,
+    minutes: float | None = None,
+    dry_run: bool = False,
+    joint: bool = False,
     skip: Skip = None,
-    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
+    limit: Limit = None,
     ids: Ids = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            help="Take one part of these inputs: 3/16 is the third of 16 parts. It needs --batch. Merge the runs with "
-            "merge."
-        ),
-    ] = None,
-    executor: Annotated[
-        Literal["local", "ray"],
-        _place_option(help="Where to compute: on this machine, or on a Ray cluster."),
-    ] = "local",
-    devices: Annotated[
-        str | None, _place_option(help="local: start one process per device: cuda:0,cuda:1 or all.")
-    ] = None,
-    address: Annotated[str | None, _place_option(help="ray: auto or HOST:PORT. Default: a new Ray instance.")] = None,
-    workers: Annotated[str | None, _place_option(help="ray: the number of workers, or auto: as many as fit.")] = None,
-    gpus_per_worker: Annotated[
-        float | None, _place_option(help="ray: GPUs per worker. Default: 1 if there are any.")
-    ] = None,
-    track: Annotated[
-        list[str],
-        typer.Option(help="Report to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", metavar="TRACKER"),
-    ] = [],  # noqa: B006
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    shard: str | None = None,
+    executor: Literal["local", "ray"] = "local",
+    devices: str | None = None,
+    address: str | None = None,
+    workers: str | None = None,
+    gpus_per_worker: float | None = None,
+    track: Annotated[list[str], typer.Option(metavar="TRACKER")] = [],  # noqa: B006
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    json: bool = False,
 ) -> None:
-    """Certify inputs and save the certificates in a folder. Run it again to resume."""
+    """Certify inputs and save the certificates in a folder. Run it again to resume.
+
+    Args:
+        out: The folder of the run. The same command resumes it, also with more inputs.
+        budget: Samples for all inputs, as in 5e6. They set the price, or the ceiling of a --method.
+        minutes: Minutes for all inputs together, start-up included.
+        dry_run: Say what it would cost, and stop.
+        joint: Divide alpha by the number of inputs, so that all certificates hold together.
+        shard: Take one part of these inputs: 3/16 is the third of 16 parts. It needs --batch. Merge the runs with
+            merge.
+        track: Report to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.
+        quiet: Show no progress and no summary.
+        json: Print the results as JSON.
+
+    Many devices:
+        executor: Where to compute: on this machine, or on a Ray cluster.
+        devices: local: start one process per device: cuda:0,cuda:1 or all.
+        address: ray: auto or HOST:PORT. Default: a new Ray instance.
+        workers: ray: the number of workers, or auto: as many as fit.
+        gpus_per_worker: ray: GPUs per worker. Default: 1 if there are any.
+    """
     chosen = plan.build(budget=budget is not None or minutes is not None)
     noises, radii = noise.runs(), plan.shown_radii()
     from smoothcert.compat.trackers import tracker_named

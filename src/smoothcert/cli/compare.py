@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from smoothcert.cli.groups import CertifiedNoiseOptions, SubjectOptions, expand
-from smoothcert.cli.options import Ids, Json, Skip, numbers, print_json, print_table
-
-_model_option = partial(typer.Option, rich_help_panel="Models instead of runs")
+from smoothcert.cli.groups import CertifiedNoiseOptions, SubjectOptions
+from smoothcert.cli.options import Ids, Json, Limit, Skip, numbers, print_json, print_table
 
 
-@expand
 def command(
-    a: Annotated[str, typer.Argument(help="A run; with --data, a model or a checkpoint.", metavar="A")],
-    b: Annotated[str, typer.Argument(help="What to compare with it.", metavar="B")],
+    a: Annotated[str, typer.Argument(metavar="A")],
+    b: Annotated[str, typer.Argument(metavar="B")],
+    *,
     noise: CertifiedNoiseOptions,
     subject: SubjectOptions,
-    radius: Annotated[str | None, typer.Option(help="The radius of certified accuracy, or several: 0.25,0.5.")] = None,
-    margin: Annotated[
-        float, typer.Option(help="How many points of certified accuracy B may lose and still count as not worse.")
-    ] = 0.0,
-    confidence: Annotated[float, typer.Option(help="The confidence of the intervals.")] = 0.95,
-    report: Annotated[Path | None, typer.Option(help="Also write a page with pictures, as in compare.html.")] = None,
-    data: Annotated[str | None, _model_option(help="The data, as for certify: A and B are models.")] = None,
-    out: Annotated[Path | None, _model_option(help="The folder of both runs. The same command resumes them.")] = None,
-    samples: Annotated[int, _model_option(help="The ceiling for each input.")] = 100_000,
-    alpha: Annotated[float, _model_option(help="Probability that one certificate is wrong, at most.")] = 0.001,
-    bound: Annotated[
-        Literal["binary", "runner-up"], _model_option(help="runner-up: also bound the other classes.")
-    ] = "binary",
+    radius: str | None = None,
+    margin: float = 0.0,
+    confidence: float = 0.95,
+    report: Path | None = None,
+    data: str | None = None,
+    out: Path | None = None,
+    samples: int = 100_000,
+    alpha: float = 0.001,
+    bound: Literal["binary", "runner-up"] = "binary",
     skip: Skip = None,
-    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
+    limit: Limit = None,
     ids: Ids = None,
     json: Json = False,
 ) -> None:
-    """Compare two runs on their common inputs, or two models: certify both until the difference is clear."""
+    """Compare two runs on their common inputs, or two models: certify both until the difference is clear.
+
+    Args:
+        a: A run; with --data, a model or a checkpoint.
+        b: What to compare with it.
+        radius: The radius of certified accuracy, or several: 0.25,0.5.
+        margin: How many points of certified accuracy B may lose and still count as not worse.
+        confidence: The confidence of the intervals.
+        report: Also write a page with pictures, as in compare.html.
+
+    Models instead of runs:
+        data: The data, as for certify: A and B are models.
+        out: The folder of both runs. The same command resumes them.
+        samples: The ceiling for each input.
+        alpha: Probability that one certificate is wrong, at most.
+        bound: runner-up: also bound the other classes.
+    """
     from smoothcert.runs.comparison import Comparison
     from smoothcert.tasks.compare import compare
 

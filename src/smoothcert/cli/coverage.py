@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
+from smoothcert.cli.groups import NoiseOptions, PlanOptions
 from smoothcert.cli.options import Json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
 
 
-@expand
-def command(noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
+def command(*, noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> None:
     """Compute the probability that a certificate of this plan is wrong, exactly where its states can be enumerated.
 
     The exit code is 1 if the probability may exceed alpha.

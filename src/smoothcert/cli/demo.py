@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from smoothcert.cli.options import Json, folder, print_json
+from smoothcert.cli.options import Folder, Json, print_json
 
 _RADII = (0.0, 0.25, 0.5)
 
 
-def command(
-    out: Annotated[
-        Path, typer.Option(parser=folder, metavar="<path>", help="The folder for the runs and the report.")
-    ] = Path("runs/demo"),
-    json: Json = False,
-) -> None:
-    """Certify 500 bundled images with a bundled model: fixed, input-specific, and at chosen radii by two bounds."""
+def command(*, out: Folder = Path("runs/demo"), json: Json = False) -> None:
+    """Certify 500 bundled images with a bundled model: fixed, input-specific, and at chosen radii by two bounds.
+
+    Args:
+        out: The folder for the runs and the report.
+    """
     from smoothcert.noises import Gaussian
     from smoothcert.plans import AtRadii, Fixed, InputSpecific
     from smoothcert.report import write_report

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from smoothcert.cli.options import numbers, refuse_to_replace
-from smoothcert.cli.table import LogRadius
+from smoothcert.cli.options import LogRadius, numbers, refuse_to_replace
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run's folder, an export or a published log.")],
-    format: Annotated[
-        Literal["cohen", "csv", "parquet", "json", "sok", "card"] | None,
-        typer.Option(
-            help="cohen: the published form of logs, tab-separated. csv, parquet, json: all columns and settings. sok: "
-            "rows for the SoK leaderboard, in YAML. card: a model card for Hugging Face, in Markdown. Default: by the "
-            "ending of the file; cohen for .tsv.",
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
-    radii: Annotated[str | None, typer.Option(help="sok, card: the radii of the rows, separated by commas.")] = None,
+    run: Path,
+    *,
+    format: Literal["cohen", "csv", "parquet", "json", "sok", "card"] | None = None,
+    out: Path | None = None,
+    radii: str | None = None,
     log_radius: LogRadius = None,
 ) -> None:
-    """Write the certificates of a run as a file. Radii are rounded down."""
+    """Write the certificates of a run as a file. Radii are rounded down.
+
+    Args:
+        run: A run's folder, an export or a published log.
+        format: cohen: the published form of logs, tab-separated. csv, parquet, json: all columns and settings. sok:
+            rows for the SoK leaderboard, in YAML. card: a model card for Hugging Face, in Markdown. Default: by the
+            ending of the file; cohen for .tsv.
+        out: The file to write. Default: standard output.
+        radii: sok, card: the radii of the rows, separated by commas.
+    """
     from smoothcert.runs.formats import beside, format_of, read_results, write_results
 
     chosen = format_of(out, format)

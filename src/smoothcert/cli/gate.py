@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from smoothcert.cli.groups import PlaceOptions, expand
+from smoothcert.cli.groups import PlaceOptions
 from smoothcert.cli.options import Json, print_json
 
 
-@expand
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")],
-    policy: Annotated[Path, typer.Option(help="The rules, a TOML file.")],
+    run: Path,
+    *,
+    policy: Path,
     places: PlaceOptions,
-    baseline: Annotated[
-        Path | None, typer.Option(help="The run to compare with, if it is not the one that the policy names.")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Also write the outcome as JUnit XML.")] = None,
+    baseline: Path | None = None,
+    junit: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Hold a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided."""
+    """Hold a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
+
+    Args:
+        run: The run's folder.
+        policy: The rules, a TOML file.
+        baseline: The run to compare with, if it is not the one that the policy names.
+        junit: Also write the outcome as JUnit XML.
+    """
     from smoothcert._files import write_whole
     from smoothcert.tasks.gate import EXIT_CODES, gate
 

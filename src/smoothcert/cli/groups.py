@@ -1,21 +1,16 @@
-"""Groups of options that several commands share: the classifier, the noise and the plan.
-
-A command has one parameter per group, annotated with the class of the group. `expand` makes every field of the class an
-option of the command.
-"""
+"""Options that several commands share: the classifier, the noise and the plan."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from smoothcert._registry import home
+from smoothcert.cli.command import Group
 from smoothcert.cli.options import Device, numbers
 from smoothcert.errors import InvalidInput
 
@@ -23,80 +18,57 @@ if TYPE_CHECKING:
     from smoothcert.noises import Noise
     from smoothcert.plans import Plan
 
-_plan_option = partial(typer.Option, rich_help_panel="Plan")
-
-
-class _Group:
-    """Base of the groups."""
-
-    def settings(self) -> dict[str, Any]:
-        """The options by name."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class SubjectOptions(_Group):
-    """The classifier and how it is run: the settings of `Smoothed` without the noise."""
+class SubjectOptions(Group):
+    """The classifier and how it is run: the settings of `Smoothed` without the noise.
 
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME, "
-            "timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the "
-            "--weights contain it.",
-        ),
-    ] = None
-    weights: Annotated[str | None, typer.Option(help="A checkpoint (.safetensors, .pth, .pth.tar).")] = None
-    classes: Annotated[int | None, typer.Option(help="The number of classes, if the model returns labels.")] = None
-    denoiser: Annotated[
-        str | None,
-        typer.Option(
-            help="Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for "
-            "a diffusers UNet2DModel, file.py:function or package.module:function.",
-        ),
-    ] = None
-    stochastic: Annotated[
-        bool,
-        typer.Option(
-            "--stochastic",
-            help="The model is random by design. Its random numbers then depend on the noisy input alone, and inputs "
-            "are classified one at a time. A module of your own function stays in the mode in which it is returned, "
-            "so dropout can be on.",
-        ),
-    ] = False
-    seed: Annotated[int, typer.Option(help="The key of the noise: the same seed draws the same noise.")] = 0
+    Args:
+        model: fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME,
+            timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the
+            --weights contain it.
+        weights: A checkpoint (.safetensors, .pth, .pth.tar).
+        classes: The number of classes, if the model returns labels.
+        denoiser: Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a
+            diffusers UNet2DModel, file.py:function or package.module:function.
+        stochastic: The model is random by design. Its random numbers then depend on the noisy input alone, and inputs
+            are classified one at a time. A module of your own function stays in the mode in which it is returned, so
+            dropout can be on.
+        seed: The key of the noise: the same seed draws the same noise.
+        dtype: Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of
+            float32, else float32; float64 for a model that is in float64.
+        batch: Rows per forward pass. Default: chosen by measuring.
+        compile: How to speed up the classifier. fast: kernels of our own, ready in seconds, the default on CUDA.
+            default: torch's compiler. max: the compiler tunes convolutions, for half a minute or more.
+    """
+
+    model: str | None = None
+    weights: str | None = None
+    classes: int | None = None
+    denoiser: str | None = None
+    stochastic: bool = False
+    seed: int = 0
     device: Device = "auto"
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16", "float64"],
-        typer.Option(
-            help="Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of "
-            "float32, else float32; float64 for a model that is in float64.",
-        ),
-    ] = "auto"
-    batch: Annotated[str, typer.Option(help="Rows per forward pass. Default: chosen by measuring.")] = "auto"
-    compile: Annotated[
-        Literal["auto", "none", "fast", "default", "max"],
-        typer.Option(
-            help="How to speed up the classifier. fast: kernels of our own, ready in seconds, the default on CUDA. "
-            "default: torch's compiler. max: the compiler tunes convolutions, for half a minute or more.",
-        ),
-    ] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    batch: str = "auto"
+    compile: Literal["auto", "none", "fast", "default", "max"] = "auto"
 
 
 @dataclass(frozen=True)
-class PlaceOptions(_Group):
-    """Where the parts of a run are now."""
+class PlaceOptions(Group):
+    """Where the parts of a run are now.
 
-    model: Annotated[
-        str | None, typer.Option(help="The model, if it has moved or is your own code. Default: as in the run.")
-    ] = None
-    weights: Annotated[str | None, typer.Option(help="Where its weights are now. Default: as in the run.")] = None
-    denoiser: Annotated[
-        str | None, typer.Option(help="The denoiser, if it has moved or is your own code. Default: as in the run.")
-    ] = None
-    data: Annotated[str | None, typer.Option(help="Where the data is now, as for certify. Default: as in the run.")] = (
-        None
-    )
+    Args:
+        model: The model, if it has moved or is your own code. Default: as in the run.
+        weights: Where its weights are now. Default: as in the run.
+        denoiser: The denoiser, if it has moved or is your own code. Default: as in the run.
+        data: Where the data is now, as for certify. Default: as in the run.
+    """
+
+    model: str | None = None
+    weights: str | None = None
+    denoiser: str | None = None
+    data: str | None = None
 
 
 _NoiseName = Annotated[
@@ -110,16 +82,15 @@ _NoiseName = Annotated[
 
 
 @dataclass(frozen=True)
-class CertifiedNoiseOptions(_Group):
-    """The smoothing noise of a run, which knows its data and its device."""
+class CertifiedNoiseOptions(Group):
+    """The smoothing noise of a run, which knows its data and its device.
 
-    sigma: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, "
-            "else gaussian:S. A run that is resumed keeps its noise.",
-        ),
-    ] = None
+    Args:
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, else
+            gaussian:S. A run that is resumed keeps its noise.
+    """
+
+    sigma: float | None = None
     noise: _NoiseName = None
 
     def build(self) -> Noise:
@@ -151,18 +122,16 @@ class CertifiedNoiseOptions(_Group):
 
 
 @dataclass(frozen=True)
-class SweepOptions(_Group):
-    """The smoothing noise of one run, or of several with different sigmas."""
+class SweepOptions(Group):
+    """The smoothing noise of one run, or of several with different sigmas.
 
-    sigma: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S[,S,...]",
-            help="Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, "
-            "else gaussian:S. A run that is resumed keeps its noise. Several, as in 0.12,0.25,0.5: one run each, in "
-            "folders of --out, and a page that recommends one. {sigma} in --weights and --model stands for each.",
-        ),
-    ] = None
+    Args:
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, else
+            gaussian:S. A run that is resumed keeps its noise. Several, as in 0.12,0.25,0.5: one run each, in folders of
+            --out, and a page that recommends one. {sigma} in --weights and --model stands for each.
+    """
+
+    sigma: Annotated[str | None, typer.Option(metavar="S[,S,...]")] = None
     noise: _NoiseName = None
 
     def runs(self) -> list[dict[str, Any]]:
@@ -176,15 +145,14 @@ class SweepOptions(_Group):
 
 @dataclass(frozen=True)
 class NoiseOptions(CertifiedNoiseOptions):
-    """The smoothing noise, where the data or the device may be unknown."""
+    """The smoothing noise, where the data or the device may be unknown.
 
-    sigma: Annotated[
-        float | None,
-        typer.Option(help="Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S."),
-    ] = None
-    size: Annotated[int | None, typer.Option(help="Numbers in an input (ablation: pixels), if there is no data.")] = (
-        None
-    )
+    Args:
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S.
+        size: Numbers in an input (ablation: pixels), if there is no data.
+    """
+
+    size: int | None = None
 
     def given(self) -> Noise | None:
         """The noise that the options describe; None if they describe none."""
@@ -193,82 +161,51 @@ class NoiseOptions(CertifiedNoiseOptions):
 
 
 @dataclass(frozen=True)
-class PlanOptions(_Group):
-    """The plan. An option that is not given is None; the plan then has its own default."""
+class PlanOptions(Group):
+    """The plan. An option that is not given is None; the plan then has its own default.
 
-    method: Annotated[
-        str | None,
-        _plan_option(
-            help="input-specific: as many samples as each input needs. price: samples that add --price to the radius. "
-            "radii: decide --radii. fixed: the same for all inputs. exact: count all outcomes of a noise that has few, "
-            "as splitting:0.5,255 or bands:4. Or the name of a plan of --import. Default: input-specific; price with "
-            "--budget or --minutes.",
-        ),
-    ] = None
-    samples: Annotated[int | None, _plan_option(help="The ceiling. Default: 100,000.")] = None
-    radii: Annotated[
-        str | None,
-        _plan_option(
-            help="Radii, separated by commas: to decide with --method radii, else to show certified accuracy at.",
-        ),
-    ] = None
-    decline: Annotated[
-        float | None,
-        _plan_option(help="input-specific: how much smaller than the reference a radius may be. Default: 0.05."),
-    ] = None
-    kind: Annotated[
-        Literal["absolute", "relative"] | None,
-        _plan_option(help="Whether the decline is absolute or relative. Default: absolute."),
-    ] = None
-    reference: Annotated[
-        Literal["ceiling", "ideal"] | None,
-        _plan_option(
-            help="The reference of the decline: the radius at the ceiling, or the ideal radius. Default: ceiling.",
-        ),
-    ] = None
-    price: Annotated[float | None, _plan_option(help="price: how much radius a sample has to add, as in 1e-6.")] = None
-    bound: Annotated[
-        Literal["binary", "runner-up"] | None,
-        _plan_option(
-            help="runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.",
-        ),
-    ] = None
-    give_up: Annotated[
-        float | None,
-        _plan_option(help="radii: give up a radius when the chance to prove it falls below this. Default: 0.02."),
-    ] = None
-    known_labels: Annotated[
-        bool, _plan_option("--known-labels", help="Certify the label itself instead of the predicted class.")
-    ] = False
-    alpha: Annotated[
-        float | None, _plan_option(help="Probability that one certificate is wrong, at most. Default: 0.001.")
-    ] = None
-    pilot: Annotated[
-        int | None,
-        _plan_option(
-            help="Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with --method radii.",
-        ),
-    ] = None
-    pilot_use: Annotated[
-        Literal["fresh", "reuse"] | None,
-        _plan_option(
-            help="fresh: the pilot only plans. reuse: it also counts, as published (not sound). Default: fresh.",
-        ),
-    ] = None
-    grid: Annotated[
-        Literal["exact", "paper"] | None,
-        _plan_option(
-            help="exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.",
-        ),
-    ] = None
+    Plan:
+        method: input-specific: as many samples as each input needs. price: samples that add --price to the radius.
+            radii: decide --radii. fixed: the same for all inputs. exact: count all outcomes of a noise that has few, as
+            splitting:0.5,255 or bands:4. Or the name of a plan of --import. Default: input-specific; price with
+            --budget or --minutes.
+        samples: The ceiling. Default: 100,000.
+        radii: Radii, separated by commas: to decide with --method radii, else to show certified accuracy at.
+        decline: input-specific: how much smaller than the reference a radius may be. Default: 0.05.
+        kind: Whether the decline is absolute or relative. Default: absolute.
+        reference: The reference of the decline: the radius at the ceiling, or the ideal radius. Default: ceiling.
+        price: price: how much radius a sample has to add, as in 1e-6.
+        bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.
+        give_up: radii: give up a radius when the chance to prove it falls below this. Default: 0.02.
+        known_labels: Certify the label itself instead of the predicted class.
+        alpha: Probability that one certificate is wrong, at most. Default: 0.001.
+        pilot: Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with --method radii.
+        pilot_use: fresh: the pilot only plans. reuse: it also counts, as published (not sound). Default: fresh.
+        grid: exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.
+    """
+
+    method: str | None = None
+    samples: int | None = None
+    radii: str | None = None
+    decline: float | None = None
+    kind: Literal["absolute", "relative"] | None = None
+    reference: Literal["ceiling", "ideal"] | None = None
+    price: float | None = None
+    bound: Literal["binary", "runner-up"] | None = None
+    give_up: float | None = None
+    known_labels: bool = False
+    alpha: float | None = None
+    pilot: int | None = None
+    pilot_use: Literal["fresh", "reuse"] | None = None
+    grid: Literal["exact", "paper"] | None = None
 
     def build(self, *, budget: bool = False) -> Plan:
         """The plan that the options describe, without its price if a budget will set it."""
         from smoothcert import _check
         from smoothcert.plans import Combined, OneLook, Plan
 
-        named = {getattr(cls, "name", None): cls for cls in _subclasses(Plan) if cls not in (Combined, OneLook)}
-        known = {name: cls for name, cls in named.items() if isinstance(name, str)}
+        named = [cls for cls in _subclasses(Plan) if cls not in (Combined, OneLook)]
+        known = {cls.name: cls for cls in named if isinstance(getattr(cls, "name", None), str)}
         method = self.method or ("price" if budget else "input-specific")
         cls = _find("--method", method, known)
         own = inspect.signature(cls).parameters
@@ -299,32 +236,6 @@ class PlanOptions(_Group):
     def shown_radii(self) -> list[float] | None:
         """The radii to show certified accuracy at, in increasing order; None if they are not given."""
         return None if self.radii is None else sorted(set(numbers("--radii", self.radii)))
-
-
-def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameters of a command that are groups (noise and plan) by their fields."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if _Group in getattr(hint, "__mro__", ())}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        inner = get_type_hints(groups[name], include_extras=True)
-        parameters += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=inner[f.name])
-            for f in fields(groups[name])
-        ]
-
-    def expanded(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        command(**values)
-
-    expanded.__name__, expanded.__doc__, expanded.__module__ = command.__name__, command.__doc__, command.__module__
-    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    expanded.__annotations__ = {p.name: p.annotation for p in parameters}
-    return expanded
 
 
 def _subclasses(cls: Any) -> list[Any]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
+from smoothcert.cli.groups import NoiseOptions, PlanOptions
 from smoothcert.cli.options import Json, numbers, print_json, print_table
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
@@ -15,14 +13,12 @@ _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
 _ROUNDED_TWICE = "Radii are rounded down when they are computed, and again here: 0.0999 is just below 0.1."
 
 
-@expand
-def command(
-    noise: NoiseOptions,
-    plan: PlanOptions,
-    at: Annotated[str, typer.Option(help="Probabilities of the class, separated by commas.")] = _DEFAULT_AT,
-    json: Json = False,
-) -> None:
-    """Show how many samples an input needs, given the probability p of its class, and what they prove."""
+def command(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT, json: Json = False) -> None:
+    """Show how many samples an input needs, given the probability p of its class, and what they prove.
+
+    Args:
+        at: Probabilities of the class, separated by commas.
+    """
     from smoothcert.plans.outlook import outlook
     from smoothcert.statistics.metrics import round_down
 

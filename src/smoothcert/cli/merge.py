@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from smoothcert.cli.options import Json, folder, print_json
+from smoothcert.cli.options import Folder, Json, Runs, print_json
 
 
-def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="The folders of the runs.")],
-    out: Annotated[Path, typer.Option(parser=folder, metavar="<path>", help="A new folder for the merged run.")],
-    partial: Annotated[bool, typer.Option("--partial", help="Merge although certificates are missing.")] = False,
-    json: Json = False,
-) -> None:
-    """Merge the runs of several jobs, such as those of certify --shard."""
+def command(runs: Runs, *, out: Folder, partial: bool = False, json: Json = False) -> None:
+    """Merge the runs of several jobs, such as those of certify --shard.
+
+    Args:
+        runs: The folders of the runs.
+        out: A new folder for the merged run.
+        partial: Merge although certificates are missing.
+    """
     from smoothcert.runs.merge import merge
 
     run = merge(runs, out=out, partial=partial)

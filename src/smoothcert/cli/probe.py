@@ -4,41 +4,36 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from smoothcert.cli.groups import SubjectOptions, expand
+from smoothcert.cli.groups import SubjectOptions
 from smoothcert.cli.options import Data, Ids, Json, Skip, numbers, print_json, print_table
 
 _BAR = 24
 
 
-@expand
 def command(
+    *,
     data: Data,
     subject: SubjectOptions,
-    sigmas: Annotated[
-        str | None,
-        typer.Option(
-            help="Standard deviations of the noise, separated by commas. Default: 0.12,0.25,0.5,1, or those that the "
-            "denoiser removes."
-        ),
-    ] = None,
-    copies: Annotated[int, typer.Option(help="Noisy copies of each input.")] = 16,
-    radii: Annotated[
-        str | None,
-        typer.Option(help="Also estimate certified accuracy at these radii, from up to 4,000 more copies of an input."),
-    ] = None,
+    sigmas: str | None = None,
+    copies: int = 16,
+    radii: str | None = None,
     skip: Skip = None,
-    limit: Annotated[
-        int, typer.Option(help="Take at most this many inputs, by default from all parts of the data.")
-    ] = 100,
+    limit: int = 100,
     ids: Ids = None,
-    out: Annotated[Path | None, typer.Option(help="Also draw the chart to this .svg, .png or .pdf.")] = None,
+    out: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Measure how often a model is right on noisy inputs, to find out which noise is too large for it."""
+    """Measure how often a model is right on noisy inputs, to find out which noise is too large for it.
+
+    Args:
+        sigmas: Standard deviations of the noise, separated by commas. Default: 0.12,0.25,0.5,1, or those that the
+            denoiser removes.
+        copies: Noisy copies of each input.
+        radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of an input.
+        limit: Take at most this many inputs, by default from all parts of the data.
+        out: Also draw the chart to this .svg, .png or .pdf.
+    """
     from rich.console import Console
 
     from smoothcert.tasks.probe import Level, check_figure, probe

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from smoothcert.cli.groups import NoiseOptions, PlanOptions, expand
+from smoothcert.cli.groups import NoiseOptions, PlanOptions
 from smoothcert.cli.options import Json, print_json, print_table
 from smoothcert.errors import phrase
 
@@ -15,25 +13,28 @@ if TYPE_CHECKING:
     from smoothcert.tasks.replay import Outcome
 
 
-@expand
 def command(
-    log: Annotated[
-        Path, typer.Argument(help="A published log (idx, label, predict, radius, correct, time), a run or an export.")
-    ],
+    log: Path,
+    *,
     noise: NoiseOptions,
     plan: PlanOptions,
-    log_samples: Annotated[
-        int | None, typer.Option(help="Samples per input that a published log was made with. Default: 100,000.")
-    ] = None,
-    log_alpha: Annotated[
-        float | None, typer.Option(help="The alpha that a published log was made with. Default: --alpha.")
-    ] = None,
-    abstained_p: Annotated[float, typer.Option(help="The p to assume for abstentions in the log.")] = 0.49,
-    repetitions: Annotated[int, typer.Option(help="How often to simulate.")] = 20,
-    seed: Annotated[int, typer.Option(help="The seed of the simulated votes.")] = 0,
+    log_samples: int | None = None,
+    log_alpha: float | None = None,
+    abstained_p: float = 0.49,
+    repetitions: int = 20,
+    seed: int = 0,
     json: Json = False,
 ) -> None:
-    """Simulate a plan on a published log, and compare it with fixed sampling at the same average cost."""
+    """Simulate a plan on a published log, and compare it with fixed sampling at the same average cost.
+
+    Args:
+        log: A published log (idx, label, predict, radius, correct, time), a run or an export.
+        log_samples: Samples per input that a published log was made with. Default: 100,000.
+        log_alpha: The alpha that a published log was made with. Default: --alpha.
+        abstained_p: The p to assume for abstentions in the log.
+        repetitions: How often to simulate.
+        seed: The seed of the simulated votes.
+    """
     from smoothcert.tasks.replay import read_population, simulate
 
     chosen = plan.build()

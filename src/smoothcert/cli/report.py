@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from smoothcert.cli.groups import PlaceOptions, expand
-from smoothcert.cli.options import numbers, refuse_to_replace
-from smoothcert.cli.table import LogRadius, Radii, Reference, Runs
+from smoothcert.cli.groups import PlaceOptions
+from smoothcert.cli.options import LogRadius, Radii, Reference, Runs, numbers, refuse_to_replace
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,23 +17,24 @@ if TYPE_CHECKING:
 _MOST_IDS = 10**6
 
 
-@expand
 def command(
     runs: Runs,
+    *,
     places: PlaceOptions,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Path = Path("report.html"),
     reference: Reference = None,
     radii: Radii = None,
     log_radius: LogRadius = None,
-    explain: Annotated[
-        str | None,
-        typer.Option(help="Explain the certificates of these inputs in pictures, as in 0,5,10-12."),
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Also write every figure as PDF, SVG and PNG to this folder.")
-    ] = None,
+    explain: str | None = None,
+    figures: Path | None = None,
 ) -> None:
-    """Write one self-contained page about runs, to read offline or to send to a colleague."""
+    """Write one self-contained page about runs, to read offline or to send to a colleague.
+
+    Args:
+        out: The page to write.
+        explain: Explain the certificates of these inputs in pictures, as in 0,5,10-12.
+        figures: Also write every figure as PDF, SVG and PNG to this folder.
+    """
     from smoothcert.report import write_report
     from smoothcert.runs.collect import collect
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import typer
-
-from smoothcert.cli.groups import NoiseOptions, expand
-from smoothcert.cli.options import Device, Json, folder, numbers, print_json
+from smoothcert.cli.groups import NoiseOptions
+from smoothcert.cli.options import Device, Folder, Json, numbers, print_json
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -16,86 +13,60 @@ if TYPE_CHECKING:
     from smoothcert.training import Epoch, Recipe, Trained
 
 
-@expand
 def command(
-    data: Annotated[str, typer.Option(help="What to train on, such as fashion-mnist:DIR or cifar10:DIR.")],
+    *,
+    data: str,
     noise: NoiseOptions,
-    epochs: Annotated[int, typer.Option(help="The number of passes over the data.")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            parser=folder,
-            metavar="<path>",
-            help="The folder for checkpoints and weights. The same command resumes the training.",
-        ),
-    ],
-    method: Annotated[
-        Literal["gaussian", "consistency", "macer", "smoothadv", "finetune", "denoiser"],
-        typer.Option(
-            help="The training method. finetune: continue with a classifier behind a denoiser. denoiser: train a "
-            "denoiser instead of a classifier."
-        ),
-    ] = "gaussian",
-    arch: Annotated[
-        str | None,
-        typer.Option(
-            help="fashion-cnn, cifar-resnet18, cifar-resnet20 or cifar-resnet110. denoiser: unet-small, unet, "
-            "unet-large or unet-imagenet. Not needed with --model or --weights."
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="The classifier to start from, as in certify. denoiser: the classifier of --stability.",
-        ),
-    ] = None,
-    weights: Annotated[str | None, typer.Option(help="The weights of this classifier.")] = None,
-    denoiser: Annotated[
-        str | None,
-        typer.Option(help="A denoiser in front of the classifier, which stays fixed. denoiser: the one to start from."),
-    ] = None,
-    sigmas: Annotated[
-        str | None,
-        typer.Option(help="denoiser: the smallest and the largest sigma, as in 0.1,1.0. Default: just --sigma."),
-    ] = None,
-    stability: Annotated[
-        bool,
-        typer.Option(
-            "--stability",
-            help="denoiser: also keep the answers of a classifier (--model, --weights), with the weight --weight.",
-        ),
-    ] = False,
-    copies: Annotated[int | None, typer.Option(help="Noisy copies of each input. Default: as in the paper.")] = None,
-    weight: Annotated[
-        float | None,
-        typer.Option(
-            help="The weight of the regularisation (lambda). Default: as in the paper for this sigma; 1 with "
-            "--stability."
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="smoothadv: size of the attack. Default: as in the paper.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="smoothadv: steps of the attack. Default: 10.")] = None,
-    batch: Annotated[int, typer.Option(help="Inputs per step.")] = 256,
-    lr: Annotated[
-        float | None,
-        typer.Option(
-            help="The highest learning rate. Default: 0.01 with macer and finetune, 0.002 with denoiser, else 0.1."
-        ),
-    ] = None,
-    schedule: Annotated[
-        Literal["cosine", "step", "onecycle"] | None,
-        typer.Option(help="How the learning rate changes. Default: onecycle with denoiser, else cosine."),
-    ] = None,
-    weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 1e-4,
-    seed: Annotated[int, typer.Option(help="The seed of initial weights, order, augmentation and noise.")] = 0,
+    epochs: int,
+    out: Folder,
+    method: Literal["gaussian", "consistency", "macer", "smoothadv", "finetune", "denoiser"] = "gaussian",
+    arch: str | None = None,
+    model: str | None = None,
+    weights: str | None = None,
+    denoiser: str | None = None,
+    sigmas: str | None = None,
+    stability: bool = False,
+    copies: int | None = None,
+    weight: float | None = None,
+    epsilon: float | None = None,
+    steps: int | None = None,
+    batch: int = 256,
+    lr: float | None = None,
+    schedule: Literal["cosine", "step", "onecycle"] | None = None,
+    weight_decay: float = 1e-4,
+    seed: int = 0,
     device: Device = "auto",
-    dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="auto: bfloat16 on CUDA.")] = "auto",
-    compile: Annotated[Literal["auto", "none", "default"], typer.Option(help="auto: default on CUDA.")] = "auto",
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    compile: Literal["auto", "none", "default"] = "auto",
     json: Json = False,
 ) -> None:
-    """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise."""
+    """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise.
+
+    Args:
+        data: What to train on, such as fashion-mnist:DIR or cifar10:DIR.
+        epochs: The number of passes over the data.
+        out: The folder for checkpoints and weights. The same command resumes the training.
+        method: The training method. finetune: continue with a classifier behind a denoiser. denoiser: train a denoiser
+            instead of a classifier.
+        arch: fashion-cnn, cifar-resnet18, cifar-resnet20 or cifar-resnet110. denoiser: unet-small, unet, unet-large or
+            unet-imagenet. Not needed with --model or --weights.
+        model: The classifier to start from, as in certify. denoiser: the classifier of --stability.
+        weights: The weights of this classifier.
+        denoiser: A denoiser in front of the classifier, which stays fixed. denoiser: the one to start from.
+        sigmas: denoiser: the smallest and the largest sigma, as in 0.1,1.0. Default: just --sigma.
+        stability: denoiser: also keep the answers of a classifier (--model, --weights), with the weight --weight.
+        copies: Noisy copies of each input. Default: as in the paper.
+        weight: The weight of the regularisation (lambda). Default: as in the paper for this sigma; 1 with --stability.
+        epsilon: smoothadv: size of the attack. Default: as in the paper.
+        steps: smoothadv: steps of the attack. Default: 10.
+        batch: Inputs per step.
+        lr: The highest learning rate. Default: 0.01 with macer and finetune, 0.002 with denoiser, else 0.1.
+        schedule: How the learning rate changes. Default: onecycle with denoiser, else cosine.
+        weight_decay: L2 penalty.
+        seed: The seed of initial weights, order, augmentation and noise.
+        dtype: auto: bfloat16 on CUDA.
+        compile: auto: default on CUDA.
+    """
     from smoothcert.data import load_dataset
     from smoothcert.models.denoisers import load_denoiser
     from smoothcert.training import Recipe, method_named, train

@@ -1,0 +1,66 @@
+"""How a function becomes a command: its signature gives names, types and defaults, and its docstring gives the help.
+
+Parameters before `*` become arguments, the others become options. A parameter whose type is a `Group` stands for the
+fields of that class. In a docstring, a section with another title than "Args" is a panel of the help. What is not said
+there, such as the name of a placeholder, stands in an annotation with `typer.Option`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+_SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= {4}\w+: )", re.M)
+_ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.M)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Base of the classes whose fields are options of several commands."""
+
+    def settings(self) -> dict[str, Any]:
+        """The options by name."""
+        return dict(vars(self))
+
+
+def add_command(app: typer.Typer, name: str, function: Callable[..., None], *, panel: str) -> None:
+    """Make a function a command of the application, in a panel of its help."""
+    hints = get_type_hints(function)
+    groups = {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Group)}
+
+    def command(**values: Any) -> None:
+        for key, group in groups.items():
+            values[key] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        function(**values)
+
+    parameters = list(_parameters(function, groups))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(name, help=_SECTION.split(inspect.getdoc(function) or "")[0], rich_help_panel=panel)(command)
+
+
+def _parameters(of: Callable[..., Any], groups: dict[str, type[Group]]) -> Iterator[inspect.Parameter]:
+    """The parameters of a function, or of a group, as typer takes them."""
+    hints = get_type_hints(of, include_extras=True)
+    _, *sections = _SECTION.split(inspect.getdoc(of) or "")
+    helped = {
+        name: {"help": " ".join(text.split()), "rich_help_panel": None if title == "Args" else title}
+        for title, section in zip(sections[::2], sections[1::2], strict=True)
+        for name, text in _ENTRY.findall(section)
+    }
+    for name, parameter in inspect.signature(of).parameters.items():
+        if name in groups:
+            yield from _parameters(groups[name], {})
+            continue
+        kind, *own = get_args(hints[name]) if hasattr(hints[name], "__metadata__") else (hints[name],)
+        flags = [f"--{name.replace('_', '-')}"] if kind is bool else []
+        is_option = isinstance(of, type) or parameter.kind is parameter.KEYWORD_ONLY
+        info = copy(own[0]) if own else typer.Option(*flags) if is_option else typer.Argument()
+        vars(info).update(helped.get(name, {}))
+        yield parameter.replace(annotation=Annotated[kind, info], kind=inspect.Parameter.KEYWORD_ONLY)
