@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
 from smoothcert.statistics.comparison import mcnemar
 
+_MOST_ROWS, _FEW_NUMBERS = 8192, 2**18  # small inputs get larger batches: there, calls cost more than rows
 _FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 
 
@@ -49,8 +52,12 @@ class Current:
         )
         self._smoothed: dict[tuple[int, str, str], Smoothed] = {}
 
-    def smoothed(self, batch: int, example: Any = None) -> Smoothed:
-        """The smoothed classifier for batches of this size. `example` tells the device if the model has no weights."""
+    def smoothed(self, batch: int, example: Any, shape: Sequence[int]) -> Smoothed:
+        """The smoothed classifier for batches of this size, or more for small inputs.
+
+        `example` tells the device if the model has no weights.
+        """
+        batch = max(_check.whole("batch_size", batch, least=1), min(_MOST_ROWS, _FEW_NUMBERS // prod(shape)))
         first = None
         if isinstance(self._model, nn.Module):
             self._model.eval()
@@ -59,10 +66,11 @@ class Current:
         dtype = _FORMATS.get(getattr(first, "dtype", torch.float32), "float32")
         place = (batch, device, dtype)
         if place not in self._smoothed:
-            self._smoothed[place] = self._settled.asking(batch=batch, device=device, dtype=dtype)
+            self._smoothed[place] = self._settled.asking(batch=batch, batch_at_most=True, device=device, dtype=dtype)
         return self._smoothed[place]
 
 
+@cache
 def plan_for(samples: int, *, pilot: int, alpha: float, decline: float | None) -> Plan:
     """Fixed sampling, as published, or input-specific sampling with the same ceiling."""
     if decline is None:

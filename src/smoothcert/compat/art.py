@@ -6,7 +6,6 @@ it. Without ART, it only certifies and predicts.
 
 from __future__ import annotations
 
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ try:
     from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing as _Estimator
 except ImportError:
     _Estimator = object
-
-_MOST_ROWS, _FEW_NUMBERS = 1024, 2**18  # ART's default of 32 rows is slow for small inputs: calls cost most there
 
 
 class PyTorchRandomizedSmoothing(_Estimator):  # type: ignore[misc]
@@ -117,10 +114,7 @@ class PyTorchRandomizedSmoothing(_Estimator):  # type: ignore[misc]
         """The classifier with the noise as it is now: ART lets its users change `scale`."""
         if self.scale not in self._by_scale:
             self._by_scale = {self.scale: Current(self._network, noise=Gaussian(self.scale), **self._settings)}
-        rows = max(
-            _check.whole("batch_size", batch_size, least=1), min(_MOST_ROWS, _FEW_NUMBERS // prod(self.input_shape))
-        )
-        return self._by_scale[self.scale].smoothed(rows)
+        return self._by_scale[self.scale].smoothed(batch_size, None, self.input_shape)
 
     def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The class of each input and a radius within which it does not change.

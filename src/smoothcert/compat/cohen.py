@@ -69,13 +69,13 @@ class Smooth:
             n0: Samples that choose the class.
             n: Samples that bound its probability.
             alpha: The probability of a wrong certificate, at most.
-            batch_size: Rows per forward pass.
+            batch_size: Rows per forward pass; more for small inputs.
 
         Returns:
             The class and the radius; `ABSTAIN` and 0.0 if nothing is proved.
         """
         plan = plan_for(n, pilot=_check.whole("n0", n0, least=1), alpha=alpha, decline=self.decline)
-        smoothed = self._current.smoothed(batch_size, x)
+        smoothed = self._current.smoothed(batch_size, x, x.shape)
         [certificate] = certify(smoothed, x[None], plan=plan)
         if certificate.prediction is None:
             return self.ABSTAIN, 0.0
@@ -88,8 +88,8 @@ class Smooth:
             x: One input, without a batch dimension.
             n: Samples.
             alpha: The probability of a wrong answer, at most.
-            batch_size: Rows per forward pass.
+            batch_size: Rows per forward pass; more for small inputs.
         """
-        smoothed = self._current.smoothed(batch_size, x)
+        smoothed = self._current.smoothed(batch_size, x, x.shape)
         [(leader, settled)] = vote(smoothed, x[None], samples=n, alpha=alpha)
         return leader if settled and leader is not None else self.ABSTAIN

@@ -317,12 +317,11 @@ def _marked(kept: Tensor, x: Tensor) -> Tensor:
 
 def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The numbers at these positions of the SplitMix64 generator with this key: any of them, at once."""
-    with np.errstate(over="ignore"):
-        z = np.uint64(key) + (position + np.uint64(1)) * _GOLDEN
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
-        return mixed
+    z = np.uint64(key) + (position + np.uint64(1)) * _GOLDEN  # arrays wrap around without a warning
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 # Constants on a device are kept: a copy from the host would keep a training step from becoming a CUDA graph.

@@ -116,6 +116,7 @@ class Smoothed:
         self.weights = None if weights is None else str(weights)
         self.classes = None if classes is None else _check.whole("classes", classes, least=2)
         self.device, self.dtype, self.batch, self.compile = device, dtype, batch, compile
+        self.batch_at_most = False  # a model may take only batches of exactly the given size
         if model is None or isinstance(model, str):
             # Behind a denoiser, the weights with the least noise in training fit best.
             best = self.noise.deviation if denoiser is None else None
@@ -251,7 +252,9 @@ class Smoothed:
                     few.append(dataset[id][0])
             runtime = settle_number_format(runtime, classifier.module, few, classes=classifier.classes, noise=noise)
         settings = {"stochastic": self.stochastic}
-        return Subject(classifier, noise, runtime, x, self.seed, settings, flexible and not runtime.batch)
+        return Subject(
+            classifier, noise, runtime, x, self.seed, settings, flexible and (self.batch_at_most or not runtime.batch)
+        )
 
     def _classifier(self, x: Tensor, name: str) -> Classifier:
         """The base classifier behind its denoiser, with its number of classes."""
