@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from smoothcert import Progress, certify
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier, load_classifier, state_hash
-from smoothcert.models.denoisers import Denoiser, build_unet
+from smoothcert.models.denoisers import build_unet
 from smoothcert.plans import Fixed
 from smoothcert.training import Augmentation, Consistency, Finetune, Recipe, SmoothAdv, train
 from smoothcert.training.trainee import Frozen
@@ -123,45 +123,6 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(small, clea
     resumed = train(recipe(), *small, out=tmp_path / "broken", **given)
     assert resumed.epochs_now == 2
     assert resumed.weights.read_bytes() == whole.weights.read_bytes()
-
-
-class Shrink(Denoiser):
-    """A denoiser whose factor is neither in its state nor in its description."""
-
-    def __init__(self, factor):
-        super().__init__(sigmas=(0.0, 1.0))
-        self.factor = factor
-
-    def denoise(self, x, sigma):
-        return self.factor * x
-
-
-class Scaled(torch.nn.Module):
-    def __init__(self, factor):
-        super().__init__()
-        self.layer = torch.nn.Linear(784, 4)
-        torch.nn.init.eye_(self.layer.weight)
-        torch.nn.init.zeros_(self.layer.bias)
-        self.factor = factor
-
-    def forward(self, x):
-        return self.layer(self.factor * x.flatten(1))
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_network_with_the_same_weights_and_other_answers_is_another_run(checkpoint, small, tmp_path):
-    def start(module):
-        return Classifier(module.eval(), classes=4, name="mine:network", weights_hash=state_hash(module))
-
-    given = {"out": tmp_path, "device": "cpu", "classifier": start(Scaled(1.0)), "denoiser": Shrink(1.0)}
-    train(recipe(epochs=1, batch=512), *small, **given)
-    (tmp_path / ("weights.safetensors" if checkpoint else "checkpoint.safetensors")).unlink()
-    assert train(recipe(epochs=1, batch=512), *small, **given).epochs_now == 0
-    if checkpoint:
-        (tmp_path / "weights.safetensors").unlink()
-    for name, other in (("classifier", start(Scaled(0.9))), ("denoiser", Shrink(0.9))):
-        with pytest.raises(InvalidInput, match=rf"another training run: its {name} had the same weights, but it gave"):
-            train(recipe(epochs=1, batch=512), *small, **given | {name: other})
 
 
 def test_frozen_layers_stay_as_they_are_and_a_frozen_network_is_trained(small, tmp_path):

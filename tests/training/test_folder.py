@@ -121,23 +121,3 @@ def test_a_checkpoint_of_a_network_with_other_trained_layers_is_refused(small, t
         train(recipe(epochs=2), *small, out=tmp_path, device="cpu", classifier=own(module), on_epoch=stop)
     with pytest.raises(InvalidInput, match=r"other trained layers: only one of them has momentum\.2\.bias; give ano"):
         train(recipe(epochs=2), *small, out=tmp_path, device="cpu", classifier=own(module.requires_grad_()))
-
-
-class Centred(nn.Module):
-    """Subtracts a running mean that is not a part of the weights."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(16, 4)
-        self.register_buffer("mean", torch.zeros(16), persistent=False)
-        self.register_buffer("same", torch.zeros(1).expand(3), persistent=False)
-
-    def forward(self, x):
-        x = nn.functional.avg_pool2d(x, 7).flatten(1)
-        if self.training:
-            self.mean.lerp_(x.detach().mean(0), 0.1)
-        return self.layer(x - self.mean)
-
-
-def test_buffers_that_are_not_a_part_of_the_weights_are_resumed(small, tmp_path):
-    assert load_file(resumed_as_if_whole(Centred, small, tmp_path)).keys() == {"layer.weight", "layer.bias"}

@@ -161,7 +161,7 @@ def labelled(images, labels, **other):
 @pytest.mark.parametrize(
     ("labels", "others", "message"),
     [
-        ([0, 1] * 8, [0, 5] * 8, "a validation input has the label 5, but there are 2 classes"),
+        ([0, 1] * 8, [0, 5] * 8, "an input has the label 5, but there are 2 classes"),
         ([0, 3_000_000] * 8, [0, 1] * 8, "own has 16 inputs and the label 3000000, so most classes have no example"),
     ],
 )

@@ -1,16 +1,14 @@
-import copy
-from functools import partial
-
 import pytest
 import torch
 
+from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
 from smoothcert.models.denoisers import build_unet
 from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
-from smoothcert.training import Augmentation, Consistency, Denoising, Macer, SmoothAdv, method_named
+from smoothcert.training import Augmentation, Consistency, Denoising, Macer, Recipe, SmoothAdv, method_named
 from smoothcert.training.data import DeviceData
-from smoothcert.training.optimizers import RunningMean, adamw, sgd, state_tensors
 from smoothcert.training.step import Step, compile_blocks
+from smoothcert.training.trainee import Trainee
 
 METHODS = [
     Augmentation(0.5),
@@ -20,15 +18,17 @@ METHODS = [
 ]
 
 
-def make_step(method, device="cpu", *, dtype=torch.float32):
+def step_of(module, architecture, method, data, device, dtype="float32"):
+    recipe = Recipe(architecture, method, epochs=1, batch=32)
+    return Step(Trainee(module, module, {}), recipe, data, Runtime.resolve(device, dtype, "none"))
+
+
+def make_step(method, device="cpu", *, dtype="float32"):
     torch.manual_seed(0)
     data = DeviceData(
         torch.randint(0, 256, (256, 3, 32, 32), dtype=torch.uint8).to(device), torch.randint(0, 10, (256,)).to(device)
     )
-    module = build("cifar-resnet20").to(device, memory_format=torch.channels_last)
-    optimizer = sgd(module, momentum=0.9, weight_decay=1e-4)
-    autocast = partial(torch.autocast, device, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
-    return Step(module, optimizer, method, data, batch=32, autocast=autocast)
+    return step_of(build("cifar-resnet20"), "cifar-resnet20", method, data, device, dtype)
 
 
 def make_denoiser_step(device="cpu"):
@@ -36,16 +36,11 @@ def make_denoiser_step(device="cpu"):
     pixels = torch.randint(0, 256, (256, 3, 4, 4), dtype=torch.uint8).repeat_interleave(8, 2).repeat_interleave(8, 3)
     data = DeviceData(pixels.to(device), torch.full((256,), -1, device=device))
     module = build_unet("unet-small", shape=(3, 32, 32), sigmas=(0.1, 1.0))
-    module.to(device, memory_format=torch.channels_last)
-    mean = RunningMean(copy.deepcopy(module), module)
-    optimizer = adamw(module, momentum=0.9, weight_decay=1e-4)
-    autocast = partial(torch.autocast, device, enabled=False)
-    return Step(module, optimizer, Denoising(1.0, 0.1), data, batch=32, autocast=autocast, mean=mean)
+    return step_of(module, "unet-small", Denoising(1.0, 0.1), data, device)
 
 
 def state(step):
-    means = [] if step.mean is None else step.mean.tensors
-    return [*step.module.state_dict().values(), *state_tensors(step.optimizer, step.module).values(), *means]
+    return list(step.tensors.values())
 
 
 def run(step, steps=8):
@@ -53,9 +48,7 @@ def run(step, steps=8):
     losses = []
     for number, index in enumerate(torch.arange(256, device=step.totals.device).split(32)[:steps], 1):
         step.totals.zero_()
-        if step.mean is not None:
-            step.mean.set_step(number)
-        step(index, 0.02)
+        step(index, 0.02, number)
         losses.append(step.totals[0].item())
     return losses
 
@@ -66,9 +59,9 @@ def test_one_step_is_one_step_of_torchs_sgd():
     module.load_state_dict(step.module.state_dict())
     module.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    for _ in range(2):
+    for number in (1, 2):
         torch.manual_seed(1)
-        step(torch.arange(32), 0.02)
+        step(torch.arange(32), 0.02, number)
         torch.manual_seed(1)
         loss = Augmentation(0.5).objective(module, _augmented(step), step.data.labels[:32], torch.zeros(())).loss
         optimizer.zero_grad()
@@ -91,44 +84,32 @@ def test_a_step_of_a_denoiser_updates_the_weights_and_their_mean():
     before = enter.detach().clone()
     assert run(step, 1)[0] > 0
     assert not torch.allclose(before, enter, atol=1e-3)
-    assert torch.allclose(step.mean.tensors[0], enter, atol=1e-6)  # the mean of one step is its weights
+    assert torch.allclose(step.validated.module.enter.weight, enter, atol=1e-6)  # the mean of one step is its weights
 
 
 def test_the_learning_rate_is_read_at_each_step():
     step = make_step(Augmentation(0.5))
     before = [parameter.clone() for parameter in step.module.parameters()]
-    step(torch.arange(32), 0.0)
+    step(torch.arange(32), 0.0, 1)
     assert all(map(torch.equal, before, step.module.parameters()))
-    step(torch.arange(32), 0.1)
+    step(torch.arange(32), 0.1, 2)
     assert not any(map(torch.equal, before, step.module.parameters()))
 
 
-def test_capturing_restores_all_buffers_that_its_steps_change(monkeypatch):
-    class Counter(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("calls", torch.zeros(()), persistent=False)
-            self.register_buffer("constant", torch.ones(1).expand(3), persistent=False)
-
-        def forward(self, x):
-            self.calls += 1
-            return x
-
+@pytest.mark.parametrize("make", [lambda: make_step(METHODS[0]), make_denoiser_step], ids=["classifier", "denoiser"])
+def test_capturing_restores_everything_that_its_steps_change(make, monkeypatch):
     def run_twice(work):
         work()
         work()
         raise RuntimeError("there is no CUDA here")
 
     monkeypatch.setattr("smoothcert.training.step.capture", run_twice)
-    step = make_step(METHODS[0])
-    step.module.add_module("counter", Counter())
-    step.module.register_forward_hook(lambda module, args, output: module.counter(output))
+    step = make()
     before = [tensor.clone() for tensor in state(step)]
     assert not step.capture()
     assert all(map(torch.equal, before, state(step)))
-    assert step.module.counter.calls == 0
     run(step, steps=1)
-    assert step.module.counter.calls == 1
+    assert not all(map(torch.equal, before, state(step)))
 
 
 @pytest.mark.gpu
@@ -171,7 +152,8 @@ def test_a_captured_step_of_a_denoiser_trains_as_the_normal_one():
     assert captured.capture()
     assert all(map(torch.equal, before, state(captured)))
     assert run(captured) == pytest.approx(run(normal), rel=0.1)
-    for own, expected in zip(captured.mean.tensors, normal.mean.tensors, strict=True):
+    means = (step.validated.module.parameters() for step in (captured, normal))
+    for own, expected in zip(*means, strict=True):
         assert torch.allclose(own, expected, atol=0.02)
 
 
@@ -184,7 +166,7 @@ def test_a_captured_step_draws_fresh_noise_each_time():
     losses = []
     for _ in range(3):
         step.totals.zero_()
-        step(index, 0.0)
+        step(index, 0.0, 1)
         losses.append(step.totals[0].item())
     assert len(set(losses)) == 3
 
@@ -193,7 +175,7 @@ def test_a_captured_step_draws_fresh_noise_each_time():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler
 def test_a_compiled_and_captured_step_trains_as_the_normal_one():
-    normal, fast = (make_step(Consistency.published(0.5), "cuda", dtype=torch.bfloat16) for _ in range(2))
+    normal, fast = (make_step(Consistency.published(0.5), "cuda", dtype="bfloat16") for _ in range(2))
     compile_blocks(fast.module)
     assert fast.capture()
     assert run(fast) == pytest.approx(run(normal), rel=0.05)

@@ -9,16 +9,14 @@
 """
 
 from smoothcert.training.loop import Epoch, Trained, train
-from smoothcert.training.methods import (
-    Augmentation,
-    Consistency,
-    Denoising,
-    Finetune,
-    Macer,
-    Method,
-    SmoothAdv,
-    method_named,
-)
+from smoothcert.training.methods import method_named
+from smoothcert.training.methods.augmentation import Augmentation
+from smoothcert.training.methods.base import Method
+from smoothcert.training.methods.consistency import Consistency
+from smoothcert.training.methods.denoiser import Denoising
+from smoothcert.training.methods.finetune import Finetune
+from smoothcert.training.methods.macer import Macer
+from smoothcert.training.methods.smoothadv import SmoothAdv
 from smoothcert.training.recipe import Recipe
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ class DeviceData:
 
     inputs: Tensor
     labels: Tensor
+    name: str = ""
+    class_names: Sequence[str] | None = None
 
     @classmethod
     def from_dataset(cls, dataset: Dataset, device: torch.device, *, labelled: bool = True) -> DeviceData:
@@ -38,7 +41,7 @@ class DeviceData:
             inputs = torch.stack([x for x, _ in pairs])
         else:
             inputs = torch.stack([_as_floats(x) for x, _ in pairs])
-        return cls(inputs.to(device), labels.to(device))
+        return cls(inputs.to(device), labels.to(device), dataset.name, dataset.class_names)
 
     def __len__(self) -> int:
         return len(self.labels)

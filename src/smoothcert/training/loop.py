@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._files import exclusive
@@ -26,22 +23,15 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoiser
+from smoothcert.models.denoisers.check import check_values
 from smoothcert.models.identity import state_hash
-from smoothcert.training.check import (
-    check_data,
-    check_examples,
-    check_networks,
-    check_same_classes,
-    check_sizes,
-    with_classes,
-)
 from smoothcert.training.data import DeviceData
-from smoothcert.training.folder import BUFFER, Folder
-from smoothcert.training.identity import network_answers
-from smoothcert.training.optimizers import RunningMean, state_tensors
+from smoothcert.training.folder import Folder
+from smoothcert.training.methods.base import Method, noisy_copies
+from smoothcert.training.methods.denoiser import Denoising, Judged
 from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step, compile_blocks
-from smoothcert.training.trainee import Start, Trainee
+from smoothcert.training.trainee import Start, Trainee, check_logits
 
 _CUDA_VALIDATION_NUMBERS = 4_096 * 3 * 32 * 32  # in the inputs of one batch
 _SECONDS_BETWEEN_CHECKPOINTS = 3.0  # shorter epochs go without one, and without validation
@@ -129,6 +119,53 @@ def train(
         InvalidInput: A setting is invalid, the data does not fit the architecture, or `out` holds a training run with
             other settings.
     """
+    runtime = _runtime(device, dtype, compile)
+    method, measure = recipe.method, recipe.method.measure
+    settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}
+    settings |= {} if classifier is None else {"classifier": classifier.weights_hash}
+    settings |= {} if denoiser is None else {"denoiser": state_hash(denoiser)}
+    with exclusive(out, kind="training run") as path:
+        folder = Folder(path, settings)
+        if (score := folder.recorded(folder.weights, measure)) is not None:
+            return Trained(folder.weights, 0, **{measure: score})
+        done = int(folder.recorded(folder.checkpoint, "epochs_done") or 0)
+        keep_freed_memory(runtime.torch_device)
+        own, held_out = (
+            DeviceData.from_dataset(dataset, runtime.torch_device, labelled=method.needs_labels)
+            for dataset in (training, validation)
+        )
+        classes = _checked_classes(recipe, own, held_out, classifier)
+        with _training_context(runtime):
+            _seed(recipe, 0)
+            trainee = method.trainee(Start(recipe.architecture, own.shape, classes, classifier, denoiser))
+            for data in (own, held_out):
+                _check_values(method, trainee, data)
+            step = Step(trainee, recipe, own, runtime)
+            given = [network.name for network in (classifier, denoiser) if network is not None]
+            if given:
+                _check_networks(step, classes, " behind ".join(given))
+            if done:
+                folder.load_checkpoint(step.tensors)
+            _prepare(step, recipe, runtime)
+            score = _score(step, recipe, held_out) if done == recipe.epochs else math.nan
+            last = -math.inf
+            for number in range(done, recipe.epochs):
+                _seed(recipe, number + 1)
+                trained = _epoch(step, recipe, number, on_step)
+                if time.perf_counter() < last + _SECONDS_BETWEEN_CHECKPOINTS and number + 1 < recipe.epochs:
+                    continue
+                score = _score(step, recipe, held_out)
+                folder.save(folder.checkpoint, step.tensors, {"epochs_done": number + 1})
+                scores: dict[str, Any] = {measure: score}
+                on_epoch(replace(trained, **scores))
+                last = time.perf_counter()
+        result = step.validated.trained
+        network = result.network if isinstance(result, Normalized) else result
+        folder.save(folder.weights, network.state_dict(), trainee.facts | {measure: f"{score:.4f}"})
+        return Trained(folder.weights, recipe.epochs - done, **{measure: score})
+
+
+def _runtime(device: str, dtype: str, compile: str) -> Runtime:
     runtime = Runtime.resolve(device, dtype, compile)
     if compile == "auto" and runtime.compile == "fast":  # the fast path has no gradients
         runtime = replace(runtime, compile="default")
@@ -136,160 +173,112 @@ def train(
         runtime = replace(runtime, dtype="float32")
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
     _check.one_of("compile", runtime.compile, ("none", "default"))
-    settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}
-    settings |= {} if classifier is None else {"classifier": classifier.weights_hash}
-    settings |= {} if denoiser is None else {"denoiser": state_hash(denoiser)}
-    labelled, measure = recipe.method.needs_labels, recipe.method.measure
-    if labelled:
-        check_same_classes(training, validation)
-    answers = network_answers(recipe.method, training, classifier, denoiser)
-    with exclusive(out, kind="training run") as path:
-        folder = Folder(path, settings, answers)
-        if (score := folder.score(measure)) is not None:
-            return Trained(folder.weights, 0, **{measure: score})
-        epochs_done = folder.epochs_done()
-        keep_freed_memory(runtime.torch_device)
-        training_data = DeviceData.from_dataset(training, runtime.torch_device, labelled=labelled)
-        validation_data = DeviceData.from_dataset(validation, runtime.torch_device, labelled=labelled)
-        check_sizes(recipe.batch, training_data, validation_data)
-        classes = max(len(training.class_names or ()), int(training_data.labels.max()) + 1, 2)
-        if classifier is not None:
-            classifier = with_classes(classifier, recipe.method, training_data.shape, classes)
-        if labelled:
-            check_examples(training, training_data, validation_data, classes, classifier)
-        start = Start(recipe.architecture, training_data.shape, classes, classifier, denoiser)
-        with _training_context(runtime):
-            _seed(recipe, 0)
-            trainee = recipe.method.trainee(start)
-            check_data(recipe.method, trainee, training_data, training.name)
-            check_data(recipe.method, trainee, validation_data, validation.name)
-            run = _Run(recipe, runtime, training_data, validation_data, trainee)
-            with run.autocast():
-                check_networks(start, recipe.method, run.validator, training_data)
-            if epochs_done:
-                folder.load_checkpoint(run.tensors)
-            run.prepare(runtime)
-            score = run.score() if epochs_done == recipe.epochs else math.nan
-            last = -math.inf
-            for number in range(epochs_done, recipe.epochs):
-                _seed(recipe, number + 1)
-                trained = run.epoch(number, on_step)
-                if time.perf_counter() < last + _SECONDS_BETWEEN_CHECKPOINTS and number + 1 < recipe.epochs:
-                    continue
-                score = run.score()
-                folder.save_checkpoint(run.tensors, number + 1)
-                scores: dict[str, Any] = {measure: score}
-                on_epoch(replace(trained, **scores))
-                last = time.perf_counter()
-        folder.save_weights(run.result, run.validator.facts | {measure: f"{score:.4f}"})
-        return Trained(folder.weights, recipe.epochs - epochs_done, **{measure: score})
+    return runtime
 
 
-class _Run:
-    """The network, the optimizer and the data while they train."""
-
-    def __init__(
-        self, recipe: Recipe, runtime: Runtime, training: DeviceData, validation: DeviceData, trainee: Trainee
-    ) -> None:
-        self.recipe = recipe
-        self.training = training
-        self.validation = validation
-        self.module, self.trained, _ = trainee
-        self.module.to(runtime.torch_device, memory_format=runtime.memory_format(training.shape))  # type: ignore[call-overload]
-        # Validation uses other batch sizes, the evaluation mode and, with some methods, the mean of the weights. So it
-        # has an uncompiled copy of the network. After each epoch, this copy is what the training has achieved.
-        self.validator = copy.deepcopy(trainee)
-        self.validator.module.eval()
-        self.mean = RunningMean(self.validator.module, self.module) if recipe.method.keeps_mean else None
-        self.optimizer = recipe.method.optimizer(
-            self.module, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+def _checked_classes(recipe: Recipe, own: DeviceData, held_out: DeviceData, classifier: Classifier | None) -> int:
+    """The number of classes. Data that does not fit together, or has labels without a class, is refused."""
+    if held_out.shape != own.shape:
+        raise InvalidInput(f"the training inputs have the shape {own.shape}, the others have {held_out.shape}")
+    if len(own) < recipe.batch:
+        raise InvalidInput(f"a batch of {recipe.batch} needs as many inputs, got {len(own)}: give a smaller one")
+    names, others = own.class_names, held_out.class_names
+    classes = max(len(names or ()), int(own.labels.max()) + 1, 2)
+    if classifier is not None:
+        classes = classifier.classes or classes
+    if not recipe.method.needs_labels:
+        return classes
+    if names and others and names != others:
+        different = sorted(set(names) ^ set(others))[:5]
+        reason = f"only one of them has {', '.join(different)}" if different else "their order differs"
+        raise InvalidInput(f"training and validation inputs must have the same classes: {reason}")
+    if classifier is None and not names and classes > max(len(own), 2):
+        raise InvalidInput(
+            f"{own.name} has {len(own)} inputs and the label {classes - 1}, so most classes have no example: number "
+            "the classes from 0 on, without gaps"
         )
-        self.autocast: Callable[[], AbstractContextManager[object]] = partial(
-            torch.autocast, runtime.torch_device.type, dtype=torch.bfloat16, enabled=runtime.dtype == "bfloat16"
-        )
-        self.step = Step(
-            self.module,
-            self.optimizer,
-            recipe.method,
-            training,
-            batch=recipe.batch,
-            autocast=self.autocast,
-            mean=self.mean,
-        )
+    if (unknown := int(torch.cat([own.labels, held_out.labels]).max())) >= classes:
+        raise InvalidInput(f"an input has the label {unknown}, but there are {classes} classes: leave it out")
+    return classes
 
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name. The schedule and the randomness depend only on the epoch."""
-        mean = {} if self.mean is None else self.validator.trained.state_dict()
-        state = self.trained.state_dict()
-        return (
-            state
-            | {f"{BUFFER}{name}": tensor for name, tensor in self.trained.named_buffers() if name not in state}
-            | state_tensors(self.optimizer, self.trained)
-            | {f"mean.{name}": tensor for name, tensor in mean.items()}
-        )
 
-    @property
-    def result(self) -> dict[str, Tensor]:
-        """The weights that were validated last."""
-        trained = self.validator.trained
-        return (trained.network if isinstance(trained, Normalized) else trained).state_dict()
+def _check_values(method: Method, trainee: Trainee, data: DeviceData) -> None:
+    """Refuse data with values that the method, a denoiser of this training, or the one that it trains does not take."""
+    if data.inputs.dtype == torch.uint8:  # these are numbers from 0 to 1
+        return
+    check_values(method.input_range, data.inputs, data.name, taker=f"method {method.name}")
+    for part in trainee.module.modules():
+        if isinstance(part, Denoiser):
+            check_values(part.values, data.inputs, data.name)
 
-    def prepare(self, runtime: Runtime) -> None:
-        """Compile the network and capture the step where the runtime asks for it."""
-        try:
-            if runtime.compile == "default":
-                compile_blocks(self.module)
-            if runtime.torch_device.type == "cuda":
-                self.step.capture()
-        except torch.OutOfMemoryError:
-            raise InvalidInput(
-                f"a batch of {self.recipe.batch} does not fit into the memory of {runtime.device}: give a smaller "
-                f"batch, such as {setting('batch', max(self.recipe.batch // 2, 1))}"
-            ) from None
 
-    def epoch(self, number: int, on_step: Callable[[int], None]) -> Epoch:
-        """Train one epoch; `number` counts from 0. The result has no score on validation inputs yet."""
-        start = time.perf_counter()
-        recipe, batch = self.recipe, self.recipe.batch
-        order = torch.randperm(len(self.training), device=self.training.labels.device)
-        batches = len(order) // batch  # the inputs of the last, incomplete batch are left out in this epoch
-        self.step.epoch.fill_(number)
-        self.step.totals.zero_()
-        for index in range(batches):
-            rate = recipe.rate((number + index / batches) / recipe.epochs)
-            if self.mean is not None:
-                self.mean.set_step(number * batches + index + 1)
-            self.step(order[index * batch : (index + 1) * batch], rate)
-            on_step(batch)
-        loss, train_score = (self.step.totals / batches).tolist()
-        seconds = time.perf_counter() - start
-        if not math.isfinite(loss):
-            raise _diverged(recipe, f"the loss is not a finite number in epoch {number + 1}")
-        scores = {f"train_{recipe.method.measure}": train_score}
-        return Epoch(number + 1, loss, batches * batch / seconds, **scores)
+def _check_networks(step: Step, classes: int, name: str) -> None:
+    """Run the given networks once on a few inputs, and refuse those that fail or return something unsuitable."""
+    method, module = step.method, step.validated.module
+    x = step.data.batch(torch.arange(min(len(step.data), 2), device=step.data.labels.device))
+    with step.autocast():
+        if isinstance(module, Judged):
+            check_logits(name, module.classifier, x, classes, trained=False)
+        elif not isinstance(method, Denoising):
+            noisy = noisy_copies(x, 1, sigma=method.sigma, noise=method.noise)[0]
+            check_logits(name, module, noisy, classes, trained=True)
 
-    @torch.no_grad()
-    def score(self) -> float:
-        """The mean score of the validation inputs, with one noise sample per input that is the same in every epoch."""
-        _seed(self.recipe, self.recipe.epochs + 1)
-        if self.mean is None:
-            self.validator.trained.load_state_dict(self.trained.state_dict())
-        method, device = self.recipe.method, self.validation.labels.device
-        total = torch.zeros((), dtype=torch.double, device=device)
-        numbers = torch.ones((), dtype=torch.bool, device=device)  # a logit may be -inf, but not NaN or inf
-        # On CUDA, large batches are faster because launching a kernel takes longer than computing a row.
-        fitting = max(_CUDA_VALIDATION_NUMBERS // math.prod(self.validation.shape), 1)
-        batch = fitting if device.type == "cuda" else self.recipe.batch
-        for index in torch.split(torch.arange(len(self.validation), device=device), batch):
-            x = self.validation.batch(index)
-            with self.autocast():
-                outputs = method.outputs(self.validator.module, x)
-            numbers &= (outputs < math.inf).all()
-            total += method.score(outputs, x, self.validation.labels[index]).double().sum()
-        if not numbers.item() or not math.isfinite(total.item()):
-            raise _diverged(self.recipe, "the outputs for validation inputs are not finite numbers")
-        return total.item() / len(self.validation)
+
+def _prepare(step: Step, recipe: Recipe, runtime: Runtime) -> None:
+    """Compile the network and capture the step where the runtime asks for it."""
+    try:
+        if runtime.compile == "default":
+            compile_blocks(step.module)
+        if runtime.torch_device.type == "cuda":
+            step.capture()
+    except torch.OutOfMemoryError:
+        raise InvalidInput(
+            f"a batch of {recipe.batch} does not fit into the memory of {runtime.device}: give a smaller batch, such "
+            f"as {setting('batch', max(recipe.batch // 2, 1))}"
+        ) from None
+
+
+def _epoch(step: Step, recipe: Recipe, number: int, on_step: Callable[[int], None]) -> Epoch:
+    """Train one epoch; `number` counts from 0. The result has no score on validation inputs yet."""
+    start = time.perf_counter()
+    order = torch.randperm(len(step.data), device=step.data.labels.device)
+    batches = len(order) // recipe.batch  # the inputs of the last, incomplete batch are left out in this epoch
+    step.epoch.fill_(number)
+    step.totals.zero_()
+    for index in range(batches):
+        rate = recipe.rate((number + index / batches) / recipe.epochs)
+        rows = order[index * recipe.batch : (index + 1) * recipe.batch]
+        step(rows, rate, number * batches + index + 1)
+        on_step(recipe.batch)
+    loss, train_score = (step.totals / batches).tolist()
+    seconds = time.perf_counter() - start
+    if not math.isfinite(loss):
+        raise _diverged(recipe, f"the loss is not a finite number in epoch {number + 1}")
+    scores = {f"train_{recipe.method.measure}": train_score}
+    return Epoch(number + 1, loss, batches * recipe.batch / seconds, **scores)
+
+
+@torch.no_grad()
+def _score(step: Step, recipe: Recipe, data: DeviceData) -> float:
+    """The mean score of the validation inputs, with one noise sample per input that is the same in every epoch."""
+    _seed(recipe, recipe.epochs + 1)
+    method, device, validated = recipe.method, data.labels.device, step.validated
+    if not method.keeps_mean:
+        validated.trained.load_state_dict(step.trained.state_dict())
+    total = torch.zeros((), dtype=torch.double, device=device)
+    numbers = torch.ones((), dtype=torch.bool, device=device)  # a logit may be -inf, but not NaN or inf
+    # On CUDA, large batches are faster because launching a kernel takes longer than computing a row.
+    fitting = max(_CUDA_VALIDATION_NUMBERS // math.prod(data.shape), 1)
+    batch = fitting if device.type == "cuda" else recipe.batch
+    for index in torch.split(torch.arange(len(data), device=device), batch):
+        x = data.batch(index)
+        with step.autocast():
+            outputs = method.outputs(validated.module, x)
+        numbers &= (outputs < math.inf).all()
+        total += method.score(outputs, x, data.labels[index]).double().sum()
+    if not numbers.item() or not math.isfinite(total.item()):
+        raise _diverged(recipe, "the outputs for validation inputs are not finite numbers")
+    return total.item() / len(data)
 
 
 def _diverged(recipe: Recipe, symptom: str) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""Optimizers in a form that a CUDA graph can replay, and the running mean of weights.
+"""Optimizers in a form that a CUDA graph can replay.
 
 A CUDA graph reads tensors at fixed addresses. So the learning rate is a tensor on the device, and the state of an
 optimizer exists before the first step.
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 _SECOND_MOMENT = 0.99
-_MEAN_EXPONENT = 17.0  # the weights of the last 10% of the steps make up about 85% of the mean
 
 
 def sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
@@ -49,42 +48,3 @@ def _prepare(module: nn.Module) -> tuple[list[nn.Parameter], Tensor, bool]:
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     device = parameters[0].device
     return parameters, torch.zeros((), device=device), device.type in ("cpu", "cuda")
-
-
-def state_tensors(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:
-    """Everything that an optimizer remembers from step to step, by name."""
-    return {
-        f"{kind.removesuffix('_buffer')}.{name}": tensor
-        for name, parameter in module.named_parameters()
-        for kind, tensor in optimizer.state.get(parameter, {}).items()
-    }
-
-
-class RunningMean:
-    """The mean of the weights of all steps, in which recent steps count more (Karras et al. 2024).
-
-    After step t, the mean is beta times the mean before plus 1 - beta times the weights, with
-    beta = (1 - 1/t)^(gamma + 1). So its horizon grows with the training, and it suits short and long ones.
-    """
-
-    def __init__(self, mean: nn.Module, module: nn.Module) -> None:
-        pairs = list(zip(mean.parameters(), module.parameters(), strict=True))
-        self._means: list[Tensor] = [own for own, trained in pairs if trained.requires_grad]
-        self._weights: list[Tensor] = [trained for _, trained in pairs if trained.requires_grad]
-        self._share = torch.zeros((), device=self._weights[0].device)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The tensors that hold the mean."""
-        return self._means
-
-    def set_step(self, number: int) -> None:
-        """Set the weight of the next step."""
-        self._share.fill_(1 - (1 - 1 / number) ** (_MEAN_EXPONENT + 1))
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Include the current weights."""
-        change = torch._foreach_sub(self._weights, self._means)
-        torch._foreach_mul_(change, self._share)
-        torch._foreach_add_(self._means, change)

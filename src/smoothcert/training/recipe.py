@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from smoothcert import _check
 from smoothcert._registry import describe
-from smoothcert.training.methods import Method
-from smoothcert.training.methods.base import keep
+from smoothcert.training.methods.base import Method, keep
 from smoothcert.training.schedule import SCHEDULES
 
 
@@ -47,9 +46,12 @@ class Recipe:
     def __post_init__(self) -> None:
         rate = self.method.learning_rate if self.learning_rate is None else self.learning_rate
         schedule = self.method.schedule if self.schedule is None else self.schedule
+        name = self.architecture
+        if ":" not in name:  # a bundled network; others are given as the classifier to start from
+            name = _check.one_of("architecture", name.replace("_", "-").lower(), tuple(self.method.architectures))
         keep(
             self,
-            architecture=self.method.canonical_name(self.architecture),
+            architecture=name,
             epochs=_check.whole("epochs", self.epochs, least=1),
             batch=_check.whole("batch", self.batch, least=1),
             learning_rate=_check.between("learning_rate", rate, 0),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from smoothcert.device.cuda_graph import capture
+from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import BasicBlock
 from smoothcert.models.denoisers.unet import ResidualBlock
 from smoothcert.training.data import DeviceData, augment
-from smoothcert.training.methods import Method
-from smoothcert.training.optimizers import RunningMean
+from smoothcert.training.recipe import Recipe
+from smoothcert.training.trainee import Trainee
 
 log = logging.getLogger(__name__)
+
+_MEAN_EXPONENT = 17.0  # the weights of the last 10% of the steps make up about 85% of the mean
 
 
 def compile_blocks(module: nn.Module) -> None:
@@ -30,40 +34,58 @@ def compile_blocks(module: nn.Module) -> None:
         block.compile(dynamic=False)
 
 
+def share_of_step(number: int) -> float:
+    """The share 1 - beta of step t in the running mean of the weights (Karras et al. 2024).
+
+    With beta = (1 - 1/t)^(gamma + 1), the horizon of the mean grows with the training, so it suits short and long ones.
+    """
+    return float(1 - (1 - 1 / number) ** (_MEAN_EXPONENT + 1))
+
+
 class Step:
     """One training step: reads a batch from the device's memory, augments it and updates the weights.
 
     Attributes:
+        validated: A copy of the network in evaluation mode. With some methods, it is the running mean of the weights.
         epoch: The number of the current epoch from 0 on, a scalar tensor on the device.
         totals: The sums of the loss and of the score of the method over the steps so far, on the device.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        optimizer: Optimizer,
-        method: Method,
-        data: DeviceData,
-        *,
-        batch: int,
-        autocast: Callable[[], AbstractContextManager[object]],
-        mean: RunningMean | None = None,
-    ) -> None:
-        self.module = module
-        self.optimizer = optimizer
-        self.method = method
-        self.data = data
-        self.autocast = autocast
-        self.mean = mean
+    def __init__(self, trainee: Trainee, recipe: Recipe, data: DeviceData, runtime: Runtime) -> None:
+        self.module, self.trained, _ = trainee
+        self.method, self.data = recipe.method, data
+        self.module.to(runtime.torch_device, memory_format=runtime.memory_format(data.shape))  # type: ignore[call-overload]
+        # A copy, because validation uses other batch sizes, for which a compiled network would be compiled again.
+        self.validated = copy.deepcopy(trainee)
+        self.validated.module.eval()
+        self.optimizer = self.method.optimizer(self.module, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+        self.autocast: Callable[[], AbstractContextManager[object]] = partial(
+            torch.autocast, runtime.torch_device.type, dtype=torch.bfloat16, enabled=runtime.dtype == "bfloat16"
+        )
         device = data.labels.device
-        self.epoch = torch.zeros((), device=device)
-        self.totals = torch.zeros(2, device=device)
-        self._index = torch.zeros(batch, dtype=torch.long, device=device)
+        self.epoch, self.totals = torch.zeros((), device=device), torch.zeros(2, device=device)
+        self._index = torch.zeros(recipe.batch, dtype=torch.long, device=device)
+        self._share = torch.zeros((), device=device)
+        pairs = zip(self.validated.module.parameters(), self.module.parameters(), strict=True)
+        self._means, self._weights = zip(*((mean, own) for mean, own in pairs if own.requires_grad), strict=True)
         self._run: Callable[[], None] = self._compute
 
-    def __call__(self, index: Tensor, rate: float) -> None:
-        """Train on one batch."""
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name. The schedule and the randomness depend only on the epoch."""
+        remembered = {
+            f"{kind.removesuffix('_buffer')}.{name}": tensor
+            for name, parameter in self.trained.named_parameters()
+            for kind, tensor in self.optimizer.state.get(parameter, {}).items()
+        }
+        mean = self.validated.trained.state_dict() if self.method.keeps_mean else {}
+        return self.trained.state_dict() | remembered | {f"mean.{name}": tensor for name, tensor in mean.items()}
+
+    def __call__(self, index: Tensor, rate: float, number: int) -> None:
+        """Train on one batch, as step `number` from 1 on."""
         self._index.copy_(index)
+        if self.method.keeps_mean:
+            self._share.fill_(share_of_step(number))
         self.optimizer.param_groups[0]["lr"].fill_(rate)
         self._run()
 
@@ -75,10 +97,16 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(objective.loss)
         self.optimizer.step()
-        if self.mean is not None:
-            self.mean.update()
+        if self.method.keeps_mean:
+            self._update_mean()
         score = self.method.score(objective.outputs.detach(), x, labels).mean()
         self.totals += torch.stack((objective.loss.detach(), score))
+
+    @torch.no_grad()
+    def _update_mean(self) -> None:
+        change = torch._foreach_sub(self._weights, self._means)
+        torch._foreach_mul_(change, self._share)
+        torch._foreach_add_(self._means, change)
 
     def capture(self) -> bool:
         """Capture the step as a CUDA graph. If that fails, log a warning and keep the normal step.
@@ -88,10 +116,7 @@ class Step:
         Returns:
             Whether the step is now a CUDA graph.
         """
-        remembered = [tensor for state in self.optimizer.state.values() for tensor in state.values()]
-        means = [] if self.mean is None else self.mean.tensors
-        state = dict(self.module.named_buffers()) | self.module.state_dict()
-        tensors = [*state.values(), *remembered, *means, self.totals]
+        tensors = [*self.tensors.values(), self.totals]
         saved = [tensor.clone() for tensor in tensors]
         try:
             self._run = capture(self._compute).replay
@@ -104,5 +129,4 @@ class Step:
         finally:
             with torch.no_grad():
                 for tensor, value in zip(tensors, saved, strict=True):
-                    if not torch.equal(tensor, value):  # a constant buffer may be expanded and cannot be overwritten
-                        tensor.copy_(value)
+                    tensor.copy_(value)

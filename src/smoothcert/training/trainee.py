@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput
-from smoothcert.models.architectures import ARCHITECTURES, build, canonical_name
+from smoothcert.errors import InvalidInput, first_line
+from smoothcert.models.architectures import ARCHITECTURES, build
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoised, Denoiser
 from smoothcert.models.denoisers.check import check_noise
@@ -60,41 +60,31 @@ class Frozen(nn.Module):
         return output
 
 
-def classifier_name(architecture: str) -> str:
-    """The name of the architecture of a classifier as it is recorded."""
-    return architecture if ":" in architecture else canonical_name(architecture)
-
-
 def classifier_trainee(start: Start, sigma: float, noise: Noise | None) -> Trainee:
     """A classifier to train, behind a fixed denoiser if one is given."""
-    network = _build(start, noise) if start.classifier is None else _continued(start, start.classifier)
-    classes = start.classes if start.classifier is None else start.classifier.classes
+    network = _build(start, noise) if start.classifier is None else _continued(start.classifier)
+    facts = {"classes": start.classes}
     if start.denoiser is None:
-        return Trainee(network, network, {"classes": classes})
+        return Trainee(network, network, facts)
     check_noise(start.denoiser, noise or Gaussian(sigma))
     if start.denoiser.shape not in (None, start.shape):
         raise InvalidInput(f"the denoiser takes inputs of shape {start.denoiser.shape}, the data has {start.shape}")
-    return Trainee(Denoised(Frozen(start.denoiser.at(sigma)), network), network, {"classes": classes})
+    return Trainee(Denoised(Frozen(start.denoiser.at(sigma)), network), network, facts)
 
 
 def _build(start: Start, noise: Noise | None) -> nn.Module:
     if start.architecture not in ARCHITECTURES:
         raise InvalidInput(f"{start.architecture} is not bundled: give the classifier to start from")
     expected: tuple[int, ...] = ARCHITECTURES[start.architecture].input_shape
-    _check_shape(start, expected)
+    if start.shape != expected:
+        raise InvalidInput(f"{start.architecture} takes inputs of shape {expected}, the data has {start.shape}")
     # A noise may mark absent pixels in further channels.
     channels = (expected if noise is None else noise.draw.output_shape(expected))[0]
     return build(start.architecture, classes=start.classes, channels=channels)
 
 
-def _continued(start: Start, classifier: Classifier) -> nn.Module:
-    if not isinstance(classifier.module, nn.Module):
-        raise InvalidInput(f"{classifier.name} is a function: only a torch module can be trained")
-    if start.classes > classifier.classes:
-        raise InvalidInput(f"{classifier.name} has {classifier.classes} classes, the data has {start.classes}")
-    if classifier.input_shape is not None:
-        _check_shape(start, classifier.input_shape)
-    network = copy.deepcopy(classifier.module).train()
+def _continued(classifier: Classifier) -> nn.Module:
+    network = copy.deepcopy(module_of(classifier)).train()
     parameters = [parameter for parameter in network.parameters() if parameter.is_floating_point()]
     if not parameters:
         raise InvalidInput(f"{classifier.name} has no parameters: there is nothing to train")
@@ -104,6 +94,28 @@ def _continued(start: Start, classifier: Classifier) -> nn.Module:
     return network
 
 
-def _check_shape(start: Start, expected: tuple[int, ...]) -> None:
-    if start.shape != expected:
-        raise InvalidInput(f"{start.architecture} takes inputs of shape {expected}, the data has {start.shape}")
+def module_of(classifier: Classifier) -> nn.Module:
+    """The module of a classifier. A function has no gradients."""
+    if not isinstance(classifier.module, nn.Module):
+        raise InvalidInput(f"{classifier.name} is a function: training needs a torch module")
+    return classifier.module
+
+
+def check_logits(name: str, module: nn.Module, x: Tensor, classes: int, *, trained: bool) -> None:
+    """Refuse a network that fails on a batch, or does not return logits; if it is trained, logits with a gradient."""
+    try:
+        output: Any = module(x)
+    except Exception as error:  # code of the user may raise any error
+        raise InvalidInput(f"cannot train with {name}: it fails on a batch of inputs: {first_line(error)}") from error
+    found = type(output).__name__
+    if isinstance(output, Tensor):
+        found = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
+        if output.is_floating_point() and tuple(output.shape) == (len(x), classes):
+            if output.requires_grad or not trained:
+                return
+            found += " without one"
+    gradient = " with a gradient (no torch.no_grad, no detach)" if trained else ""
+    raise InvalidInput(
+        f"cannot train with {name}: it must return logits of shape {(len(x), classes)}{gradient}, and it returned "
+        f"{found}"
+    )

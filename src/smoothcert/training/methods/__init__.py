@@ -9,25 +9,12 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.training.methods.augmentation import Augmentation
-from smoothcert.training.methods.base import Method, Objective
+from smoothcert.training.methods.base import Method
 from smoothcert.training.methods.consistency import Consistency
 from smoothcert.training.methods.denoiser import Denoising
 from smoothcert.training.methods.finetune import Finetune
 from smoothcert.training.methods.macer import Macer
 from smoothcert.training.methods.smoothadv import SmoothAdv
-
-__all__ = [
-    "METHODS",
-    "Augmentation",
-    "Consistency",
-    "Denoising",
-    "Finetune",
-    "Macer",
-    "Method",
-    "Objective",
-    "SmoothAdv",
-    "method_named",
-]
 
 METHODS: dict[str, type[Method]] = {
     kind.name: kind for kind in (Augmentation, Consistency, Macer, SmoothAdv, Finetune, Denoising)

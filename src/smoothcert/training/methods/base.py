@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from smoothcert.models.architectures import ARCHITECTURES
 from smoothcert.noises import Noise
 from smoothcert.sampling.drawing import drawer_for
 from smoothcert.training.optimizers import sgd
-from smoothcert.training.trainee import Start, Trainee, classifier_name, classifier_trainee
+from smoothcert.training.trainee import Start, Trainee, classifier_trainee
 
 
 class Objective(NamedTuple):
@@ -49,6 +51,10 @@ class Method(ABC):
     """Whether the loss depends on the labels."""
     keeps_mean: ClassVar[bool] = False
     """Whether the result is the running mean of the weights instead of the last weights."""
+    architectures: ClassVar[Collection[str]] = ARCHITECTURES
+    """The bundled networks that it trains."""
+    optimizer: ClassVar[Callable[..., Optimizer]] = staticmethod(sgd)
+    """Makes the optimizer of a module; see `optimizers`."""
     sigma: float
     """The standard deviation of the noise."""
     noise: Noise | None = None
@@ -76,14 +82,6 @@ class Method(ABC):
             epoch: The number of the epoch from 0 on, as a scalar tensor.
         """
 
-    def canonical_name(self, architecture: str) -> str:
-        """The name of an architecture as it is recorded.
-
-        Args:
-            architecture: The name as the user gave it.
-        """
-        return classifier_name(architecture)
-
     def trainee(self, start: Start) -> Trainee:
         """What is trained, before the first step.
 
@@ -91,16 +89,6 @@ class Method(ABC):
             start: What it is made from.
         """
         return classifier_trainee(start, self.sigma, self.noise)
-
-    def optimizer(self, module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
-        """The optimizer.
-
-        Args:
-            module: The network.
-            momentum: The momentum.
-            weight_decay: The factor of the penalty on large weights.
-        """
-        return sgd(module, momentum=momentum, weight_decay=weight_decay)
 
     def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
         """The outputs of a network in evaluation mode for one noisy copy of each input, to validate it.

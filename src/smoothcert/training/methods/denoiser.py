@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -17,7 +18,7 @@ from smoothcert.errors import InvalidInput, either
 from smoothcert.models.denoisers import UNETS, UNet, build_unet
 from smoothcert.training.methods.base import Method, Objective, keep
 from smoothcert.training.optimizers import adamw
-from smoothcert.training.trainee import Frozen, Start, Trainee
+from smoothcert.training.trainee import Frozen, Start, Trainee, module_of
 
 
 def squared_errors(denoised: Tensor, x: Tensor) -> Tensor:
@@ -69,13 +70,15 @@ class Denoising(Method):
     measure: ClassVar[Literal["accuracy", "psnr"]] = "psnr"
     needs_labels: ClassVar[bool] = False
     keeps_mean: ClassVar[bool] = True
+    architectures: ClassVar[Collection[str]] = UNETS
+    optimizer: ClassVar[Callable[..., Optimizer]] = staticmethod(adamw)
     sigma: float
     sigma_low: float | None = None
     stability: float = 0.0
 
     def __post_init__(self) -> None:
         sigma = _check.between("sigma", self.sigma, 0)
-        low = sigma if self.sigma_low is None else _check.between("sigma_low", self.sigma_low, 0)
+        low = _check.between("sigma_low", sigma if self.sigma_low is None else self.sigma_low, 0)
         if low > sigma:
             raise InvalidInput(f"sigma_low must be at most sigma, got {low:g} and {sigma:g}")
         keep(self, sigma=sigma, sigma_low=low, stability=_check.at_least("stability", self.stability, 0))
@@ -89,31 +92,23 @@ class Denoising(Method):
     def _low(self) -> float:
         return self.sigma if self.sigma_low is None else self.sigma_low
 
-    def canonical_name(self, architecture: str) -> str:
-        """The name of a bundled U-Net; see `Method.canonical_name`."""
-        dashed = architecture.replace("_", "-").lower()
-        if dashed not in UNETS:
-            raise InvalidInput(f"unknown denoiser {architecture!r}: bundled are {', '.join(UNETS)}")
-        return dashed
-
     def trainee(self, start: Start) -> Trainee:
         """A U-Net; see `Method.trainee`."""
         network = build_unet(start.architecture, shape=start.shape, sigmas=(self._low, self.sigma))
         if start.denoiser is not None:
-            _copy_weights(start.denoiser, network, start.architecture)
+            try:
+                network.load_state_dict(start.denoiser.state_dict())
+            except RuntimeError:
+                raise InvalidInput(
+                    f"the denoiser to start from is not a {start.architecture} for these images"
+                ) from None
         facts = {"shape": json.dumps(start.shape), "sigma_high": self.sigma}
         if (start.classifier is None) != (self.stability == 0):
             both = either("classifier= and stability=1.0", "--stability, and --model or --weights")
             raise InvalidInput(f"the stability loss of a denoiser needs a classifier and a weight above 0: give {both}")
         if start.classifier is None:
             return Trainee(network, network, facts)
-        if not isinstance(start.classifier.module, nn.Module):
-            raise InvalidInput(f"{start.classifier.name} is a function: the stability loss needs a torch module")
-        return Trainee(Judged(network, start.classifier.module), network, facts)
-
-    def optimizer(self, module: nn.Module, *, momentum: float, weight_decay: float) -> Optimizer:
-        """AdamW; see `Method.optimizer`."""
-        return adamw(module, momentum=momentum, weight_decay=weight_decay)
+        return Trainee(Judged(network, module_of(start.classifier)), network, facts)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
@@ -141,10 +136,3 @@ class Denoising(Method):
     def _denoised(self, module: nn.Module, x: Tensor, sigma: Tensor) -> Tensor:
         denoised: Tensor = module(x + sigma.view(-1, 1, 1, 1) * torch.randn_like(x), sigma)
         return denoised
-
-
-def _copy_weights(denoiser: nn.Module, network: nn.Module, name: str) -> None:
-    try:
-        network.load_state_dict(denoiser.state_dict())
-    except RuntimeError:
-        raise InvalidInput(f"the denoiser to start from is not a {name} for these images") from None
