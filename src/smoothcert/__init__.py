@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from smoothcert.tasks.attack import attack as attack
     from smoothcert.tasks.audit import audit as audit
     from smoothcert.tasks.certify import certify as certify
+    from smoothcert.tasks.certify import forecast as forecast
     from smoothcert.tasks.compare import compare as compare
     from smoothcert.tasks.explain import explain as explain
-    from smoothcert.tasks.forecast import forecast as forecast
     from smoothcert.tasks.gate import Gate as Gate
     from smoothcert.tasks.gate import Rule as Rule
     from smoothcert.tasks.gate import gate as gate
@@ -110,10 +110,9 @@ _ROOMS = {
     "statistics.sample_map": "SampleMap",
     "tasks.attack": "attack",
     "tasks.audit": "audit",
-    "tasks.certify": "certify",
+    "tasks.certify": "certify forecast",
     "tasks.compare": "compare",
     "tasks.explain": "explain",
-    "tasks.forecast": "forecast",
     "tasks.gate": "Gate gate Rule",
     "tasks.metric": "CertifiedAccuracy",
     "tasks.predict": "Prediction",

@@ -73,7 +73,7 @@ def command(
     from smoothcert.runs.run import Run
     from smoothcert.runs.summary import summary
     from smoothcert.runs.table import table
-    from smoothcert.tasks.certify import certify
+    from smoothcert.tasks.certify import certify, forecast
 
     several = len(noises) > 1
     asked = [
@@ -95,8 +95,6 @@ def command(
         for number, smoothing in enumerate(noises, 1)
     ]
     if dry_run:
-        from smoothcert.tasks.forecast import forecast
-
         forecasts = [forecast(**what) for what in asked]
         plain = [asdict(expected) | {"seconds": expected.seconds} for expected in forecasts]
         if json:

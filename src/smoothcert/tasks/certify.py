@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 from torch import Tensor
@@ -38,7 +38,7 @@ from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import say_nothing, warn_about_training
 from smoothcert.tasks.budget import Budget, Spending, as_recorded, budget_given, plan_for_budget
-from smoothcert.tasks.survey import forecast_of
+from smoothcert.tasks.survey import Forecast, forecast_of
 
 Keep = Callable[[list[Certificate], Status], None]
 """What is done with certificates as soon as they are finished."""
@@ -100,9 +100,10 @@ def certify(
     if (warning := caveat(plan)) is not None:
         warnings.warn(warning, stacklevel=3)
     smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
-    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit, shard=shard)
+    everything = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)  # of all shards, so that they agree
+    chosen = select_ids(len(dataset), ids=everything, shard=shard)
     if joint:
-        plan = _with_alpha_over(plan, len(select_ids(len(dataset), ids=ids, skip=skip, limit=limit)))  # of all shards
+        plan = _with_alpha_over(plan, len(everything))
     described = None if allowed is None else allowed.described(plan)
     if allowed is not None and shard is not None:
         raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
@@ -119,7 +120,6 @@ def certify(
             f"{setting('shard', shard)} needs {setting('batch', 'N')}: the parts can only be merged if all were "
             "certified with the same one"
         )
-    compared = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)  # of all shards, so that they agree
     progress = choose_progress(progress)
     with executor or LocalExecutor() as executor, exclusive(out) as folder, Journal(folder, write=True) as journal:
         done = journal.ids()
@@ -127,13 +127,26 @@ def certify(
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
             plan = plan.continuing(recorded.plan) if allowed is None else as_recorded(plan, recorded.plan)
-        subject = smoothed.bind(dataset, compared, resolve=executor.resolve)
+        subject = smoothed.bind(dataset, everything, resolve=executor.resolve)
         job = job_for(subject, dataset, plan, chosen)
-        manifest = replace(
-            _manifest(job, chosen),
-            budget=described,
+        classifier, runtime = subject.classifier, subject.runtime
+        manifest = Manifest(
+            model=classifier.name,
+            classes=classifier.classes,
             data=str(data) if isinstance(data, (str, Path)) else dataset.name,
+            data_hash=dataset.fingerprint,
+            ids=tuple(chosen),
+            noise=subject.noise,
+            plan=job.plan,
+            seed=subject.seed,
+            device=runtime.torch_device.type,
+            dtype=runtime.dtype,
             weights=smoothed.weights,
+            weights_hash=classifier.weights_hash,
+            denoiser=classifier.denoiser,
+            answers=subject.answers(),
+            settings=subject.settings,
+            budget=described,
             shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
         )
         if recorded is None:
@@ -168,6 +181,33 @@ def certify(
     run = open_run(folder)
     progress.end(run)
     return run
+
+
+def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | None = None, **asked: Any) -> Forecast:
+    """What `certify` with the same arguments would cost, from a few noisy copies of some inputs.
+
+    Args:
+        model: The model, as for `certify`.
+        data: The data, as for `certify`.
+        labels: The labels, if `data` holds only inputs.
+        executor: Where to compute. Default: in this process.
+        **asked: `plan=`, `budget=`, `minutes=`, `since=`, `ids=`, `skip=` and `limit=` as for `certify`, and the
+            settings of `Smoothed`, where `model` is not one.
+    """
+    plan, *amount = (asked.pop(name, None) for name in ("plan", "budget", "minutes", "since"))
+    selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit")}
+    allowed = budget_given(*amount)
+    plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
+    smoothed, dataset = smoothed_given(model, cast(Settings, asked)), find_dataset(data, labels)
+    ids = select_ids(len(dataset), **selection)
+    with executor or LocalExecutor() as executor:
+        job = job_for(smoothed.bind(dataset, ids, resolve=executor.resolve), dataset, plan, ids)
+        executor.start(job, say_nothing)
+        if allowed is None:
+            return forecast_of(executor, job, ids, share=0.1)
+        spending = Spending.begin(allowed, job, ids, executor)
+        _, first = next(spending.blocks(ids))
+        return spending.forecast(first)
 
 
 def smoothed_given(model: Any, settings: Settings) -> Smoothed:
@@ -356,27 +396,6 @@ def _check_votes(executor: Executor, known: Certificate) -> None:
             f"{again.looks[0].votes}: the classifier, or the machine that runs it, has changed; choose another "
             f"{setting('out', 'DIR')}"
         )
-
-
-def _manifest(job: Job, ids: list[int]) -> Manifest:
-    subject, dataset = job.subject, job.dataset
-    classifier, runtime = subject.classifier, subject.runtime
-    return Manifest(
-        model=classifier.name,
-        classes=classifier.classes,
-        data=dataset.name,
-        data_hash=dataset.fingerprint,
-        ids=tuple(ids),
-        noise=subject.noise,
-        plan=job.plan,
-        seed=subject.seed,
-        device=runtime.torch_device.type,
-        dtype=runtime.dtype,
-        weights_hash=classifier.weights_hash,
-        denoiser=classifier.denoiser,
-        answers=subject.answers(),
-        settings=subject.settings,
-    )
 
 
 def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int], *, known: bool) -> None:
