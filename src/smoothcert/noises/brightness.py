@@ -27,10 +27,6 @@ class Brightness(GaussianRadius):
         return CommonShift(self.sigma)
 
     @property
-    def deviation(self) -> float:
-        return self.sigma
-
-    @property
     def drawing_error(self) -> float:
         return 2.0**-63
 

@@ -7,7 +7,7 @@ class, too: see `smoothcert.sampling.drawing.draws`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
@@ -49,7 +49,7 @@ class Additive(Draw):
 
     def __post_init__(self) -> None:
         _check.one_of("law", self.law, LAWS)
-        _positive(self, "scale")
+        object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
 
     @property
     def drawn_scale(self) -> float:
@@ -68,19 +68,12 @@ class AdditiveGrid(Draw):
     deviation: float
     step: float
 
-    def __post_init__(self) -> None:
-        _positive(self, "deviation")
-        _positive(self, "step")
-
 
 @dataclass(frozen=True)
 class CommonShift(Draw):
     """x + scale * z with one normal number z for all coordinates."""
 
     scale: float
-
-    def __post_init__(self) -> None:
-        _positive(self, "scale")
 
     @property
     def drawn_scale(self) -> float:
@@ -93,9 +86,6 @@ class CircularShift(Draw):
     """The last two axes are shifted circularly by two independent, rounded normal numbers of this deviation."""
 
     deviation: float
-
-    def __post_init__(self) -> None:
-        _positive(self, "deviation")
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(shape) < 2:
@@ -117,9 +107,6 @@ class Split(Draw):
 
     scale: float
     levels: int = 0
-
-    def __post_init__(self) -> None:
-        _positive(self, "scale")
 
 
 class Marked(Draw):
@@ -168,7 +155,3 @@ class Replace(Draw):
 
     threshold: int
     values: int
-
-
-def _positive(draw: Any, name: str) -> None:
-    object.__setattr__(draw, name, _check.between(name, getattr(draw, name), 0))

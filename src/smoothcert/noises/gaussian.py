@@ -32,6 +32,14 @@ class GaussianRadius(Noise):
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", _check.between("sigma", self.sigma, 0))
 
+    @property
+    def deviation(self) -> float:
+        return self.sigma
+
+    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
+        """From a radius R in l2 of the input follows R / sqrt(d) in l-infinity, rounded down."""
+        return {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))} if self.norm == "l2" else {}
+
     def radius(self, p: ArrayLike) -> Any:
         z = ndtri(_check.probabilities("p", p))
         return (self.sigma * z * (1 - np.copysign(MARGIN, z)))[()]
@@ -50,11 +58,6 @@ class GaussianRadius(Noise):
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B may gain the other half."""
         z, c = ndtri(_check.probabilities("b", b)), 2 * radius / self.sigma
         return ndtr(z + c), np.exp(-c * (z + c / 2))
-
-
-def l_infinity(radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
-    """The l-infinity radius R / sqrt(d) that follows from an l2 radius R, rounded down."""
-    return {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))}
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,5 @@ class Gaussian(GaussianRadius):
         return Additive("normal", self.sigma)
 
     @property
-    def deviation(self) -> float:
-        return self.sigma
-
-    @property
     def drawing_error(self) -> float:
         return LARGEST_INPUT * _TAIL_CUT + CELL
-
-    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
-        return l_infinity(radius, shape)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from numpy.typing import ArrayLike
+from typing import ClassVar
 
 from smoothcert import _check
 from smoothcert.noises.base import LARGEST_INPUT, Noise
 from smoothcert.noises.draws import AdditiveGrid, Draw
-from smoothcert.noises.gaussian import Gaussian, GaussianRadius, l_infinity
+from smoothcert.noises.gaussian import Gaussian, GaussianRadius
 from smoothcert.noises.rounded_normal import thresholds
 
 
@@ -46,19 +44,12 @@ class GridGaussian(GaussianRadius):
         return AdditiveGrid(self.sigma, self.step)
 
     @property
-    def deviation(self) -> float:
-        return self.sigma
-
-    @property
     def drawing_error(self) -> float:
         return (self.size or LARGEST_INPUT) * thresholds(self.sigma / self.step).error
 
     @property
     def grid(self) -> tuple[float, float | None] | None:
         return self.step, None
-
-    def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
-        return l_infinity(radius, shape)
 
 
 def is_gaussian(noise: Noise | None, sigma: float) -> bool:
