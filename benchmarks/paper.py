@@ -14,7 +14,6 @@ from scipy.stats import binom
 from benchmarks.experiments import Inputs
 from smoothcert import Fixed, Gaussian, InputSpecific, SampleMap
 from smoothcert.runs.logs import Log, read_log
-from smoothcert.statistics.sample_map import paper_grid
 from smoothcert.tasks.replay import Outcome, probabilities, replay
 
 LOG_SAMPLES = 100_000
@@ -134,7 +133,7 @@ def map_runtime(inputs: Inputs) -> dict[str, Any]:
     for name, paper in MAP_SECONDS.items():
         kind, decline = name.split()
         psi = SampleMap(HALF, 100_000, float(decline), kind)
-        best = min(timeit.repeat(lambda psi=psi: psi.table(paper_grid()), number=1, repeat=5))
+        best = min(timeit.repeat(lambda psi=psi: psi.on_paper_grid(1.0), number=1, repeat=5))
         rows.append({"decline": name, "ms": 1000 * best, "paper": 1000 * paper})
     return {"rows": rows}
 

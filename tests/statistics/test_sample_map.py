@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from smoothcert import Gaussian, SampleMap
 from smoothcert.errors import InvalidInput
-from smoothcert.statistics.sample_map import paper_grid, refined_grid
+from smoothcert.statistics.sample_map import refined_grid
 
 REFERENCE_P = [0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.999, 1]
 REFERENCE = {
@@ -65,26 +65,13 @@ def test_the_absolute_map_never_decreases_and_the_relative_one_falls_then_rises(
 
 
 @settings(max_examples=30, deadline=None)
-@given(maps(), st.lists(st.floats(0, 1), min_size=1), st.sampled_from([None, paper_grid()]), st.floats(-1e-3, 2e-3))
-def test_a_look_up_only_rounds_up(psi, p, grid, beside_the_leap):
+@given(maps(), st.lists(st.floats(0, 1), min_size=1), st.floats(-1e-3, 2e-3))
+def test_a_look_up_on_the_grid_of_the_paper_only_rounds_up(psi, p, beside_the_leap):
     leap = min(q for q in refined_grid() if psi.required_radius(q) > 0)
     p = np.clip([*p, leap, leap + beside_the_leap], 0, 1)
-    found = psi.table(grid)(p)
+    found = psi.on_paper_grid(p)
     assert np.all(found >= psi(p))
     assert np.all(found <= psi.samples)
-
-
-def test_the_refined_grid_costs_little_where_the_paper_grid_is_steep():
-    psi = SampleMap(Gaussian(0.5), 100_000, 0.05)
-    p = np.linspace(0.9991, 0.9999, 50)
-    assert np.all(psi.table()(p) <= 1.05 * psi(p))
-    assert np.all(psi.table(paper_grid())(p) == psi(1.0))
-    assert len(refined_grid()) == 1500
-
-
-def test_a_table_knows_its_range():
-    with pytest.raises(InvalidInput, match=r"on the table, between 0\.4 and 1, got 0\.3"):
-        SampleMap(Gaussian(0.5)).table([0.4, 1])([0.5, 0.3])
 
 
 def test_unanimity_costs_less_when_more_decline_is_agreed():

@@ -16,7 +16,7 @@ from smoothcert.plans.base import Plan
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.records import RIVALS
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, upper_bound
-from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, check_decline, paper_grid
+from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, check_decline
 
 Grid = Literal["exact", "paper"]
 _POINTS_BETWEEN = 17
@@ -100,8 +100,7 @@ def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
     psi = plan.sample_map(noise)
     low, high = interval(np.arange(plan.pilot + 1), plan.pilot, alpha=plan.alpha)
     if plan.grid == "paper":
-        table = psi.table(paper_grid())
-        return np.maximum(table(low), table(high))
+        return np.asarray(psi.on_paper_grid(np.stack([low, high])).max(axis=0))
     return psi.largest(low, high)
 
 

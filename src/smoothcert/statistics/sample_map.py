@@ -134,14 +134,19 @@ class SampleMap:
         full = self.noise.radius(p) if self.reference == "ideal" else self.radius(self.samples, p)
         return full - self.decline if self.kind == "absolute" else (1 - self.decline) * full
 
-    def table(self, p: ArrayLike | None = None) -> SampleTable:
-        """psi on a grid, by default one refined towards p = 1.
+    def on_paper_grid(self, p: ArrayLike) -> NDArray[np.int64]:
+        """psi as the paper looks it up: on a grid of step 0.001, the larger of the values at both neighbours of p.
 
-        Where the required radius turns positive, psi leaps from 0 to a peak. That p joins the grid, so that no look-up
-        misses the peak.
+        Once above 0, psi never decreases (absolute) or falls and then rises (relative), so a look-up only rounds up.
+        Where the required radius turns positive, psi leaps from 0 to a peak. That p joins the grid.
+
+        Args:
+            p: Probabilities of the class.
         """
-        grid = np.union1d(refined_grid() if p is None else _check.probabilities("p", p), self._smallest_with_radius())
-        return SampleTable(grid, self(grid))
+        p = _check.probabilities("p", p)
+        grid = np.union1d(np.linspace(0, 1, 1001), self._smallest_with_radius())
+        needed = self(grid)
+        return np.maximum(needed[np.searchsorted(grid, p)], needed[np.searchsorted(grid, p, side="right") - 1])
 
     def _smallest_with_radius(self) -> float:
         """The smallest p whose required radius is above 0."""
@@ -149,29 +154,6 @@ class SampleMap:
         while low < (middle := (low + high) / 2) < high:
             low, high = (low, middle) if self.required_radius(middle) > 0 else (middle, high)
         return high
-
-
-@dataclass(frozen=True, eq=False)
-class SampleTable:
-    """The piecewise map psi_ISS: between two grid points, the larger of their values.
-
-    Once above 0, psi never decreases (absolute) or falls and then rises (relative), so its maximum over an interval
-    lies at an end: a look-up only rounds up.
-    """
-
-    p: NDArray[np.float64]
-    needed: NDArray[np.int64]
-
-    def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
-        p = np.asarray(p, float)
-        outside = ~((p >= self.p[0]) & (p <= self.p[-1]))
-        if np.any(outside):
-            raise InvalidInput(
-                f"p must lie on the table, between {self.p[0]:g} and {self.p[-1]:g}, got {p[outside].flat[0]:g}"
-            )
-        right = np.searchsorted(self.p, p, side="left")
-        left = np.searchsorted(self.p, p, side="right") - 1
-        return np.maximum(self.needed[left], self.needed[right])
 
 
 @lru_cache(maxsize=32)
@@ -197,11 +179,6 @@ def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
         at_edges = np.insert(at_edges, split + 1, psi(new))
         edges = np.insert(edges, split + 1, new)
     return edges, bounds.tolist()
-
-
-def paper_grid() -> NDArray[np.float64]:
-    """The grid of the paper: 0, 0.001, ..., 1."""
-    return np.linspace(0, 1, 1001)
 
 
 def refined_grid(points: int = 1500) -> NDArray[np.float64]:
