@@ -5,14 +5,13 @@ import pytest
 PROBE = "probe --model fashion-cnn-clean --data fashion-mnist --device cpu --limit 20"
 
 
-def test_probe_shows_a_row_for_each_sigma_and_one_without_noise_and_says_what_it_means(smoothcert, tmp_path):
-    answer = smoothcert(f"{PROBE} --sigmas 0.5,0.12 --out {tmp_path / 'probe.png'}")
+def test_probe_shows_a_row_for_each_sigma_and_one_without_noise_and_says_what_it_means(smoothcert):
+    answer = smoothcert(f"{PROBE} --sigmas 0.5,0.12")
     assert answer.code == 0, answer.err
     rows = [line.split() for line in answer.out.splitlines() if "%" in line and "█" in line]
     assert [row[0] for row in rows] == ["no", "0.12", "0.5"]
     assert "At sigma 0.5 the model is right on" in answer.out
     assert "put a denoiser in front of it" in answer.out
-    assert (tmp_path / "probe.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_probe_as_json(smoothcert):
@@ -31,8 +30,6 @@ def test_probe_as_json(smoothcert):
     ("options", "message"),
     [
         ("--sigmas quarter", "--sigmas must be numbers separated by commas, got 'quarter'"),
-        ("--sigmas 0", "there is no sigma above 0"),
-        ("--out chart.gif", "--out chart.gif must end in .svg, .png or .pdf"),
         ("--model resnet-9000", "unknown model 'resnet-9000'"),
         ("--ids 1000", "id 1000 is out of range"),
     ],

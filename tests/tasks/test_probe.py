@@ -192,16 +192,6 @@ def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(m
     assert found.dtype == "float32"
 
 
-def test_the_chart_shows_both_measures_at_every_sigma(tmp_path):
-    found = _found(0.9, 0.6, 0.4)
-    chart = found.chart()
-    assert {layer.series for layer in chart.layers} == set(chart.series) == {"noisy copies", "majority of copies"}
-    assert all(layer.x.tolist() == [0, 0.12, 0.25] and layer.y.tolist() == [0.9, 0.6, 0.4] for layer in chart.layers)
-    written = found.save_figure(tmp_path / "new" / "a.b.svg")
-    assert written == tmp_path / "new" / "a.b.svg"
-    assert "majority of copies" in written.read_text()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

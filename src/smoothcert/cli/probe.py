@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from smoothcert.cli.groups import SubjectOptions
 from smoothcert.cli.options import Data, Ids, Json, Skip, numbers, print_json, print_table
@@ -21,7 +20,6 @@ def command(
     skip: Skip = None,
     limit: int = 100,
     ids: Ids = None,
-    out: Path | None = None,
     json: Json = False,
 ) -> None:
     """Measure how often a model is right on noisy inputs, to find out which noise is too large for it.
@@ -32,15 +30,12 @@ def command(
         copies: Noisy copies of each input.
         radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of an input.
         limit: Take at most this many inputs, by default from all parts of the data.
-        out: Also draw the chart to this .svg, .png or .pdf.
     """
     from rich.console import Console
 
-    from smoothcert.tasks.probe import Level, check_figure, probe
+    from smoothcert.tasks.probe import Level, probe
 
     chosen = None if sigmas is None else numbers("--sigmas", sigmas)
-    if out is not None:
-        check_figure(out)
     console = Console(stderr=True)
     with console.status("loading the model") as status:
 
@@ -77,8 +72,6 @@ def command(
                 [[f"{sigma:g}", *(f"{share:.1%}" for share in row.values())] for sigma, row in estimates.items()],
             )
         print(found.reading)
-    if out is not None:
-        print(found.save_figure(out), file=sys.stderr if json else sys.stdout)
 
 
 def _bar(share: float) -> str:

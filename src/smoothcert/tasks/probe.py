@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -26,7 +25,6 @@ from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.plans import OneLook, Plan, State
-from smoothcert.report.chart import Axis, Chart, Column, Line, Points
 from smoothcert.report.charts import evenly
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
@@ -170,45 +168,6 @@ class Probe:
             f" {self.inputs} inputs are too few to be sure: the limit is {self.threshold:.0%}, and on other inputs the "
             f"model may be right on {low:.0%} to {high:.0%}."
         )
-
-    def chart(self) -> Chart:
-        """Accuracy against sigma, which `save_figure` draws."""
-        sigma = np.array([level.sigma for level in self.levels])
-        layers: list[Line | Points] = []
-        for name, values in (
-            ("noisy copies", np.array([level.accuracy for level in self.levels])),
-            ("majority of copies", np.array([level.majority for level in self.levels])),
-        ):
-            columns = (Column("sigma", sigma, "g"), Column("right", values, ".1%"))
-            layers += [Line(name, sigma, values, columns=columns), Points(name, sigma, values, columns=columns)]
-        return Chart(
-            "probe",
-            f"{self.classifier} under noise",
-            ("noisy copies", "majority of copies"),
-            Axis("sigma of the noise"),
-            Axis("right", "percent"),
-            tuple(layers),
-            self.reading,
-            f"Accuracy of {self.classifier} against sigma: "
-            + "; ".join(f"{level.accuracy:.0%} at {level.sigma:g}" for level in self.levels)
-            + ".",
-            series_title="measure",
-        )
-
-    def save_figure(self, out: str | Path) -> Path:
-        """Draw the chart.
-
-        Args:
-            out: The file; its ending is .pdf, .svg or .png.
-
-        Returns:
-            The file.
-        """
-        from smoothcert.report.figures import save
-
-        path = check_figure(out)
-        [written] = save(self.chart(), path.with_suffix(""), (path.suffix[1:],))
-        return written
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
@@ -385,14 +344,6 @@ def _removed_by(denoiser: Denoiser) -> Sequence[float]:
     """Those of the usual sigmas that a denoiser can remove, or else the ends of its range."""
     low, high = denoiser.sigmas
     return [sigma for sigma in SIGMAS if low <= sigma <= high] or [low, high]
-
-
-def check_figure(out: str | Path) -> Path:
-    """The file of a figure, after a check of its ending."""
-    path = Path(out)
-    if path.suffix not in (".pdf", ".svg", ".png"):
-        raise InvalidInput(f"{setting('out', out)} must end in .svg, .png or .pdf")
-    return path
 
 
 def _chosen(count: int, *, ids: str | Sequence[int] | None, skip: int | None, limit: int) -> list[int]:
