@@ -6,7 +6,6 @@ import pytest
 from smoothcert import Certificate, Exact, Fixed, Gaussian, InvalidInput, Look, Splitting, exact_coverage
 from smoothcert.plans import Case
 from smoothcert.plans.outlook import outlook
-from smoothcert.plans.prose import explanation
 from smoothcert.tasks.audit import fault
 
 NOISE = Splitting(0.5, 255)
@@ -63,6 +62,3 @@ def test_nothing_is_random():
     found = outlook(Exact().for_noise(NOISE), NOISE, [0.5, 0.501, 1])
     assert (found.samples.tolist(), found.expected) == ([255, 255, 255], False)
     assert found.proved["radius"].tolist() == pytest.approx([0, 0.001 * 0.5 * 2, 0.5], abs=1e-12)
-    words = explanation(Exact(255))
-    assert "each of the 255 outcomes of the noise once" in words
-    assert "Nothing is random: alpha is 0" in words

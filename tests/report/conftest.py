@@ -9,7 +9,6 @@ import pytest
 from smoothcert.noises import Gaussian
 from smoothcert.plans import AtRadii, Fixed
 from smoothcert.plans.base import Plan
-from smoothcert.plans.prose import explanation
 from smoothcert.plans.vote_paths import Boundaries, boundaries
 from smoothcert.statistics.bounds import lower_bound
 
@@ -47,11 +46,6 @@ def _(plan, noise):
     looks = np.array([100, 200, 400, 800])
     votes = [int(np.argmax(lower_bound(np.arange(n + 1), n, alpha=plan.alpha / 4) > 0.5)) for n in looks]
     return Boundaries(looks, {"majority": np.array(votes)})
-
-
-@explanation.register(DoublingWithBoundaries)
-def _(plan):
-    return "It doubles <the samples> until most votes agree."
 
 
 @dataclass(frozen=True)

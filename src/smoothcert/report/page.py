@@ -27,7 +27,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import Coverage, exact_coverage
-from smoothcert.plans.prose import caveat, explanation
+from smoothcert.plans.prose import caveat, kind
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
 from smoothcert.report.charts import charts, evenly
@@ -39,9 +39,12 @@ from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.recommendation import Recommendation
 from smoothcert.runs.results import Results
 from smoothcert.runs.table import duration, table
+from smoothcert.statistics.boundaries import default_looks
 from smoothcert.statistics.metrics import round_down
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from smoothcert.data import Dataset
 
 ROWS = 50_000
@@ -155,30 +158,38 @@ def render(
 
 def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: Mapping[str, Any], **values: Any) -> str:
     """A page with these charts about these runs, with data for its script."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"down": round_down, "duration": duration}
-    environment.filters |= {"caveat": caveat, "explanation": explanation, "primary": primary}
-    environment.filters |= {"share": "{:.1%}".format, "number": "{:g}".format}
     scripts = [_vega_script(), _text("page.js")]
     drawn = {"config": vega.PAGE.config, "charts": {chart.id: vega.spec(chart) for chart in shown}}
-    return environment.get_template(template).render(
-        **values,
-        results=runs,
-        promise=promise(runs),
-        units=units(runs),
-        charts=shown,
-        settings={r.name: dict(_settings(r)) for r in runs},
-        data=_embedded(drawn | dict(data)),
-        style=_text("page.css"),
-        scripts=scripts,
-        hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
-        series=range(1, vega.SERIES + 1),
-        version=__version__,
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            **values,
+            results=runs,
+            promise=promise(runs),
+            units=units(runs),
+            charts=shown,
+            settings={r.name: dict(_settings(r)) for r in runs},
+            data=_embedded(drawn | dict(data)),
+            style=_text("page.css"),
+            scripts=scripts,
+            hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
+            series=range(1, vega.SERIES + 1),
+            version=__version__,
+        )
     )
+
+
+def environment() -> Environment:
+    """Where templates are found, and their filters."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    made = Environment(
+        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "primary": primary}
+    made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
+    return made
 
 
 def _certificates(results: Results, most: int) -> dict[str, Any]:

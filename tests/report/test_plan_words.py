@@ -1,12 +1,14 @@
-"""Every plan explains itself in words."""
+"""The page explains every plan in words."""
 
 from dataclasses import dataclass
+from html import unescape
 from typing import ClassVar
 
 import pytest
 
-from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific, Plan, Price
-from smoothcert.plans.prose import caveat, explanation
+from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, Plan, Price
+from smoothcert.plans.prose import caveat
+from smoothcert.report.page import environment
 
 PLANS = [
     Fixed(10_000),
@@ -19,6 +21,11 @@ PLANS = [
     AtRadii([0, 0.5]),
     Combined((Fixed(1_000), AtRadii([0.5]))),
 ]
+
+
+def explanation(plan):
+    text = environment().get_template("plan.html").render(plan=plan)
+    return " ".join(unescape(text).split())
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -44,6 +51,9 @@ def test_an_explanation_follows_the_options():
     assert "within 10% of the ideal radius" in relative
     assert "whether the radius is above 0, 0.25 or 0.5" in explanation(AtRadii([0, 0.25, 0.5]))
     assert "up to 29 times" in explanation(AtRadii([0.5], samples=10_000))
+    words = explanation(Exact(255))
+    assert "each of the 255 outcomes of the noise once" in words
+    assert "Nothing is random: alpha is 0" in words
 
 
 def test_combined_plans_name_all_and_explain_the_first():
@@ -75,5 +85,5 @@ class Own(Plan):
 def test_a_plan_of_ones_own_is_explained_by_its_name():
     assert explanation(Own()) == (
         'The plan "my own plan" spends up to 255 samples on each input. The class is the one with most votes. '
-        "Nothing proves that this plan keeps its alpha (0.01); `coverage` looks for where it fails."
+        "Nothing proves that this plan keeps its alpha (0.01); coverage looks for where it fails."
     )
