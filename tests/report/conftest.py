@@ -9,7 +9,6 @@ import pytest
 from smoothcert.noises import Gaussian
 from smoothcert.plans import AtRadii, Fixed
 from smoothcert.plans.base import Plan
-from smoothcert.plans.vote_paths import Boundaries, boundaries
 from smoothcert.statistics.bounds import lower_bound
 
 
@@ -35,20 +34,6 @@ class Doubling(Plan):
 
 
 @dataclass(frozen=True)
-class DoublingWithBoundaries(Doubling):
-    """The same plan, which also tells how many votes prove a majority."""
-
-    name: ClassVar[str] = "doubling-with-boundaries"
-
-
-@boundaries.register(DoublingWithBoundaries)
-def _(plan, noise):
-    looks = np.array([100, 200, 400, 800])
-    votes = [int(np.argmax(lower_bound(np.arange(n + 1), n, alpha=plan.alpha / 4) > 0.5)) for n in looks]
-    return Boundaries(looks, {"majority": np.array(votes)})
-
-
-@dataclass(frozen=True)
 class Deciding(Fixed):
     """Stands for a plan that decides chosen radii."""
 
@@ -71,11 +56,6 @@ def doubling_run(iss_run, altered):
     return altered(
         iss_run, name="doubling", plan=Doubling(), prediction=np.where(iss_run.wrong, -1, iss_run.prediction)
     )
-
-
-@pytest.fixture(scope="session")
-def bounded_run(doubling_run, altered):
-    return altered(doubling_run, name="bounded", plan=DoublingWithBoundaries())
 
 
 @pytest.fixture(scope="session")

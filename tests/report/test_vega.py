@@ -54,3 +54,21 @@ def test_several_lines_of_one_run_stay_separate():
     [group] = spec(Chart("paths", "Paths", ("run",), Axis("samples"), Axis("votes"), lines))["layer"]
     assert [row["line"] for row in group["data"]["values"]] == [0, 0, 1, 1]
     assert group["layer"][0]["encoding"]["detail"] == {"field": "line"}
+
+
+def test_labels_stand_beside_their_lines_and_not_on_each_other():
+    x = np.array([1.0, 2.0])
+    lines = tuple(Line("", x, np.array([1.0, end]), label=f"to {end}") for end in (0.5, 0.99, 1.0, 0.995))
+    places = Chart("ends", "Ends", (), Axis("x"), Axis("y", "percent"), lines).label_places()
+    assert [line.label for line, _ in places] == ["to 1.0", "to 0.995", "to 0.99", "to 0.5"]
+    heights = np.array([place for _, place in places])
+    assert heights[0] == 1.0
+    assert heights[3] == 0.5
+    assert np.all(-np.diff(heights) >= 0.03)
+
+
+def test_ticks_of_a_scale_with_a_power_are_apart():
+    ticks = np.array(Axis("share", "percent", power=6.0).ticks(0.5, 1.0))
+    assert ticks[0] == 1
+    assert np.all(-np.diff(ticks**6) >= 0.08 * (1 - 0.5**6))
+    assert len(ticks) >= 5

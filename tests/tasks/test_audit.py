@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.pages import render
 from torch import nn
 
 import smoothcert as sc
 from smoothcert.plans import Case
-from smoothcert.report import render
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.run import open_run
 from smoothcert.runs.summary import summary

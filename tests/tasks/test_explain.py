@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.pages import render
 
 import smoothcert as sc
 from smoothcert.data.fashion_mnist import CLASS_NAMES
 from smoothcert.models import load_classifier
 from smoothcert.models.denoisers import Denoiser
-from smoothcert.report import render
 from smoothcert.report.distances import distance
 from smoothcert.runs.journal import FILE
 

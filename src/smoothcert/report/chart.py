@@ -168,14 +168,13 @@ class Chart:
 
     def label_places(self) -> list[tuple[Line, float]]:
         """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""
-        power = self.y.power
-        span = float(np.ptp(np.array(self.extent("y")) ** power))
+        low, high = self.extent("y")
         named = [layer for layer in self.layers if isinstance(layer, Line) and layer.label]
         highest, places = np.inf, []
         for line in sorted(named, key=lambda line: -float(line.y[-1])):
-            place = min(float(line.y[-1]) ** power, highest)
-            places.append((line, max(place, 0.0) ** (1 / power)))
-            highest = place - _LABEL_GAP * span
+            place = min(float(line.y[-1]), highest)
+            places.append((line, place))
+            highest = place - _LABEL_GAP * (high - low)
         return places
 
     def extent(self, axis: Literal["x", "y"]) -> tuple[float, float]:

@@ -7,7 +7,6 @@ here and one more line in `charts`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,23 +14,17 @@ from numpy.typing import NDArray
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
-from smoothcert.plans.combined import primary
 from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
-from smoothcert.plans.vote_paths import Boundaries, path
-from smoothcert.plans.vote_paths import boundaries as boundaries_of
 from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
 from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise
 from smoothcert.runs.attacks import read_attacks
-from smoothcert.runs.collect import distinct_names
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import distribution, round_down
 
 _CURVE_POINTS = 151
 _BINS_OF_SAMPLES = 24
-_MOST_BOUNDARIES = 5
 _P_POWER = 6  # spreads out the values near 1, where small differences make large radii
-_TYPICAL_P = 0.8  # examples of inputs with about this share of votes are far from others, so they can be seen
 _P = np.concatenate([np.linspace(0.5, 0.98, 97), 1 - np.geomspace(2e-2, 1e-5, 50)[1:], [1.0]])
 # A plan without a closed form needs a forward pass over its states for every p, so it gets fewer of them.
 _FEW_P = np.concatenate([np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0]])
@@ -46,14 +39,12 @@ def charts(results: Sequence[Results], *, most_points: int | None = None) -> lis
         radius_against_samples(results, most_points=most_points),
         samples(results),
         sample_maps(results),
-        *boundaries(results),
     )
     return [chart for chart in made if chart.layers]
 
 
-def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Chart:
+def certified_accuracy(results: Sequence[Results]) -> Chart:
     """Certified accuracy CA(r) against the radius r, one curve per run that has labels."""
-    results = distinct_names(results)
     shown = [r for r in results if r.labelled]
     largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
@@ -64,13 +55,10 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
         share, (low, high) = r.certified_accuracy(radii), r.certified_accuracy_band(radii)
         columns = [Column("radius", radii, ".3f"), Column("certified accuracy", share, ".1%")]
         columns += [Column("95% band from", low, ".1%"), Column("to", high, ".1%")]
-        layers.append(Line(r.name, radii, share, step=True, columns=tuple(columns)))
-        if bands:
-            layers[-1] = replace(layers[-1], low=low, high=high)
+        layers.append(Line(r.name, radii, share, low, high, step=True, columns=tuple(columns)))
         if isinstance(r, Run) and (attacks := read_attacks(r)) is not None:
-            survived = attacks.attacked_accuracy(grid)
             label = "attacked" if len(shown) == 1 else f"{r.name}, attacked"
-            layers.append(Line("", grid, survived, label=label))
+            layers.append(Line("", grid, attacks.attacked_accuracy(grid), label=label))
             attacked.append(len(attacks))
     return Chart(
         "certified-accuracy",
@@ -81,7 +69,7 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
         tuple(layers),
         _sentences(
             f"The share of inputs whose answer is correct, where no {promise(shown)} can alter it.",
-            bands and "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
+            "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
             bool(attacked)
             and f"Grey: what attacks on {min(attacked):,} inputs left unbroken."
             + (" The truth lies between the curves." if min(attacked) == len(shown[0]) else ""),
@@ -96,7 +84,6 @@ def certified_accuracy(results: Sequence[Results], *, bands: bool = True) -> Cha
 
 def trade_off(results: Sequence[Results]) -> Chart:
     """ACR against average samples, one mark per run that has labels and knows its samples."""
-    results = distinct_names(results)
     layers, words, shown = [], [], []
     for r in results:
         if not r.labelled or (average := r.average_samples) is None:
@@ -130,16 +117,14 @@ def trade_off(results: Sequence[Results]) -> Chart:
 
 def radius_against_samples(results: Sequence[Results], *, most_points: int | None = None) -> Chart:
     """The radius of each input against the samples that it got."""
-    results = distinct_names(results)
     most = max((len(r) for r in results), default=0) if most_points is None else most_points // max(len(results), 1)
     layers = []
     for r in results:
         together = r.decided_radii is not None  # many inputs have the same radius and the same samples
         kept = np.arange(len(r)) if together else evenly(len(r), most)
         kept = kept[r.samples[kept] > 0]
-        if not len(kept):
-            continue
-        layers.append(_marks(r, kept, together=together))
+        if len(kept):
+            layers.append(_marks(r, kept, together=together))
     adaptive = any(r.certified_by is not None and is_adaptive(r.certified_by) for r in results)
     fewest, largest = (pick((int(pick(layer.x)) for layer in layers), default=0) for pick in (min, max))
     return Chart(
@@ -165,7 +150,6 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
 
 def samples(results: Sequence[Results]) -> Chart:
     """The distribution of samples over inputs."""
-    results = distinct_names(results)
     shown = {r.name: r.samples for r in results if r.average_samples is not None}
     low, high = (pick((int(pick(spent)) for spent in shown.values()), default=1) for pick in (min, max))
     room = 1.001 if high > 1.5 * low else 2.5  # where all inputs cost about the same, the axis still has some width
@@ -176,7 +160,7 @@ def samples(results: Sequence[Results]) -> Chart:
         _names(results),
         Axis("samples spent (log scale)", "count", log=True),
         Axis("share of inputs", "percent"),
-        tuple(_bars(name, spent, edges, ",.0f") for name, spent in shown.items()),
+        tuple(_bars(name, spent, edges) for name, spent in shown.items()),
         "How many forward passes inputs needed.",
         "Distribution of the samples that inputs got. "
         + "; ".join(f"{name}: median {np.median(spent):,.0f}" for name, spent in shown.items())
@@ -186,7 +170,6 @@ def samples(results: Sequence[Results]) -> Chart:
 
 def probabilities(results: Sequence[Results]) -> Chart:
     """The share of inputs that are correct with a p above t, against t: a figure that hardly depends on the samples."""
-    results = distinct_names(results)
     shown = [r for r in results if np.any(r.counted)]
     grid = np.append(np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-4, 20))
     layers = []
@@ -220,7 +203,6 @@ def probabilities(results: Sequence[Results]) -> Chart:
 
 def sample_maps(results: Sequence[Results]) -> Chart:
     """Samples against p, one curve per run whose plan gives inputs different numbers of samples."""
-    results = distinct_names(results)
     layers, words, expected = [], [], []
     for r in results:
         if (plan := r.certified_by) is None or r.noise is None or not is_adaptive(plan):
@@ -248,44 +230,6 @@ def sample_maps(results: Sequence[Results]) -> Chart:
     )
 
 
-def boundaries(results: Sequence[Results]) -> list[Chart]:
-    """The boundaries of each run with a sequential plan, and the votes of a few inputs on their way to them."""
-    shown = [(r, found) for r in distinct_names(results) if (found := _boundaries(r)) is not None]
-    made = [_boundary_chart(r, found) for r, found in shown]
-    if len(made) < 2:
-        return made
-    return [
-        replace(chart, id=f"{chart.id}-{number}", title=f"{chart.title}: {r.name}")
-        for number, (chart, (r, _)) in enumerate(zip(made, shown, strict=True), 1)
-    ]
-
-
-def _boundary_chart(results: Results, found: Boundaries) -> Chart:
-    possible = {name: votes for name, votes in found.needed.items() if np.any(votes <= found.looks)}
-    names = [list(possible)[i] for i in evenly(len(possible), _MOST_BOUNDARIES)]
-    limits = [_path("", found.looks, possible[name], label=name) for name in names]
-    paths = _paths(results) if isinstance(results, Run) else {}
-    words = [f"{line.label} needs {line.y[0]:.1%} at first and {line.y[-1]:.1%} at the end" for line in limits]
-    words += [f"{text} at {line.y[-1]:.1%} after {int(line.x[-1]):,} samples" for text, line in paths.items()]
-    return Chart(
-        "boundaries",
-        "When a radius is proved",
-        tuple(line.series for line in paths.values()),
-        Axis("samples that count (log scale)", "count", log=True),
-        Axis("share of votes for the class", "percent", zero=False, power=_power(limits)),
-        (*limits, *paths.values(), *map(_end, paths.values())),
-        _sentences(
-            "Grey: the share of votes that proves a radius at each look. It falls with the number of samples.",
-            bool(paths)
-            and "Coloured: the votes of single inputs (their numbers in brackets), up to the dot where all radii were "
-            "decided.",
-            len(names) < len(possible) and f"Of {len(possible)} boundaries, {len(names)} are shown.",
-        ),
-        f"Share of votes needed against samples for {results.name}: {'; '.join(words)}.",
-        series_title="curve",
-    )
-
-
 def evenly(length: int, most: int) -> NDArray[np.int64]:
     """Places in a sequence, at most `most` of them at even distances."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).astype(np.int64))
@@ -295,68 +239,6 @@ def evenly(length: int, most: int) -> NDArray[np.int64]:
 def _outlook(plan: Plan, noise: Noise) -> tuple[Values, Outlook]:
     own = in_closed_form(plan, _P, noise)
     return (_P, own) if own is not None else (_FEW_P, outlook(plan, noise, _FEW_P))
-
-
-def _boundaries(results: Results) -> Boundaries | None:
-    plan = results.certified_by
-    return None if plan is None or results.noise is None else boundaries_of(plan, results.noise)
-
-
-def _power(limits: Sequence[Line]) -> float:
-    """The power of the axis that puts the middle boundary at half of the height, but none at less than 5% of it."""
-    if not limits:
-        return 1.0
-    ends = np.clip([line.y[-1] for line in limits], 0.01, 0.9999)
-    wanted = min(np.log(0.5) / np.log(np.median(ends)), np.log(0.05) / np.log(ends.min()))
-    return float(np.clip(wanted, 1, 50))
-
-
-def _paths(run: Run) -> dict[str, Line]:
-    """The votes of a few inputs that tell how the plan works, by what became of them."""
-    paths = {}
-    for text, id in _telling(run).items():
-        certificate = run[id]
-        votes = path(run.plan, certificate.looks, run.noise, certificate.label)
-        if len(votes.samples):
-            paths[text] = _path(f"{text} ({id})", *votes)
-    return paths
-
-
-def _telling(run: Run) -> dict[str, int]:
-    """Inputs by what they are an example of: the fastest and the slowest proof, a radius given up, and the ceiling."""
-    largest = max(run.decided_radii or (0.0,))
-    proved = ~run.abstained & (run.radius >= largest)
-    ceiling = run.counted >= primary(run.plan).samples
-    examples = {
-        "fast proof": (proved, run.counted),
-        "close call": (proved & ~ceiling, -run.counted),
-        "given up": (~proved & ~ceiling, np.abs(run.p - _TYPICAL_P)),
-        "at the ceiling": (ceiling & ~proved, np.abs(run.p - _TYPICAL_P)),
-    }
-    chosen: dict[str, int] = {}
-    for text, (candidates, order) in examples.items():
-        candidates &= ~np.isin(run.id, list(chosen.values())) & (run.counted > 0)
-        if np.any(candidates):
-            ids = run.id[candidates]
-            chosen[text] = int(ids[np.argmin(order[candidates])])
-    return chosen
-
-
-def _path(series: str, drawn: Values, votes: Values, label: str = "") -> Line:
-    """Votes as a share of the samples, where votes can be enough at all."""
-    possible = votes <= drawn
-    drawn, votes = drawn[possible], votes[possible]
-    return Line(series, drawn, votes / drawn, columns=_path_columns(drawn, votes), label=label)
-
-
-def _end(line: Line) -> Points:
-    """A mark where a path ends."""
-    ends = {column.title: column.values[-1:] for column in line.columns}
-    return Points(line.series, line.x[-1:], line.y[-1:], columns=_path_columns(ends["samples"], ends["votes"]))
-
-
-def _path_columns(drawn: Values, votes: Values) -> tuple[Column, ...]:
-    return (Column("samples", drawn, ",d"), Column("votes", votes, ",d"), Column("share", votes / drawn, ".2%"))
 
 
 def _marks(results: Results, kept: Values, *, together: bool) -> Points:
@@ -376,10 +258,10 @@ def _marks(results: Results, kept: Values, *, together: bool) -> Points:
     return Points(results.name, spent, radius, outcome=became, inputs=inputs, columns=tuple(columns))
 
 
-def _bars(series: str, values: Values, edges: Values, format: str) -> Bars:
+def _bars(series: str, values: Values, edges: Values) -> Bars:
     share = distribution(values, edges)
     inputs = np.rint(share * len(values)).astype(np.int64)
-    columns = [Column("from", edges[:-1], format), Column("to", edges[1:], format), Column("inputs", inputs, ",d")]
+    columns = [Column("from", edges[:-1], ",.0f"), Column("to", edges[1:], ",.0f"), Column("inputs", inputs, ",d")]
     return Bars(series, edges, share, (*columns, Column("share", share, ".1%")))
 
 

@@ -10,70 +10,22 @@ from pathlib import Path
 from smoothcert.errors import InvalidInput
 from smoothcert.report.chart import Chart
 from smoothcert.report.charts import charts
-from smoothcert.report.vega import Spec, Style, spec
-from smoothcert.runs.results import Results
+from smoothcert.report.vega import PAPER, Spec, spec
+from smoothcert.runs.collect import Source, collect
 
 FORMATS = ("pdf", "svg", "png")
-# The colours of Okabe and Ito can be told apart with every kind of colour vision. This order also prints well in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-
 _WIDTH, _HEIGHT = 245, 173  # points: one column of a paper
 _PANEL_WIDTH, _PANEL_HEIGHT = 150, 105
 _DOTS_PER_INCH = 200
-PAPER = Style(
-    config={
-        "background": "white",
-        "font": "Liberation Sans, Arial, Helvetica, sans-serif",  # the first one is a part of vl-convert
-        "padding": 2,
-        "aria": False,
-        "axis": {
-            "titleFontWeight": "normal",
-            "labelFontSize": 8,
-            "titleFontSize": 8,
-            "gridColor": "#e4e4e4",
-            "gridWidth": 0.6,
-            "domainColor": "black",
-            "domainWidth": 0.8,
-            "tickColor": "black",
-            "tickWidth": 0.8,
-            "tickSize": 3,
-            "titlePadding": 3,
-        },
-        "legend": {
-            "orient": "top",
-            "columns": 3,
-            "title": None,
-            "labelFontSize": 8,
-            "labelLimit": 200,
-            "symbolSize": 40,
-            "symbolStrokeWidth": 1.3,
-            "symbolOpacity": 1,
-            "rowPadding": 1,
-            "columnPadding": 8,
-            "offset": 4,
-        },
-        "title": {"fontSize": 8, "fontWeight": "normal", "offset": 4},
-        "view": {"stroke": "transparent"},
-        "range": {"category": list(COLOURS)},
-        "line": {"strokeWidth": 1.3},
-        "point": {"strokeWidth": 0.9},
-        "rule": {"strokeWidth": 1.3},
-        "text": {"fontSize": 7},
-    },
-    grey="#555555",
-    text=8,
-    mark=36,
-    printed=True,
-)
 
 
-def save_figures(results: Sequence[Results], folder: str | Path) -> list[Path]:
+def save_figures(results: Source | Sequence[Source], folder: str | Path) -> list[Path]:
     """Write every chart that these runs have numbers for as PDF, SVG and PNG.
 
     Returns:
         The files.
     """
-    return [path for chart in charts(results) for path in save(chart, Path(folder) / chart.id)]
+    return [path for chart in charts(collect(results)) for path in save(chart, Path(folder) / chart.id)]
 
 
 def save(chart: Chart | Sequence[Chart], path: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -110,50 +110,29 @@ def write_report(
 
         page = render_comparison(results, dataset)
     else:
-        page = render(
-            results,
-            reference=reference,
-            radii=radii,
-            dataset=dataset,
+        runs = collect(results)
+        dataset = dataset_of(runs) if dataset is None else _checked(dataset, runs)
+        page = fill(
+            "page.html",
+            charts(runs, most_points=POINTS),
+            runs,
+            {
+                "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
+                "classes": list(dataset.class_names or ()) if dataset else [],
+                "pictures": thumbnails(dataset, runs) if dataset else {},
+            },
             explained=explained,
             recommendation=recommendation,
+            table=table(runs, reference=reference, radii=radii),
+            norms=norms(runs),
+            acr_note=acr_note(runs),
+            uncertified=uncertified,
+            known_labels=known_labels,
+            plans=_plans(runs),
+            guarantees=_guarantees(runs),
         )
     write_whole(out, page.encode())
     return Path(out)
-
-
-def render(
-    results: Source | Sequence[Source],
-    *,
-    reference: Source | None = None,
-    radii: Sequence[float] | None = None,
-    dataset: Dataset | None = None,
-    explained: Sequence[Explained] = (),
-    recommendation: Recommendation | None = None,
-) -> str:
-    """The page as text."""
-    runs = collect(results)
-    dataset = dataset_of(runs) if dataset is None else _checked(dataset, runs)
-    shown = charts(runs, most_points=POINTS)
-    return fill(
-        "page.html",
-        shown,
-        runs,
-        {
-            "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
-            "classes": list(dataset.class_names or ()) if dataset else [],
-            "pictures": thumbnails(dataset, runs) if dataset else {},
-        },
-        explained=explained,
-        recommendation=recommendation,
-        table=table(runs, reference=reference, radii=radii),
-        norms=norms(runs),
-        acr_note=acr_note(runs),
-        uncertified=uncertified,
-        known_labels=known_labels,
-        plans=_plans(runs),
-        guarantees=_guarantees(runs),
-    )
 
 
 def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: Mapping[str, Any], **values: Any) -> str:

@@ -32,13 +32,13 @@ def plot(
         import matplotlib.pyplot as plt
     except ImportError:
         raise MissingExtra("plot", "plot") from None
-    chart = certified_accuracy(collect(results), bands=bands)
+    chart = certified_accuracy(collect(results))
     if ax is None:
         _, ax = plt.subplots()
     for line in chart.layers:
         assert isinstance(line, Line)
         [drawn] = ax.step(line.x, line.y, where="pre", label=(line.series or line.label).replace("$", r"\$"))
-        if line.low is not None and line.high is not None:
+        if bands and line.low is not None and line.high is not None:
             ax.fill_between(line.x, line.low, line.high, step="pre", color=drawn.get_color(), alpha=0.15, linewidth=0)
     ax.set(xlabel=chart.x.title, ylabel=chart.y.title, xlim=(0, None), ylim=(0, None))
     ax.legend()

@@ -1,6 +1,8 @@
-"""Charts as Vega-Lite specifications, for the page and for figures.
+"""Charts as Vega-Lite specifications, for the page and for figures; `styles.json` says how they look.
 
-Colours of the page are variables of its style sheet, so that dark mode and print need no second drawing.
+Colours of the page are variables of its style sheet, so that dark mode and print need no second drawing. Those of
+figures are the ones of Okabe and Ito, which can be told apart with every kind of colour vision, in an order that also
+prints well in grey.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, Literal
 
 import numpy as np
@@ -58,40 +61,7 @@ class Style:
     printed: bool = False
 
 
-PAGE = Style(
-    config={
-        "background": "transparent",
-        "font": "system-ui, 'Segoe UI', Roboto, sans-serif",
-        "axis": {
-            "labelColor": "var(--soft)",
-            "titleColor": "var(--soft)",
-            "titleFontWeight": "normal",
-            "gridColor": "var(--line)",
-            "domainColor": "var(--line)",
-            "tickColor": "var(--line)",
-            "labelFontSize": 12,
-            "titleFontSize": 12,
-        },
-        "legend": {
-            "orient": "top",
-            "columns": 2,
-            "title": None,
-            "labelColor": "var(--ink)",
-            "labelFontSize": 12,
-            "labelLimit": 130,
-            "symbolStrokeWidth": 2,
-            "symbolOpacity": 1,
-        },
-        "view": {"stroke": "transparent"},
-        "range": {"category": [f"var(--series-{i + 1})" for i in range(SERIES)]},
-        "line": {"strokeWidth": 2},
-        "rule": {"strokeWidth": 2},
-        "text": {"color": "var(--ink)"},
-    },
-    grey="var(--soft)",
-    text=12,
-    mark=110,
-)
+PAGE, PAPER = (Style(**style) for style in json.loads(files(__package__).joinpath("styles.json").read_text()).values())
 
 
 def spec(chart: Chart, style: Style = PAGE) -> Spec:

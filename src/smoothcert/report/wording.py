@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,7 @@ def promise(results: Sequence[Results]) -> str:
 
     Runs whose radii speak of different changes are named, and so are runs beside published logs.
     """
-    runs: dict[str, list[str]] = {}
-    for r in results:
-        if r.noise is not None:
-            runs.setdefault(r.noise.certified_change("r"), []).append(r.name)
+    runs = _by_words((r.noise.certified_change("r"), r.name) for r in results if r.noise is not None)
     if not runs:
         return "change of the input that is smaller than r, in the norm of the noise,"
     if len(runs) == 1 and all(r.noise is not None for r in results):
@@ -52,19 +49,29 @@ def promise(results: Sequence[Results]) -> str:
 
 def units(results: Sequence[Results]) -> str:
     """The inputs that radii are for, in words that follow "for"; runs with other inputs are named."""
-    runs: dict[str, list[str]] = {}
-    for r in results:
-        values = None if r.manifest is None else r.manifest.values
-        if r.in_unit_interval:
-            known = "inputs in [0, 1]"
-        else:
-            known = (
-                f"inputs with values {'that are not recorded' if values is None else 'in [{:g}, {:g}]'.format(*values)}"
-            )
-        runs.setdefault(known, []).append(r.name)
+    runs = _by_words((_inputs(r), r.name) for r in results)
     if len(runs) == 1:
         return next(iter(runs))
     return " and for ".join(f"{known} ({', '.join(names)})" for known, names in runs.items())
+
+
+def _inputs(results: Results) -> str:
+    values = None if results.manifest is None else results.manifest.values
+    if results.in_unit_interval:
+        return "inputs in [0, 1]"
+    return (
+        "inputs with values that are not recorded"
+        if values is None
+        else "inputs with values in [{:g}, {:g}]".format(*values)
+    )
+
+
+def _by_words(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The names of runs by what is said about them."""
+    found: dict[str, list[str]] = {}
+    for words, name in named:
+        found.setdefault(words, []).append(name)
+    return found
 
 
 def acr_note(results: Sequence[Results]) -> str:
