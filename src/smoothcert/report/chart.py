@@ -146,14 +146,12 @@ class Chart:
     Args:
         id: Its name in the page and the name of its file.
         title: Its heading.
-        series: The runs in the order of their colours, also those that this chart does not show. A chart about a
-            single run may give the colours to something else.
+        series: The runs in the order of their colours, also those that this chart does not show.
         x: The horizontal axis.
         y: The vertical axis.
         layers: What is drawn; empty if the runs have no numbers for this chart.
         caption: The sentences below it.
         description: The chart in words, for readers who cannot see it.
-        series_title: What the series are.
     """
 
     id: str
@@ -164,7 +162,6 @@ class Chart:
     layers: tuple[Layer, ...]
     caption: str = ""
     description: str = ""
-    series_title: str = "run"
 
     def label_places(self) -> list[tuple[Line, float]]:
         """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""

@@ -126,7 +126,7 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec | None:
         band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
         layers.insert(0, {"mark": {"type": "area", "opacity": 0.15} | curve, "encoding": band})
     if any(line.columns for line in lines) and not style.printed:
-        layers.append(_hover_points(x, y, lines[0], chart))
+        layers.append(_hover_points(x, y, lines[0]))
     return {"data": {"values": rows}, "layer": layers}
 
 
@@ -135,7 +135,7 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None
         return None
     rows = [row for layer in points for row in _rows(layer, _drawn(layer))]
     x, y = _axis("x", chart, padding=8, nice=False), _axis("y", chart)  # with room, so that no mark is cut off
-    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
+    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0])}
     mark: Spec = {"type": "point", "filled": not points[0].hollow, "size": style.mark, "opacity": 1}
     present = [outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)]
     if present:
@@ -171,7 +171,7 @@ def _bars(bars: Sequence[Bars], chart: Chart) -> Spec | None:
         "x2": {"field": "right"},
         "y": _axis("y", chart) | {"stack": None},
         "y2": {"datum": 0},
-        "tooltip": _tooltip(bars[0], chart),
+        "tooltip": _tooltip(bars[0]),
     }
     return {"data": {"values": rows}, "mark": {"type": "bar", "binSpacing": 0.5}, "encoding": encoding}
 
@@ -206,7 +206,7 @@ def _between(edges: Values, part: float, *, log: bool) -> Values:
     return np.asarray(low * (high / low) ** part if log else low + (high - low) * part)
 
 
-def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
+def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
     """Points that show, with their values, only under the pointer."""
     name = "hover_step" if line.step else "hover"
     return {
@@ -218,7 +218,7 @@ def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
             "x": x,
             "y": y,
             "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
-            "tooltip": _nearest_tooltip(line, chart),
+            "tooltip": _nearest_tooltip(line),
         },
     }
 
@@ -246,22 +246,22 @@ def _rows(layer: Layer, drawn: Mapping[str, Values]) -> Iterator[Spec]:
         yield {"run": layer.series} | dict(zip(fields, values, strict=True))
 
 
-def _tooltip(layer: Layer, chart: Chart) -> list[Spec]:
-    entries: list[Spec] = [{"field": "run", "title": chart.series_title, "type": "nominal"}]
+def _tooltip(layer: Layer) -> list[Spec]:
+    entries: list[Spec] = [{"field": "run", "title": "run", "type": "nominal"}]
     for column in layer.columns:
         entry: Spec = {"field": _field(column, _drawn(layer)), "title": column.title, "type": "nominal"}
         entries.append(entry | ({"type": "quantitative", "format": column.format} if column.format else {}))
     return entries
 
 
-def _nearest_tooltip(layer: Layer, chart: Chart) -> Spec:
+def _nearest_tooltip(layer: Layer) -> Spec:
     """The same as an expression, for the point that is nearest to the pointer.
 
     There, Vega-Lite gives every point a cell that holds the point's row as "datum". For text, it looks in the cell
     itself and finds nothing.
     """
     shown = []
-    for entry in _tooltip(layer, chart):
+    for entry in _tooltip(layer):
         value = f"(datum.datum || datum)[{json.dumps(entry['field'])}]"
         if "format" in entry:
             value = f"format({value}, {json.dumps(entry['format'])})"
