@@ -33,6 +33,8 @@ def command(
 
     from smoothcert.cli.coverage import plain
     from smoothcert.plans.prose import verdict
+    from smoothcert.runs.run import open_run
+    from smoothcert.runs.summary import all_together
     from smoothcert.tasks.audit import audit
 
     found = audit(run, redraw=redraw, seed=seed, **places.settings())
@@ -50,7 +52,7 @@ def command(
             print(f"input {finding.id}: {finding.reason}")
         outcome = f"{len(found.findings)} do NOT hold"
         if not found.findings:
-            outcome = "all hold" if proved else "all radii follow from their votes"
+            outcome = all_together(open_run(run)) or "all hold" if proved else "all radii follow from their votes"
         checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
         labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
         print(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}.")

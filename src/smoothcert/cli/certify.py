@@ -104,11 +104,13 @@ def command(
         return
     runs = []
     for what in asked:
-        shown = Progress() if quiet else progress_here(summary=several)
+        shown = Progress() if quiet else progress_here(summary=False)
         place = out / f"sigma-{what['sigma']:g}" if several else out
         run = certify(out=place, shard=shard, joint=joint, progress=[shown, *map(tracker_named, track)], **what)
         assert isinstance(run, Run)  # it has a folder
         runs.append(run)
+        if several:
+            shown.say(summary(run, radii=radii))
     rows = table(runs, radii=radii)
     found = _recommend(runs, rows, out) if several else {}
     if json:

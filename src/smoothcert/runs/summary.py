@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from smoothcert.plans.prose import caveat
 from smoothcert.runs.run import Run
-from smoothcert.statistics.metrics import default_radii, round_down
+from smoothcert.statistics.metrics import confidence, default_radii, round_down
 
 _MOST_RADII = 5
+_MUCH = Decimal("0.99")
 
 
 def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | None = None) -> str:
@@ -37,16 +39,22 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
         figures = ", ".join(f"{name} {round_down(value)}" for name, value in run.certified_radii.items())
         lines.append(f"certified radius ({run.noise.norm}): {figures}")
     lines.append(
-        f"{int(run.samples.sum()):,} samples, {run.average_samples or 0:,.0f} per input, {run.total_seconds:.1f} s of "
-        "sampling"
-        + (f" in {run.manifest.dtype}" if run.manifest.dtype else "")
-        + (f", {seconds:.1f} s for this command" if seconds is not None else "")
+        f"{int(run.samples.sum()):,} samples, {run.average_samples or 0:,.0f} per input"
+        + (f", in {run.manifest.dtype}" if run.manifest.dtype else "")
+        + f"; all sampling took {run.total_seconds:.1f} s"
+        + (f", this command {seconds:.1f} s" if seconds is not None else "")
     )
-    if doubt := caveat(run.plan):
-        lines.append(doubt)
+    if about_all := caveat(run.plan) or all_together(run):
+        lines.append(about_all)
     if missing := int(run.missing.sum()):
         lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
     return "\n".join(lines)
+
+
+def all_together(run: Run) -> str:
+    """The sentence about all certificates at once, where it says much: for few inputs, or with --joint."""
+    together = confidence(run.plan.alpha, len(run.manifest.ids))
+    return f"all certificates hold together with confidence {together:%}" if together > _MUCH else ""
 
 
 def _few(radii: list[float]) -> list[float]:

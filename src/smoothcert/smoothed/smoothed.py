@@ -117,6 +117,7 @@ class Smoothed:
         self.classes = None if classes is None else _check.whole("classes", classes, least=2)
         self.device, self.dtype, self.batch, self.compile = device, dtype, batch, compile
         self.batch_at_most = False  # a model may take only batches of exactly the given size
+        self.exact = False  # whether float32 and noise on the grid are the defaults on every device
         if model is None or isinstance(model, str):
             # Behind a denoiser, the weights with the least noise in training fit best.
             best = self.noise.deviation if denoiser is None else None
@@ -234,10 +235,10 @@ class Smoothed:
         self, x: Tensor, levels: int | None, dataset: Dataset, ids: Sequence[int], *, flexible: bool, resolve: Any
     ) -> Subject:
         classifier = self._classifier(x, dataset.name)
-        dtype = settle_dtype(self.dtype, classifier.module)
+        dtype = settle_dtype("float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module)
         runtime = resolve(self.device, dtype, self.compile, self.batch)
         noise = self.noise
-        if self.sigma is not None and levels is not None and _on_cuda(runtime):
+        if self.sigma is not None and levels is not None and (self.exact or _on_cuda(runtime)):
             # On a CPU, the grid can cost a third of the samples per second.
             noise = Gaussian(self.sigma)
             if self.sigma * levels <= LARGEST_DEVIATION:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,10 +130,15 @@ def round_down(value: float, digits: int = 3) -> str:
     return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, _EXACT):f}"
 
 
-def confidence(alpha: float) -> Decimal:
-    """1 - alpha with all of its digits. As a float, that of a tiny alpha would be 1.
+def confidence(alpha: float, inputs: int = 1) -> Decimal:
+    """1 - alpha with all of its digits, or that of all inputs together (Bonferroni), rounded down.
 
-    >>> f"{confidence(0.05):%}", str(confidence(1e-20))
-    ('95%', '0.99999999999999999999')
+    As a float, that of a tiny alpha would be 1.
+
+    >>> f"{confidence(0.05):%}", str(confidence(1e-20)), str(confidence(0.000142857, inputs=7))
+    ('95%', '0.99999999999999999999', '0.999')
     """
-    return _EXACT.normalize(_EXACT.subtract(Decimal(1), Decimal(repr(float(alpha)))))
+    risk = inputs * Decimal(repr(float(alpha)))
+    if inputs > 1:
+        risk = Context(prec=3, rounding=ROUND_CEILING).plus(risk)
+    return _EXACT.normalize(_EXACT.subtract(Decimal(1), risk))

@@ -79,7 +79,8 @@ def certify(
         minutes: Minutes for all inputs together, start-up included.
         since: When the minutes began, as `time.perf_counter()` tells it. Default: now.
         joint: Whether to divide the alpha of the plan by the number of inputs, so that all certificates hold together
-            with its confidence. Inputs cannot be added later, because this would change their alpha.
+            with its confidence. Inputs cannot be added later, because this would change their alpha. Unless you choose,
+            8-bit images get noise on their grid, and the model runs in float32.
         out: The run's folder. By default, the certificates stay in memory, and every call draws new noise.
         ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
         skip: Certify every `skip`-th input.
@@ -104,6 +105,7 @@ def certify(
     chosen = select_ids(len(dataset), ids=everything, shard=shard)
     if joint:
         plan = _with_alpha_over(plan, len(everything))
+        smoothed = smoothed.asking(exact=True)
     described = None if allowed is None else allowed.described(plan)
     if allowed is not None and shard is not None:
         raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")

@@ -42,7 +42,7 @@ def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
         certified=certified,
         change=run.noise.certified_change("r"),
         each=confidence(run.plan.alpha),
-        together=1 - len(run.manifest.ids) * (1 - confidence(run.plan.alpha)),
+        together=confidence(run.plan.alpha, len(run.manifest.ids)),
         proved=found.coverage is not None and found.coverage.proved,
         verdict="" if found.coverage is None else verdict(found.coverage),
         pictures={c.id: picture_of(dataset[c.id][0]) for c in certified} if dataset else {},
