@@ -95,15 +95,23 @@ def test_a_certificate_and_its_entries_are_written_together_or_not_at_all(tmp_pa
         assert (journal.manifest(), journal.ids()) == (replace(MANIFEST, forwarded=30), {1, 2})
 
 
-def test_every_commit_is_flushed_and_readers_are_let_in(tmp_path):
+def test_commits_are_flushed_once_a_moment_and_readers_are_let_in(tmp_path):
     with Journal(tmp_path, write=True) as journal:
         assert journal._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)
         journal.add(certificate(1), {})
+        assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)  # every commit
+        journal._flushed += 60
         with Journal(tmp_path) as reader:
             assert reader.ids() == {1}
             journal.add(certificate(2), {})
             assert reader.ids() == {1, 2}
+        assert journal._db.execute("PRAGMA synchronous").fetchone() == (1,)  # checkpoints only
+
+
+def test_votes_that_do_not_fit_the_stated_samples_are_named(tmp_path):
+    changed(tmp_path, "UPDATE certificates SET samples = 5")
+    with pytest.raises(InvalidInput, match="input 7 cannot be read: its looks have 1100 samples, 100 without a vote, it states 5"):
+        open_run(tmp_path)[7]
 
 
 def test_a_reader_cannot_write(tmp_path):
@@ -163,8 +171,9 @@ def test_columns_and_entries_of_a_later_version_do_no_harm(tmp_path):
         ("DELETE FROM manifest WHERE key IN ('plan', 'ids')", "its manifest has no plan, ids"),
         ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "its manifest cannot be read"),
         ('UPDATE manifest SET value = \'{"name": "Gaussian", "mood": 1}\' WHERE key = \'noise\'', "another version"),
-        ("UPDATE certificates SET radius = 'far'", "the certificate of input 7 cannot be read"),
-        ("UPDATE certificates SET label = 'cat'", "the certificate of input 7 cannot be read"),
+        ("UPDATE certificates SET radius = 'far'", "a certificate cannot be read, and audit says which"),
+        ("UPDATE certificates SET label = 'cat'", "a certificate cannot be read"),
+        ("PRAGMA user_version = 1", "was written by another version of smoothcert: read it with that version"),
     ],
 )
 def test_a_damaged_run_is_one_sentence_with_its_file(tmp_path, statement, named):

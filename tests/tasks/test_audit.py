@@ -91,13 +91,14 @@ def test_few_votes_prove_no_radius_however_large():
         ({"prediction": None, "radius": 0}, "abstains though its votes prove a certificate"),
         ({"count": 990}, "it states 990 of"),
         ({"counted": 5}, "counted votes"),
-        ({"looks": '[[100, {"1": 100}], [7, {"1": 7}]]'}, "the plan asks for"),
-        ({"looks": '[[100, {"1": 100}]]'}, "the plan asks for"),
+        ({"looks": '[[100, {"1": 100}], [7, {"1": 7}]]', "samples": 107}, "the plan asks for"),
+        ({"looks": '[[100, {"1": 100}]]', "samples": 100}, "the plan asks for"),
+        ({"samples": 100}, "samples, 0 without a vote, it states 100 and 0"),
         ({"looks": '[[100, {"1": 170}]]'}, "cannot be read: votes must be counts"),
         ({"looks": "gone"}, "cannot be read"),
-        ({"proof": '{"prediction": 1, "lower": 0.99}'}, "it states a lower bound of 0.99"),
-        ({"proof": '{"prediction": 1, "lower": 0.6, "upper": 0.1}'}, "and an upper bound of 0.1 on others"),
-        ({"proof": '{"mood": 1}'}, "cannot be read"),
+        ({"lower": 0.99}, "it states a lower bound of 0.99"),
+        ({"lower": 0.6, "upper": 0.1}, "and an upper bound of 0.1 on others"),
+        ({"lower": "low"}, "cannot be read"),
     ],
 )
 def test_what_the_votes_do_not_say_is_found_with_its_id(run, columns, reason):
@@ -115,8 +116,8 @@ def forge_votes(run, id):
     better = sc.Look(rest.samples, {1: min(rest.votes[1] + 3, rest.samples)})
     forged = sc.Certificate.from_votes([pilot, better], plan=honest.plan, noise=honest.noise)
     looks = json.dumps([[look.samples, look.votes] for look in forged.looks])
-    proof = json.dumps({"prediction": 1, "lower": forged.proof.lower})
-    tamper(run, id, looks=looks, count=forged.count, radius=forged.radius, proof=proof)
+    stated = {name: getattr(forged, name) for name in ("count", "radius", "missing")}
+    tamper(run, id, looks=looks, lower=forged.proof.lower, **stated)
 
 
 def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):

@@ -97,10 +97,9 @@ def test_the_audit_checks_the_plan_of_every_certificate(tmp_path):
     certify(budget=30_000, out=tmp_path, data="fashion-mnist", model="fashion-cnn", limit=20)
     assert not sc.audit(tmp_path, redraw=20).findings
     with sqlite3.connect(tmp_path / "journal.sqlite") as db:
-        [(id, proof)] = db.execute("SELECT id, proof FROM certificates WHERE prediction IS NOT NULL LIMIT 1").fetchall()
-        changed = json.loads(proof)
-        changed["plan"]["alpha"] = 0.01
-        db.execute("UPDATE certificates SET proof = ? WHERE id = ?", (json.dumps(changed), id))
+        [(id, plan)] = db.execute("SELECT id, plan FROM certificates WHERE prediction IS NOT NULL LIMIT 1").fetchall()
+        changed = json.dumps(json.loads(plan) | {"alpha": 0.01})
+        db.execute("UPDATE certificates SET plan = ? WHERE id = ?", (changed, id))
     assert [finding.id for finding in sc.audit(tmp_path, redraw=0).findings] == [id]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from inspect import getattr_static
 from typing import Any, Generic, TypeVar
 
@@ -47,6 +48,7 @@ class ByRule(Generic[Result]):
         return self._known[kinds[0]] if kinds else None
 
 
+@cache
 def keeps_rule(cls: type, kind: type) -> bool:
     """Whether a subclass overrides no method and no property of a class, except abstract ones.
 

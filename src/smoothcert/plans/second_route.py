@@ -12,7 +12,6 @@ from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.plans.dispatch import ByRule
-from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.records import Look
 from smoothcert.statistics.binomial import summed_tail
@@ -32,8 +31,10 @@ def p_value(plan: Plan, looks: Sequence[Look], p: float, noise: Noise, label: in
 def _(plan: PilotPlan, looks: Sequence[Look], p: float, noise: Noise, label: int | None = None) -> float | None:
     if plan.uses_rivals:
         return None
-    proof = Case(plan, noise, label, looks).proof()
-    return summed_tail(proof.count, proof.counted, p) if proof.counted else 1.0
+    counted = looks[1:] if plan.pilot and not plan.pilot_counts else looks
+    chosen = label if plan.known_labels else looks[0].top
+    drawn = sum(look.samples for look in counted)
+    return summed_tail(sum(look.of(chosen) for look in counted), drawn, p) if drawn else 1.0
 
 
 @p_value.register(AtRadii)

@@ -1,48 +1,65 @@
 """The journal of a run: certificates and manifest in one SQLite database.
 
-Every certificate is a transaction that is flushed to disk before the next one begins. (With many workers, certificates
-that arrive together share a transaction.) However the process ends, all committed certificates stay. Other processes
-can read the journal during the run.
+Every certificate is a transaction. (With many workers, certificates that arrive together share a transaction.) However
+the process ends, all committed certificates stay. A transaction is flushed to disk, unless another one was flushed a
+moment before: a power cut can lose the certificates of that moment, and the run draws them again. Other processes can
+read the journal during the run.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import inf, isinf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert._check import NO_CLASS
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Look, Plan, Proof
 from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.results import COLUMNS
 
 FILE = "journal.sqlite"
 
-# We name the columns, because a later version may add others.
-_COLUMNS = "id, label, prediction, radius, count, counted, looks, seconds, proof"
+_LAYOUT = 2
+"""The version of the tables below."""
+_FLUSH_SECONDS = 0.1
+# Results read the numbers of `COLUMNS` as arrays. Only a whole certificate needs the rest.
+_NUMBERS = ", ".join(f"IFNULL({c}, {NO_CLASS})" if c in ("label", "prediction") else c for c in COLUMNS)
+_ALL = ", ".join((*COLUMNS, "chosen", "proved", "looks", "plan"))
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
-# WAL allows readers during a run. FULL flushes every commit, so that even a power cut loses none.
-_SETUP = """
+# WAL allows readers during a run.
+_SETUP = f"""
 PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
+PRAGMA user_version = {_LAYOUT};
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS certificates (
     id INTEGER PRIMARY KEY,
     label INTEGER,
     prediction INTEGER,
     radius REAL NOT NULL,
+    samples INTEGER NOT NULL,
     count INTEGER NOT NULL,
     counted INTEGER NOT NULL,
-    looks TEXT NOT NULL,
+    missing INTEGER NOT NULL,
     seconds REAL NOT NULL,
-    proof TEXT NOT NULL
+    lower REAL NOT NULL,
+    upper REAL,
+    chosen INTEGER,
+    proved REAL,
+    looks TEXT NOT NULL,
+    plan TEXT
 );
 CREATE TABLE IF NOT EXISTS attacks (
     norm TEXT NOT NULL,
@@ -86,6 +103,7 @@ class Journal:
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         self.path = folder / FILE
+        self._flushed = -inf
         self._is_new = write and not self.path.exists()
         if not write and not self.path.is_file():
             reason = f"it has no {FILE}" if folder.exists() else "it does not exist"
@@ -110,6 +128,12 @@ class Journal:
         """
         db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
         try:
+            [found] = db.execute("PRAGMA user_version").fetchone()
+            if found != _LAYOUT and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise InvalidInput(
+                    f"{self.path} was written by another version of smoothcert: read it with that version, or certify "
+                    "into another folder"
+                )
             db.executescript(script)
         except BaseException:
             db.close()
@@ -135,41 +159,54 @@ class Journal:
             own_plan: Whether its plan may differ from that of the manifest, as with a budget, and has to be recorded.
                 It replaces a certificate of an earlier plan.
         """
-        looks = [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in certificate.looks]
-        c = certificate
-        proof: dict[str, Any] = {"prediction": c.proof.prediction, "lower": c.proof.lower}
-        proof |= {k: v for k in ("upper", "radius") if (v := getattr(c.proof, k)) is not None}
-        proof |= {"plan": describe(c.plan)} if own_plan else {}
-        recorded = json.dumps(looks), c.seconds, json.dumps(proof)
-        row = (c.id, c.label, c.prediction, c.radius, c.count, c.counted, *recorded)
-        insert = "INSERT OR REPLACE" if own_plan else "INSERT"
+        c, proof = certificate, certificate.proof
+        looks = json.dumps([[look.samples, {str(c): n for c, n in look.votes.items()}] for look in c.looks])
+        row = (c.id, c.label, c.prediction, c.radius, c.samples, c.count, c.counted, c.missing, c.seconds)
+        row += (proof.lower, proof.upper, proof.prediction, proof.radius, looks)
+        plan = json.dumps(describe(c.plan)) if own_plan else None
         with self.transaction():
-            self._db.execute(f"{insert} INTO certificates ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._insert([(*row, plan)], replace=own_plan)
             self._set(entries)
+
+    def add_all_of(self, other: Journal) -> None:
+        """Add the certificates of another journal whose manifest has the same plan."""
+        with other._errors("read"), self.transaction():
+            self._insert(other._db.execute(f"SELECT {_ALL} FROM certificates"))
+
+    def _insert(self, rows: Iterable[tuple[Any, ...]], *, replace: bool = False) -> None:
+        insert = "INSERT OR REPLACE" if replace else "INSERT"
+        self._db.executemany(f"{insert} INTO certificates ({_ALL}) VALUES ({', '.join('?' * 15)})", rows)
 
     def keep_plans(self, plan: Plan) -> None:
         """Record the plan of the manifest, which is about to change, with all certificates that rest on it."""
         with self.transaction():
-            rows = self._db.execute("SELECT id, proof FROM certificates").fetchall()
-            changed = [(json.dumps({"plan": describe(plan)} | json.loads(proof)), id) for id, proof in rows]
-            self._db.executemany("UPDATE certificates SET proof = ? WHERE id = ?", changed)
+            self._db.execute("UPDATE certificates SET plan = ? WHERE plan IS NULL", (json.dumps(describe(plan)),))
 
     def ids(self) -> set[int]:
         """The inputs that have a certificate."""
         with self._errors("read"):
             return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
 
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The numbers of all certificates, as `Results` holds them."""
+        with self._errors("read"):
+            rows = self._db.execute(f"SELECT {_NUMBERS} FROM certificates ORDER BY id")
+            try:
+                read = np.fromiter(rows, np.dtype(list(COLUMNS.items())))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidInput(f"{self.path}: a certificate cannot be read, and audit says which: {error}") from None
+        return {name: read[name].copy() for name in COLUMNS}
+
     def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:
         """All certificates in the order of their ids."""
         with self._errors("read"):
-            rows = self._db.execute(f"SELECT {_COLUMNS} FROM certificates ORDER BY id").fetchall()
-        for row in rows:
-            yield self._certificate(row, plan, noise)
+            for row in self._db.execute(f"SELECT {_ALL} FROM certificates ORDER BY id"):
+                yield self._certificate(row, plan, noise)
 
     def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
         """One certificate."""
         with self._errors("read"):
-            row = self._db.execute(f"SELECT {_COLUMNS} FROM certificates WHERE id = ?", (id,)).fetchone()
+            row = self._db.execute(f"SELECT {_ALL} FROM certificates WHERE id = ?", (id,)).fetchone()
         return self._certificate(row, plan, noise)
 
     def manifest(self) -> Manifest:
@@ -226,17 +263,21 @@ class Journal:
         self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
 
     def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
-        id, label, prediction, radius, count, counted, looks, seconds, proof = row
+        id, label, prediction, radius, samples, count, counted, missing, seconds, *rest = row
+        lower, upper, chosen, proved, looks, own = rest
         try:
-            label, prediction = (None if value is None else int(value) for value in (label, prediction))
-            radius, count, counted, seconds = float(radius), int(count), int(counted), float(seconds)
+            label, prediction, chosen = (None if value is None else int(value) for value in (label, prediction, chosen))
+            upper, proved = (None if value is None else float(value) for value in (upper, proved))
+            proof = Proof(chosen, float(lower), upper, int(count), int(counted), proved)
             votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
-            proof = json.loads(proof)
-            plan = restore(proof.pop("plan", None)) or plan
-            proved = Proof(**proof, count=count, counted=counted)
+            plan = plan if own is None else restore(json.loads(own))
+            found = Certificate(id, label, prediction, float(radius), proof, votes, plan, noise, float(seconds))
+            if (samples, missing) != (found.samples, found.missing):
+                drawn = f"{found.samples} samples, {found.missing} without a vote"
+                raise ValueError(f"its looks have {drawn}, it states {samples} and {missing}")
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"{self.path}: the certificate of input {id} cannot be read: {error}") from None
-        return Certificate(id, label, prediction, radius, proved, votes, plan, noise, seconds)
+        return found
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -244,11 +285,14 @@ class Journal:
         if self._db.in_transaction:
             yield
             return
+        flush = time.perf_counter() - self._flushed >= _FLUSH_SECONDS
         with self._errors("write to"):
             try:
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
                 self._db.execute("BEGIN IMMEDIATE")
                 yield
                 self._db.execute("COMMIT")
+                self._flushed = time.perf_counter() if flush else self._flushed
             except BaseException:
                 if self._db.in_transaction:  # SQLite itself rolls back when the disk is full
                     self._db.execute("ROLLBACK")

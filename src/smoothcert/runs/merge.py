@@ -43,12 +43,11 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
     with exclusive(out) as folder, Journal(folder, write=True) as journal:
         if journal.ids():
             raise InvalidInput(f"{folder} already contains a run: choose another {setting('out', 'DIR')}")
-        manifest = _merged(opened)
         with journal.transaction():
-            journal.write_manifest(manifest.plain())
+            journal.write_manifest(_merged(opened).plain())
             for run in opened:
-                for certificate in run:
-                    journal.add(certificate, {}, own_plan=certificate.plan != manifest.plan)
+                with Journal(run.path) as part:
+                    journal.add_all_of(part)
     return open_run(folder)
 
 

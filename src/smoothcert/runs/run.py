@@ -84,17 +84,8 @@ def open_run(path: str | Path) -> Run:
     """
     path = Path(path)
     with Journal(path) as journal:
-        manifest = journal.manifest()
-        certificates = list(journal.certificates(plan=manifest.plan, noise=manifest.noise))
-    columns: dict[str, Any] = Results.from_certificates(path.name, certificates).columns
-    return Run(
-        name=path.name,
-        **columns,
-        noise=manifest.noise,
-        plan=manifest.plan,
-        manifest=manifest,
-        path=path,
-    )
+        manifest, columns = journal.manifest(), journal.columns()
+    return Run(path.name, **columns, noise=manifest.noise, plan=manifest.plan, manifest=manifest, path=path)
 
 
 def _alone(plan: Plan, shared: Certificate, seconds_per_sample: float) -> Certificate:

@@ -88,41 +88,41 @@ def audit(
             says. A model or denoiser of the user's own code has to be given, because code that a run names is never
             executed. If `redraw` is 0, the audit also works without the data, but then it does not compare labels.
     """
-    readable: list[Certificate] = []
-    findings: list[Finding] = []
+    redraw = _check.whole("redraw", redraw)
     with Journal(Path(folder)) as journal:
         manifest = journal.manifest()
-        ids = sorted(journal.ids())
-        for id in ids:
+        ids, asked = journal.ids(), set(manifest.ids)
+        if not ids:
+            raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
+        subject: Subject | None = None
+        if redraw:
+            instead = f", or check only the votes with {setting('redraw', 0)}"
+            _, subject, dataset = reload(manifest, places, purpose="draw again", instead=instead)
+        else:
+            dataset = _find_data(manifest, places.get("data"))
+        findings = [Finding(id, "it is not one of the inputs of the run") for id in ids - asked]
+        if manifest.finished:
+            missing = "its certificate is missing, although the run is finished"
+            findings += [Finding(id, missing) for id in asked - ids]
+        readable = []
+        for id in sorted(ids & asked):  # one at a time, because a run may have a million
             try:
-                readable.append(journal.certificate(id, plan=manifest.plan, noise=manifest.noise))
+                c = journal.certificate(id, plan=manifest.plan, noise=manifest.noise)
             except InvalidInput as error:
                 findings.append(Finding(id, str(error)))
-    if not ids:
-        raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
-    asked = set(manifest.ids)
-    findings += [Finding(id, "it is not one of the inputs of the run") for id in ids if id not in asked]
-    if manifest.finished:
-        findings += [
-            Finding(id, "its certificate is missing, although the run is finished") for id in asked.difference(ids)
-        ]
-    readable = [c for c in readable if c.id in asked]
-    findings += [Finding(c.id, reason) for c in readable if (reason := fault(c) or _foreign_plan(c, manifest))]
-    chosen = random.Random(seed).sample(readable, min(_check.whole("redraw", redraw), len(readable)))
-    dataset: Dataset | None
-    if chosen:
-        _, subject, dataset = reload(
-            manifest, places, purpose="draw again", instead=f", or check only the votes with {setting('redraw', 0)}"
-        )
+                continue
+            readable.append(id)
+            reasons = (fault(c) or _foreign_plan(c, manifest), _wrong_label(c, dataset))
+            findings += [Finding(id, reason) for reason in reasons if reason]
+        again = random.Random(seed).sample(readable, min(redraw, len(readable)))
+        chosen = [journal.certificate(id, plan=manifest.plan, noise=manifest.noise) for id in again]
+    if subject is not None and dataset is not None and chosen:
         findings += _draw_again(chosen, manifest, subject, dataset)
-    else:
-        dataset = _find_data(manifest, places.get("data"))
-    wrong = [] if dataset is None else _wrong_labels(readable, dataset)
     return Audit(
         checked=len(ids),
         asked=len(asked),
         redrawn=len(chosen),
-        findings=tuple(sorted(findings + wrong, key=lambda f: f.id)),
+        findings=tuple(sorted(findings, key=lambda f: f.id)),
         labels_checked=dataset is not None,
         coverage=_coverage(manifest),
     )
@@ -220,22 +220,19 @@ def _find_data(manifest: Manifest, data: Any) -> Dataset | None:
     return dataset
 
 
-def _wrong_labels(certificates: Sequence[Certificate], dataset: Dataset) -> list[Finding]:
-    """Certificates whose label differs from the one in the data."""
+def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
+    """How the label of a certificate differs from the one in the data; None if it does not."""
+    if dataset is None:
+        return None
+    if c.id >= len(dataset):
+        return "the data does not have this input"
     known = getattr(dataset, "labels", None)  # if the data set has its labels in memory, we need not read the inputs
-    findings = []
-    for c in certificates:
-        if c.id >= len(dataset):
-            findings.append(Finding(c.id, "the data does not have this input"))
-            continue
-        try:
-            label = int(dataset[c.id][1] if known is None else known[c.id])
-        except Exception as error:  # code of the user may raise any error
-            findings.append(Finding(c.id, f"its input cannot be read: {first_line(error)}"))
-            continue
-        if label != (NO_CLASS if c.label is None else c.label):
-            findings.append(Finding(c.id, f"its label in the data is {label}, it states {c.label}"))
-    return findings
+    try:
+        label = int(dataset[c.id][1] if known is None else known[c.id])
+    except Exception as error:  # code of the user may raise any error
+        return f"its input cannot be read: {first_line(error)}"
+    same = label == (NO_CLASS if c.label is None else c.label)
+    return None if same else f"its label in the data is {label}, it states {c.label}"
 
 
 def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset) -> list[Finding]:
