@@ -17,7 +17,7 @@ from smoothcert.runs.table import FORMATS, table
 def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_run, simulate):
     small = simulate("small", Fixed(1_000))
     elsewhere = simulate("elsewhere", Fixed(20_000), seed=1)
-    rows = {row.name: row for row in table([iss_run, small, fixed_run, elsewhere]).rows}
+    rows = {row.run.name: row for row in table([iss_run, small, fixed_run, elsewhere]).rows}
     assert rows["iss"].mad == iss_run.decline(fixed_run) > 0
     assert rows["small"].mad == small.decline(fixed_run) > 0
     assert rows["fixed"].mad == rows["elsewhere"].mad == 0
@@ -25,7 +25,7 @@ def test_mad_is_against_the_largest_fixed_run_on_the_same_noise(iss_run, fixed_r
 
 def test_mad_of_a_plan_is_against_its_own_ceiling_at_its_own_alpha(iss_run, fixed_run, simulate):
     larger = simulate("larger", Fixed(40_000, pilot=100))
-    rows = {row.name: row for row in table([larger, iss_run, fixed_run]).rows}
+    rows = {row.run.name: row for row in table([larger, iss_run, fixed_run]).rows}
     assert rows["iss"].mad == iss_run.decline(fixed_run) < iss_run.decline(larger)
     assert rows["fixed"].mad == fixed_run.decline(larger)
     assert table([iss_run, simulate("bolder", Fixed(10_000, alpha=0.05))]).rows[0].mad is None
@@ -35,7 +35,7 @@ def test_mad_of_a_plan_is_against_its_own_ceiling_at_its_own_alpha(iss_run, fixe
 def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_run, fixed_run, simulate, other):
     elsewhere = simulate("elsewhere", Fixed(10_000, **other))
     for order in ([iss_run, fixed_run, elsewhere], [elsewhere, fixed_run, iss_run]):
-        mads = {row.name: row.mad for row in table(order).rows}
+        mads = {row.run.name: row.mad for row in table(order).rows}
         assert mads == {"iss": iss_run.decline(fixed_run), "fixed": 0, "elsewhere": 0}
     with pytest.warns(UserWarning, match=r"^no MAD against elsewhere: the plans of iss and elsewhere differ in pilot"):
         [row] = table([iss_run], reference=elsewhere).rows
@@ -87,7 +87,7 @@ def test_runs_exports_and_logs_stand_in_one_table(iss_run, fixed_run, tmp_path):
     write_results(iss_run, tmp_path / "iss.parquet", "parquet")
     write_results(fixed_run, tmp_path / "fixed.tsv", "cohen")
     made = table([read_results(tmp_path / "iss.parquet"), read_results(tmp_path / "fixed.tsv"), fixed_run])
-    assert [row.average_samples is None for row in made.rows] == [False, True, False]
+    assert [row.run.average_samples is None for row in made.rows] == [False, True, False]
     for format in FORMATS:
         assert "iss" in made.render(format)
 
@@ -165,7 +165,7 @@ def test_a_run_without_certificates_is_named(iss_run):
         table([empty])
     with pytest.warns(UserWarning, match="begun holds no certificates yet and is left out"):
         made = table([iss_run, empty])
-    assert [row.name for row in made.rows] == [iss_run.name]
+    assert [row.run.name for row in made.rows] == [iss_run.name]
 
 
 def test_no_runs_make_no_table():
@@ -268,10 +268,10 @@ def test_a_table_takes_paths_and_tells_equal_names_apart(iss_run, tmp_path):
     for folder in ("a", "b"):
         write_results(iss_run, tmp_path / folder / "iss.json")
     paths = [tmp_path / "a" / "iss.json", str(tmp_path / "b" / "iss.json")]
-    assert [row.name for row in table(paths).rows] == ["a/iss.json", "b/iss.json"]
-    assert [row.name for row in table([iss_run, iss_run]).rows] == ["iss", "iss (2)"]
-    assert [row.name for row in table([paths[0], paths[0]]).rows] == [str(paths[0]), f"{paths[0]} (2)"]
-    assert [row.name for row in table(paths[0]).rows] == ["iss"]
+    assert [row.run.name for row in table(paths).rows] == ["a/iss.json", "b/iss.json"]
+    assert [row.run.name for row in table([iss_run, iss_run]).rows] == ["iss", "iss (2)"]
+    assert [row.run.name for row in table([paths[0], paths[0]]).rows] == [str(paths[0]), f"{paths[0]} (2)"]
+    assert [row.run.name for row in table(paths[0]).rows] == ["iss"]
     assert table([paths[0]], reference=paths[1]).rows[0].mad == 0
 
 

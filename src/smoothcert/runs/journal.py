@@ -194,7 +194,9 @@ class Journal:
             try:
                 read = np.fromiter(rows, np.dtype(list(COLUMNS.items())))
             except (TypeError, ValueError, OverflowError) as error:
-                raise InvalidInput(f"{self.path}: a certificate cannot be read, and audit says which: {error}") from None
+                raise InvalidInput(
+                    f"{self.path}: a certificate cannot be read, and audit says which: {error}"
+                ) from None
         return {name: read[name].copy() for name in COLUMNS}
 
     def certificates(self, *, plan: Plan, noise: Noise) -> Iterator[Certificate]:

@@ -9,14 +9,14 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from operator import attrgetter
+from dataclasses import dataclass
+from functools import cached_property
 from textwrap import fill
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from smoothcert import _check
-from smoothcert.noises import Noise
-from smoothcert.plans.combined import primary
 from smoothcert.plans.outlook import is_adaptive
 from smoothcert.plans.prose import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
@@ -29,72 +29,77 @@ from smoothcert.statistics.comparison import mcnemar, mean_interval
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One run. Unknown values are None.
 
     Args:
-        name: The name of the run.
-        method: The plan in words.
-        noise: The smoothing noise.
-        alpha: The alpha of the plan.
-        bound: Whether proofs rest on the votes of the class alone ("binary") or also on those of others ("runner-up").
-        labels: Labels by id. Only runs with equal labels are compared with each other.
-        inputs: Inputs with a result.
-        asked: Inputs that the run should certify. They are more than `inputs` if it is not complete.
-        unlabelled: Inputs without a label. Unless no input has a label, they count as not correct.
-        average_samples: Samples per input.
-        seconds: How long all inputs took together.
+        run: The results.
+        certified_accuracy: Certified accuracy by radius.
         mad: The largest decline of a radius.
         ceiling: Samples of the fixed run that `mad` is measured against.
-        acr: Average certified radius.
-        abstained: The share of inputs without a certificate.
-        radius: The smallest, median and mean radius of the inputs with a certificate.
-        p: The p that 75% and 50% of the inputs reach, by this share.
-        certified_accuracy: Certified accuracy by radius.
-        known_labels: Whether the label was certified instead of a predicted class. An input without a certificate is
-            then called "not certified" instead of "abstained".
-        radii_only: Whether the plan decides radii, so that ACR counts only these radii.
-        alpha_proved: Whether a theorem says that the plan keeps its alpha.
-        dtype: The number format of the classifier.
         attacks: What attacks on the run achieved.
-        run: The results themselves.
     """
 
-    name: str
-    method: str
-    noise: Noise | None
-    alpha: float | None
-    bound: str | None
-    labels: dict[int, int]
-    inputs: int
-    asked: int
-    unlabelled: int
-    average_samples: float | None
-    seconds: float
+    run: Results
+    certified_accuracy: dict[float, float | None]
     mad: float | None
     ceiling: int | None
-    acr: float | None
-    abstained: float
-    radius: dict[str, float] | None
-    p: dict[float, float | None]
-    certified_accuracy: dict[float, float | None]
-    known_labels: bool = False
-    radii_only: bool = False
-    alpha_proved: bool | None = None
-    dtype: str | None = None
-    attacks: Attacks | None = None
-    run: Results = field(kw_only=True, repr=False, compare=False)
+    attacks: Attacks | None
+
+    @property
+    def method(self) -> str:
+        """The plan in words."""
+        if (plan := self.run.plan) is None:
+            return "-"
+        return f"{plan}{', alpha not proved' if caveat(plan) else ''}"
+
+    @property
+    def asked(self) -> int:
+        """Inputs that the run should certify. If it is not complete, it has fewer."""
+        return len(self.run) if self.run.manifest is None else len(self.run.manifest.ids)
+
+    @property
+    def acr(self) -> float | None:
+        return self.run.acr if self.run.labelled else None
+
+    @property
+    def known_labels(self) -> bool:
+        """Whether the label was certified. An input without a certificate is then called "not certified"."""
+        return self.run.certified_by is not None and self.run.certified_by.known_labels
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """What runs must have in common to be compared, beside their inputs."""
+        plan = self.run.plan
+        return {
+            "noise": self.run.noise,
+            "alpha": plan and plan.alpha,
+            "alpha_proved": plan and caveat(plan) is None,
+            "bound": plan and plan.bound,
+        }
 
     def plain(self) -> dict[str, Any]:
         """The row as a dictionary for JSON."""
-        radius = self.radius or dict.fromkeys(_FIGURES)
+        run, radii = self.run, self.run.certified_radii or dict.fromkeys(_FIGURES)
         return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "noise": None if self.noise is None else str(self.noise),
-            "acr_counts_only_decided_radii": self.radii_only,
-            **{f"{name}_radius": value for name, value in radius.items()},
-            **{f"p_reached_by_{share:.0%}": value for share, value in self.p.items()},
+            "name": run.name,
+            "method": self.method,
+            **self.rules,
+            "noise": None if run.noise is None else str(run.noise),
+            "dtype": _dtype(run),
+            "inputs": len(run),
+            "asked": self.asked,
+            "unlabelled": run.unlabelled,
+            "average_samples": run.average_samples,
+            "acr": self.acr,
+            "acr_counts_only_decided_radii": run.decided_radii is not None,
+            "abstained": float(run.abstained.mean()),
+            "known_labels": self.known_labels,
+            "seconds": run.total_seconds,
+            "mad": self.mad,
+            **{f"{name}_radius": value for name, value in radii.items()},
+            **{f"p_reached_by_{share:.0%}": run.p_reached_by(share) for share in _SHARES},
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
             "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
@@ -168,44 +173,46 @@ class Table:
         """The titles of the columns."""
         return [column.title for column in self._columns]
 
-    @property
+    @cached_property
     def cells(self) -> list[list[Cell]]:
         """The cells of each row."""
-        return [[Cell(c.text(row), self._is_best(c, row)) for c in self._columns] for row in self.rows]
+        columns = [[Cell(c.text(row), best) for row, best in self._marked(c)] for c in self._columns]
+        return [list(row) for row in zip(*columns, strict=True)]
 
-    @property
+    @cached_property
     def _columns(self) -> list[_Column]:
-        run, how, inputs, *rest = _COLUMNS
-        noise = [_NOISE] if len({row.noise for row in self.rows}) > 1 else []
-        alpha = [_ALPHA] if len({row.alpha for row in self.rows} - {None}) > 1 else []
-        dtype = [_DTYPE] if len({row.dtype for row in self.rows} - {None}) > 1 else []
-        unlabelled = [_UNLABELLED] if any(0 < row.unlabelled < row.inputs for row in self.rows) else []
+        runs = [row.run for row in self.rows]
+        noise = [_NOISE] if len({run.noise for run in runs}) > 1 else []
+        alpha = [_ALPHA] if len({row.rules["alpha"] for row in self.rows} - {None}) > 1 else []
+        dtype = [_DTYPE] if len({_dtype(run) for run in runs} - {None}) > 1 else []
+        unlabelled = [_UNLABELLED] if any(0 < run.unlabelled < len(run) for run in runs) else []
         accuracy = [make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)]
-        known = {row.known_labels for row in self.rows}
-        without = [c for c, shown in ((_ABSTAINED, False in known), (_NOT_CERTIFIED, True in known)) if shown]
-        columns = [run, how, *noise, *alpha, *dtype, inputs, *unlabelled, *rest, *without, *_RADII, *_P, *accuracy]
+        figures = (*_FIRST[3:], _ABSTAINED, _NOT_CERTIFIED, *_RADII, *_P, *accuracy)
+        columns = [*_FIRST[:2], *noise, *alpha, *dtype, _FIRST[2], *unlabelled, *figures]
         return [column for column in columns if any(column.text(row) != "-" for row in self.rows)]
 
-    def _is_best(self, column: _Column, row: Row) -> bool:
-        """Whether a row has the best value of a column among the runs that can be compared.
+    def _marked(self, column: _Column) -> list[tuple[Row, bool]]:
+        """All rows, and whether each has the best value of a column among the runs that can be compared.
 
         Values that look equal in print are all best. A value of 0 is never best, and neither is a value without
         another one to compare it with. If less is better, values of 0 are left out of the comparison: a MAD of 0 is
         that of the reference itself. ACR and CA vary with the inputs: there, the best value beats another run by more
         than chance, and values that chance could explain are best as well.
         """
-        comparable = attrgetter("noise", "alpha", "alpha_proved", "bound", "labels")
-        alike = [r for r in self.rows if comparable(r) == comparable(row)]
-        values = [(r, column.value(r)) for r in alike]
-        rivals = [r for r, value in values if value or (value is not None and column.best is max)]
-        if column.best is None or len(rivals) < 2 or not column.value(row):
-            return False
-        best = column.best(rivals, key=column.value)
-        if column.differs is None:
-            return column.text(row) == column.text(best)
-        alpha = (1 - metrics.CONFIDENCE) / (len(rivals) - 1)
-        beaten = [id(r) for r in rivals if column.differs(best.run, r.run, alpha)]
-        return bool(beaten) and id(row) not in beaten
+        marked = []
+        for row in self.rows:
+            alike = [r for r in self.rows if r is row or _comparable(r, row)] if column.best else []
+            rivals = [r for r in alike if (v := column.value(r)) or (v is not None and column.best is max)]
+            is_best = column.best is not None and len(rivals) > 1 and bool(column.value(row))
+            if is_best and column.best is not None:
+                best = column.best(rivals, key=column.value)
+                is_best = column.text(row) == column.text(best)
+                if column.differs is not None:
+                    alpha = (1 - metrics.CONFIDENCE) / (len(rivals) - 1)
+                    beaten = [r for r in rivals if column.differs(best.run, r.run, alpha)]
+                    is_best = bool(beaten) and row not in beaten
+            marked.append((row, is_best))
+        return marked
 
     def _csv(self) -> str:
         text = io.StringIO()
@@ -257,31 +264,23 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
     against = next((reference for reference in references if run.decline(reference) is not None), None)
     ceiling = against.certified_by if against is not None else None
     return Row(
-        name=run.name,
-        method="-" if run.plan is None else f"{run.plan}{', alpha not proved' if caveat(run.plan) else ''}",
-        noise=run.noise,
-        alpha=run.plan.alpha if run.plan is not None else None,
-        bound=run.plan.bound if run.plan is not None else None,
-        labels=dict(zip(run.id.tolist(), run.label.tolist(), strict=True)),
-        inputs=len(run),
-        asked=len(run) if run.manifest is None else len(run.manifest.ids),
-        unlabelled=run.unlabelled,
-        average_samples=run.average_samples,
-        seconds=run.total_seconds,
-        mad=run.decline(against) if against is not None else None,
-        ceiling=ceiling.samples if ceiling is not None and not is_adaptive(ceiling) else None,
-        acr=run.acr if run.labelled else None,
-        abstained=float(run.abstained.mean()),
-        radius=run.certified_radii,
-        p={share: run.p_reached_by(share) for share in _SHARES},
-        certified_accuracy=_accuracy(run, radii),
-        known_labels=run.plan is not None and primary(run.plan).known_labels,
-        radii_only=run.decided_radii is not None,
-        alpha_proved=None if run.plan is None else caveat(run.plan) is None,
-        dtype=(run.manifest.dtype or None) if run.manifest is not None else None,
-        attacks=read_attacks(run) if isinstance(run, Run) else None,
-        run=run,
+        run,
+        _accuracy(run, radii),
+        run.decline(against) if against is not None else None,
+        ceiling.samples if ceiling is not None and not is_adaptive(ceiling) else None,
+        read_attacks(run) if isinstance(run, Run) else None,
     )
+
+
+def _comparable(a: Row, b: Row) -> bool:
+    """Whether two runs have the same inputs, noise, alpha and bound."""
+    same_inputs = np.array_equal(a.run.id, b.run.id) and np.array_equal(a.run.label, b.run.label)
+    return same_inputs and a.rules == b.rules
+
+
+def _dtype(run: Results) -> str | None:
+    """The number format of the classifier."""
+    return None if run.manifest is None else run.manifest.dtype or None
 
 
 def _accuracy(run: Results, radii: Sequence[float]) -> dict[float, float | None]:
@@ -327,7 +326,7 @@ class _Column:
 
 def _at_radii(row: Row) -> str | None:
     """The ACR of a run that decides radii, with a remark that it counts only these radii."""
-    return f"{metrics.round_down(row.acr)} (at radii)" if row.radii_only and row.acr is not None else None
+    return None if row.acr is None else f"{metrics.round_down(row.acr)} (at radii)"
 
 
 def _accuracy_column(radius: float) -> _Column:
@@ -363,13 +362,14 @@ def _radius_column(name: str) -> _Column:
     """A figure of the radii, for runs without labels."""
 
     def value(row: Row) -> float | None:
-        return row.radius[name] if row.acr is None and row.radius is not None else None
+        radii = None if row.run.labelled else row.run.certified_radii
+        return None if radii is None else radii[name]
 
     return _Column(f"{name} radius", value, metrics.round_down, max)
 
 
 def _p_column(share: float) -> _Column:
-    return _Column(f"p {share:.0%}", lambda row: row.p[share], metrics.round_down)
+    return _Column(f"p {share:.0%}", lambda row: row.run.p_reached_by(share), metrics.round_down)
 
 
 def duration(seconds: float) -> str:
@@ -384,32 +384,34 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-_COLUMNS = (
-    _Column("run", lambda row: row.name, str),
+def _inputs(row: Row) -> str:
+    return str(len(row.run)) if len(row.run) == row.asked else f"{len(row.run)}/{row.asked}"
+
+
+_FIRST = (
+    _Column("run", lambda row: row.run.name, str),
     _Column("method", lambda row: row.method, str),
-    _Column("inputs", lambda row: str(row.inputs) if row.inputs == row.asked else f"{row.inputs}/{row.asked}", str),
-    _Column("avg samples", lambda row: row.average_samples, lambda v: f"{v:,.0f}", min),
-    _Column("time", lambda row: row.seconds or None, duration, min),
-    _Column("MAD", lambda row: row.mad, lambda v: f"{v:.3f}", min),
+    _Column("inputs", _inputs, str),
+    _Column("avg samples", lambda row: row.run.average_samples, "{:,.0f}".format, min),
+    _Column("time", lambda row: row.run.total_seconds or None, duration, min),
+    _Column("MAD", lambda row: row.mad, "{:.3f}".format, min),
     _Column(
         "ACR",
-        lambda row: None if row.radii_only else row.acr,
+        lambda row: None if row.run.decided_radii is not None else row.acr,
         metrics.round_down,
         max,
-        lambda row: _at_radii(row),
-        differs=_acr_differs,
+        _at_radii,
+        _acr_differs,
     ),
 )
-_ABSTAINED = _Column("abstained", lambda row: None if row.known_labels else row.abstained, "{:.1%}".format)
-_NOT_CERTIFIED = _Column("not certified", lambda row: row.abstained if row.known_labels else None, "{:.1%}".format)
-_NOISE = _Column("noise", lambda row: row.noise, lambda noise: noise.short)
-_ALPHA = _Column("alpha", lambda row: row.alpha, "{:g}".format)
-_DTYPE = _Column("number format", lambda row: row.dtype, str)
-_UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.unlabelled if row.acr is not None else None, str)
-_PLAIN = (
-    *("name", "method", "alpha", "alpha_proved", "bound", "dtype", "inputs", "asked", "unlabelled", "average_samples"),
-    *("acr", "abstained", "known_labels", "seconds", "mad"),
+_ABSTAINED = _Column("abstained", lambda row: None if row.known_labels else row.run.abstained.mean(), "{:.1%}".format)
+_NOT_CERTIFIED = _Column(
+    "not certified", lambda row: row.run.abstained.mean() if row.known_labels else None, "{:.1%}".format
 )
+_NOISE = _Column("noise", lambda row: row.run.noise, lambda noise: noise.short)
+_ALPHA = _Column("alpha", lambda row: row.rules["alpha"], "{:g}".format)
+_DTYPE = _Column("number format", lambda row: _dtype(row.run), str)
+_UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.run.unlabelled if row.run.labelled else None, str)
 _FIGURES = ("smallest", "median", "mean")
 _RADII = tuple(_radius_column(name) for name in _FIGURES)
 _SHARES = (0.75, 0.5)
