@@ -391,6 +391,11 @@ EXPERIMENTS = [
         "logs",
         {"logs": {"imagenet-consistency-0.50": 0.5, "imagenet-consistency-1.00": 1.0}, "rate": 37_000, "window": 6},
     ),
+    # Many inputs.
+    Experiment("size-10000", "size.commands", 0.6, settings={"size": 10_000}),
+    Experiment("size-100000", "size.commands", 2.5, settings={"size": 100_000}),
+    *(Experiment(f"size-1000000-part-{n}", "size.part", 6, settings={"size": 1_000_000, "number": n}) for n in (1, 2)),
+    Experiment("size-1000000", "size.commands", 7, settings={"size": 1_000_000}),
     # The paper, replayed on published logs.
     *(
         Experiment(

@@ -110,9 +110,7 @@ def test_commits_are_flushed_once_a_moment_and_readers_are_let_in(tmp_path):
 
 def test_votes_that_do_not_fit_the_stated_samples_are_named(tmp_path):
     changed(tmp_path, "UPDATE certificates SET samples = 5")
-    with pytest.raises(
-        InvalidInput, match="input 7 cannot be read: its looks have 1100 samples"
-    ):
+    with pytest.raises(InvalidInput, match="input 7 cannot be read: its looks have 1100 samples"):
         open_run(tmp_path)[7]
 
 

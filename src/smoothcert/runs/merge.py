@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from smoothcert._files import exclusive
-from smoothcert.data.selection import parse_shard
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
@@ -82,7 +81,7 @@ def _check_missing(runs: Sequence[Run]) -> None:
                 f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge the existing "
                 f"certificates with {setting('partial', True)}"
             )
-    shards = [parse_shard(run.manifest.shard) for run in runs if run.manifest.shard is not None]
+    shards = [tuple(map(int, run.manifest.shard.split("/"))) for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
         raise InvalidInput(
             "the runs are shards of different divisions of the inputs: "
