@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothcert._check import NO_CLASS
 from smoothcert._registry import describe, restore
@@ -161,8 +160,8 @@ class Journal:
         """
         c, proof = certificate, certificate.proof
         looks = json.dumps([[look.samples, {str(c): n for c, n in look.votes.items()}] for look in c.looks])
-        row = (c.id, c.label, c.prediction, c.radius, c.samples, c.count, c.counted, c.missing, c.seconds)
-        row += (proof.lower, proof.upper, proof.prediction, proof.radius, looks)
+        votes = (c.radius, c.samples, c.count, c.counted, c.missing, c.seconds)
+        row = (c.id, c.label, c.prediction, *votes, proof.lower, proof.upper, proof.prediction, proof.radius, looks)
         plan = json.dumps(describe(c.plan)) if own_plan else None
         with self.transaction():
             self._insert([(*row, plan)], replace=own_plan)
@@ -187,7 +186,7 @@ class Journal:
         with self._errors("read"):
             return {id for (id,) in self._db.execute("SELECT id FROM certificates")}
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, Any]:
         """The numbers of all certificates, as `Results` holds them."""
         with self._errors("read"):
             rows = self._db.execute(f"SELECT {_NUMBERS} FROM certificates ORDER BY id")

@@ -95,6 +95,7 @@ def audit(
         if not ids:
             raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
         subject: Subject | None = None
+        dataset: Dataset | None
         if redraw:
             instead = f", or check only the votes with {setting('redraw', 0)}"
             _, subject, dataset = reload(manifest, places, purpose="draw again", instead=instead)
