@@ -25,7 +25,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import betting
 from smoothcert.plans.base import Plan
-from smoothcert.plans.machine import proof
+from smoothcert.plans.machine import Case, proof
 from smoothcert.plans.pilot import Bound
 from smoothcert.plans.records import Look, Proof, State, Votes
 from smoothcert.statistics.boundaries import (
@@ -129,24 +129,6 @@ class AtRadii(Plan):
         return (*self.earlier, Stage(self.samples, len(self.radii)))
 
     @property
-    def earlier_plans(self) -> tuple[AtRadii, ...]:
-        return tuple(
-            replace(self, radii=self.radii[: stage.radii], samples=stage.ceiling, earlier=self.earlier[:i])
-            for i, stage in enumerate(self.earlier)
-        )
-
-    def continuing(self, recorded: Plan) -> Plan:
-        """With the runner-up, a run goes on with a higher ceiling, or with radii above its largest."""
-        if not (self.remembers and isinstance(recorded, AtRadii)) or self.earlier:
-            return self
-        if self.samples < recorded.samples or self.radii[: len(recorded.radii)] != recorded.radii:
-            return self
-        if replace(self, earlier=recorded.earlier) == recorded:
-            return recorded
-        longer = replace(self, earlier=recorded.stages)
-        return longer if longer.earlier_plans[-1] == recorded else self
-
-    @property
     def remembers(self) -> bool:
         return self.bound == "runner-up"
 
@@ -180,10 +162,12 @@ class AtRadii(Plan):
 
     def _provable(self, noise: Noise) -> int:
         """How many of the radii unanimous votes prove."""
-        if self.bound == "binary":
-            tables = self.tables(noise)
-            return int(np.sum(tables.needed[:, -1] <= tables.looks[-1]))
-        return betting.provable(self, noise)
+        if self.remembers:
+            noise.tie_curve(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses, also at radius 0
+        case = Case(self, noise, label=0)
+        while case.more:
+            case.add(Look(case.more, {0: case.more}))
+        return int(np.sum(self.radii <= np.nan_to_num(self.certified_radius(case.state.lower, None, noise), nan=-1)))
 
     def remember(self, state: State, votes: Votes, noise: Noise) -> Any:
         return betting.remember(self, state, votes, noise) if self.remembers else None
@@ -221,6 +205,31 @@ class AtRadii(Plan):
         else:
             level = np.searchsorted(self.tables(noise).thresholds, lower, side="right")
         return np.concatenate([[np.nan], self.radii])[level][()]
+
+
+def earlier_plans(plan: Plan) -> tuple[AtRadii, ...]:
+    """For a run that was continued: its plans before that, in order."""
+    if not isinstance(plan, AtRadii):
+        return ()
+    return tuple(
+        replace(plan, radii=plan.radii[: stage.radii], samples=stage.ceiling, earlier=plan.earlier[:i])
+        for i, stage in enumerate(plan.earlier)
+    )
+
+
+def continuing(plan: Plan, recorded: Plan) -> Plan:
+    """The plan of a run that goes on with this plan; this plan itself where it cannot go on.
+
+    With the runner-up, a run goes on with a higher ceiling, or with radii above its largest.
+    """
+    if not (isinstance(plan, AtRadii) and plan.remembers and isinstance(recorded, AtRadii)) or plan.earlier:
+        return plan
+    if plan.samples < recorded.samples or plan.radii[: len(recorded.radii)] != recorded.radii:
+        return plan
+    if replace(plan, earlier=recorded.earlier) == recorded:
+        return recorded
+    longer = replace(plan, earlier=recorded.stages)
+    return longer if earlier_plans(longer)[-1] == recorded else plan
 
 
 @proof.register

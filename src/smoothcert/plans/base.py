@@ -128,19 +128,6 @@ class Plan(Recorded, ABC):
             )
         return self
 
-    def continuing(self, recorded: Plan) -> Plan:
-        """The plan of a run that goes on with this plan; this plan itself where it cannot go on.
-
-        Args:
-            recorded: The plan of the run so far.
-        """
-        return self
-
-    @property
-    def earlier_plans(self) -> tuple[Plan, ...]:
-        """For a run that was continued: its plans before that, in order."""
-        return ()
-
     @property
     def remembers(self) -> bool:
         """Whether the plan keeps more than counts between looks (`remember`)."""

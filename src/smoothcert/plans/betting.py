@@ -76,26 +76,12 @@ def remember_each(plan: AtRadii, states: Sequence[State], looks: Sequence[Look],
 
 def request(plan: AtRadii, state: State) -> Any:
     """How many more samples are wanted."""
-    return _first_look(plan) if state.memory is None else _each(state.memory, "more")
+    return min(int(LOOKS[0]), plan.stages[0].ceiling) if state.memory is None else _each(state.memory, "more")
 
 
 def proved(state: State) -> Any:
     """How many radii are proved."""
     return _each(state.memory, "proved")
-
-
-def provable(plan: AtRadii, noise: Noise) -> int:
-    """How many radii unanimous votes prove."""
-    noise.tie_curve(max(plan.radii) or 1.0, 0.25)  # a noise without a curve refuses, also at radius 0
-    more = plan.pilot or _first_look(plan)
-    [standing] = _advance(plan, noise, [None], [0], [{0: more}], [more])
-    while standing.more:
-        [standing] = _advance(plan, noise, [standing], [0], [{0: standing.more}], [standing.more])
-    return standing.proved
-
-
-def _first_look(plan: AtRadii) -> int:
-    return min(int(LOOKS[0]), plan.stages[0].ceiling)
 
 
 def _each(memory: Any, name: str) -> Any:

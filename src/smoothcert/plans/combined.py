@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 from numpy.typing import ArrayLike
@@ -41,38 +40,20 @@ class Combined(Plan):
     name: ClassVar[str] = "combined"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "plans", tuple(self.plans))
-        if not self.plans:
+        if not (plans := tuple(self.plans)):
             raise InvalidInput("plans must hold at least one plan, got none")
+        vars(self).update(
+            plans=plans,
+            samples=max(plan.samples for plan in plans),
+            pilot=min(plan.pilot for plan in plans),
+            known_labels=any(plan.known_labels for plan in plans),
+            **{name: getattr(plans[0], name) for name in ("alpha", "radii", "bound")},
+        )
 
     def __str__(self) -> str:
         return f"{self.name} {self.samples:,}, certificates of {self.plans[0]}"
 
-    @cached_property
-    def samples(self) -> int:  # type: ignore[override]
-        return max(plan.samples for plan in self.plans)
-
     @property
-    def alpha(self) -> float:  # type: ignore[override]
-        return self.plans[0].alpha
-
-    @cached_property
-    def pilot(self) -> int:  # type: ignore[override]
-        return min(plan.pilot for plan in self.plans)
-
-    @cached_property
-    def known_labels(self) -> bool:  # type: ignore[override]
-        return any(plan.known_labels for plan in self.plans)
-
-    @property
-    def radii(self) -> tuple[float, ...] | None:  # type: ignore[override]
-        return self.plans[0].radii
-
-    @property
-    def bound(self) -> str:  # type: ignore[override]
-        return self.plans[0].bound
-
-    @cached_property
     def most_samples(self) -> int:
         return max(plan.most_samples for plan in self.plans)
 

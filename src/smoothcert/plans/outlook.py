@@ -12,7 +12,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import Plan
 from smoothcert.plans.combined import Combined, primary
-from smoothcert.plans.dispatch import ByRule
+from smoothcert.plans.dispatch import ByRule, keeps_rule
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.forward import Forward, TooManyStates
@@ -131,13 +131,6 @@ def _(plan: Combined, p: Any, noise: Noise) -> Any:
     return np.max([expected_samples(part, p, noise) for part in plan.plans], axis=0)
 
 
-@ByRule
 def is_adaptive(plan: Plan) -> bool:
     """Whether inputs get different numbers of samples."""
-    return True
-
-
-@is_adaptive.register(Fixed)
-@is_adaptive.register(Exact)
-def _(plan: Plan) -> bool:
-    return False
+    return not any(isinstance(plan, kind) and keeps_rule(type(plan), kind) for kind in (Fixed, Exact))

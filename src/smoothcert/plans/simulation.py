@@ -1,8 +1,8 @@
-"""A plan, simulated on inputs whose class has a known probability, where its states are too many to be enumerated."""
+"""A plan, simulated on inputs whose classes have known probabilities."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,11 +14,33 @@ from smoothcert.plans.claim import needed_for_claim
 from smoothcert.plans.machine import follow, reads_only_counts, spent
 from smoothcert.plans.records import ClassVotes, ManyVotes, State, Votes
 
+Array = NDArray[np.float64]
+
+
+def simulated(
+    plan: Plan, noise: Noise, p: Array, shape: tuple[int, ...], rng: np.random.Generator, chosen: Any = None
+) -> State:
+    """Where inputs end whose classes have the probabilities p (..., classes); a rest is that of no vote at all."""
+    classes, rest = p.shape[-1], 1 - p.sum(axis=-1, keepdims=True)
+    shares = np.concatenate([p, np.maximum(rest, 0)], axis=-1) if np.any(rest > 1e-9) else p
+
+    def draw(state: State) -> Votes:
+        if chosen is not None and reads_only_counts(plan):
+            return ClassVotes(state.more, rng.binomial(state.more, of_class(p, state.chosen)))
+        return ManyVotes(state.more, rng.multinomial(state.more, shares)[..., :classes])
+
+    return follow(plan, noise, draw, shape, chosen)
+
+
+def of_class(p: Array, chosen: NDArray[np.int64]) -> Array:
+    """The probability of the chosen class of each input."""
+    return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
+
 
 class SimulatedEndings(NamedTuple):
     """Where simulated inputs ended, arrays of shape (probabilities, repetitions)."""
 
-    needed: NDArray[np.float64]
+    needed: Array
     """The probability of the class that the claim needs; 0 where nothing is certified."""
     samples: NDArray[np.int64]
     """Samples, every forward pass counted."""
@@ -32,14 +54,7 @@ def simulated_endings(
 
     All votes that are not for the class are for one other class.
     """
-    each = np.atleast_1d(np.asarray(p, float))[:, None]
-    shape, only_counts = (len(each), repetitions), reads_only_counts(plan)
-
-    def draw(state: State) -> Votes:
-        count = rng.binomial(state.more, each)
-        if only_counts:
-            return ClassVotes(state.more, count)
-        return ManyVotes(state.more, np.stack([count, state.more - count], axis=-1))
-
-    state = follow(plan, noise, draw, shape, chosen=np.zeros(shape, np.int64))
+    own = np.atleast_1d(np.asarray(p, float))[:, None]
+    both, shape = np.stack([own, 1 - own], axis=-1), (len(own), repetitions)
+    state = simulated(plan, noise, both, shape, rng, chosen=np.zeros(shape, np.int64))
     return SimulatedEndings(needed_for_claim(plan, noise, state.lower), spent(plan, state))

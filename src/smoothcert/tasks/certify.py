@@ -28,6 +28,7 @@ from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Certificate, OneLook, Plan, plan_or_default
+from smoothcert.plans.at_radii import continuing, earlier_plans
 from smoothcert.plans.prose import caveat
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
@@ -128,7 +129,7 @@ def certify(
         recorded = journal.manifest() if done else None  # a run without certificates binds nobody
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
-            plan = plan.continuing(recorded.plan) if allowed is None else as_recorded(plan, recorded.plan)
+            plan = continuing(plan, recorded.plan) if allowed is None else as_recorded(plan, recorded.plan)
         subject = smoothed.bind(dataset, everything, resolve=executor.resolve)
         job = job_for(subject, dataset, plan, chosen)
         classifier, runtime = subject.classifier, subject.runtime
@@ -156,7 +157,7 @@ def certify(
             journal.write_manifest(manifest.plain())
         else:
             manifest = _continued(manifest, recorded, folder)
-            if recorded.plan in plan.earlier_plans:
+            if recorded.plan in earlier_plans(plan):
                 journal.keep_plans(recorded.plan)
         begun = {id: c for id, c in _begun(journal, job).items() if id in set(chosen)}
         job = replace(job, begun={id: c.looks for id, c in begun.items()})
@@ -276,7 +277,7 @@ def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
 
 def _begun(journal: Journal, job: Job) -> dict[int, Certificate]:
     """The certificates of a run that is continued which rest on an earlier plan."""
-    if not job.plan.earlier_plans:
+    if not earlier_plans(job.plan):
         return {}
     found = journal.certificates(plan=job.plan, noise=job.subject.noise)
     return {c.id: c for c in found if c.plan != job.plan}
@@ -284,7 +285,7 @@ def _begun(journal: Journal, job: Job) -> dict[int, Certificate]:
 
 def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
     """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have."""
-    if recorded.plan in wanted.plan.earlier_plans:
+    if recorded.plan in earlier_plans(wanted.plan):
         recorded = replace(recorded, plan=wanted.plan, finished=None)
     if found := wanted.differences(recorded):
         rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
@@ -343,7 +344,7 @@ def _on_disk(
                 entries = {"forwarded": manifest.forwarded + status.forwarded, "values": values}
                 if certificate.id in begun:
                     certificate = replace(certificate, seconds=certificate.seconds + begun[certificate.id].seconds)
-                journal.add(certificate, entries, own_plan=spending is not None or bool(job.plan.earlier_plans))
+                journal.add(certificate, entries, own_plan=spending is not None or bool(earlier_plans(job.plan)))
 
     progress.start()
     try:

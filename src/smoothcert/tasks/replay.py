@@ -18,11 +18,11 @@ from smoothcert._registry import naming_users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.grid_gaussian import is_gaussian
-from smoothcert.plans import Plan, State, Votes
+from smoothcert.plans import Plan
 from smoothcert.plans.combined import primary
-from smoothcert.plans.machine import follow, reads_only_counts, settled, spent, upper
+from smoothcert.plans.machine import settled, spent, upper
 from smoothcert.plans.pilot import basis
-from smoothcert.plans.records import ClassVotes, ManyVotes
+from smoothcert.plans.simulation import of_class, simulated
 from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import Log, read_counts, read_votes, votes
 from smoothcert.runs.results import Results
@@ -320,36 +320,20 @@ class _Followed:
 
 def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator) -> _Followed:
     """Simulate a plan on all inputs and repetitions at once."""
-    shape, classes = (repetitions, len(population)), population.p.shape[1]
-    fixed_class = population.label if plan.known_labels else population.chosen
+    shape, fixed_class = (repetitions, len(population)), population.label if plan.known_labels else population.chosen
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
-    only_count = chosen is not None and reads_only_counts(plan)
-    shares, rest = population.p, 1 - population.p.sum(axis=1, keepdims=True)
-    if np.any(rest > 1e-9):  # samples that vote for no class
-        shares = np.concatenate([shares, np.maximum(rest, 0)], axis=1)
-
-    def draw(state: State) -> Votes:
-        if only_count:
-            return ClassVotes(state.more, rng.binomial(state.more, _of_class(population.p, state.chosen)))
-        return ManyVotes(state.more, rng.multinomial(state.more, shares)[..., :classes])
-
-    state = follow(plan, noise, draw, shape, chosen)
+    state = simulated(plan, noise, population.p, shape, rng, chosen)
     final = settled(plan, state)
     with naming_users_code():
         radius = np.asarray(plan.certified_radius(final.lower, upper(plan, noise, final), noise))
     return _Followed(
-        p=_of_class(population.p, final.chosen),
+        p=of_class(population.p, final.chosen),
         correct=final.chosen == population.label,
         count=final.count,
         counted=final.drawn,
         spent=spent(plan, state),
         radius=radius,
     )
-
-
-def _of_class(p: Array, chosen: Counts) -> Array:
-    """The probability of the chosen class of each input and repetition."""
-    return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
 
 
 def _summary(
