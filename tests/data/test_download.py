@@ -43,7 +43,7 @@ def _offer(monkeypatch, tmp_path, name, files, server):
     for file, content in files.items():
         (folder / file).write_bytes(content)
         known[f"{address}/{file}"] = hashlib.md5(content).hexdigest()
-    monkeypatch.setitem(download._FILES, name, known)
+    monkeypatch.setattr(download, "files_of", {name: known}.__getitem__)
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path / "cache"))
 
 
@@ -92,7 +92,8 @@ def test_a_file_with_another_checksum_is_refused(server, tmp_path, monkeypatch):
 
 
 def test_without_a_network_there_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setitem(download._FILES, "mnist", {"http://127.0.0.1:9/t10k-images-idx3-ubyte.gz": "0" * 32})
+    nowhere = {"http://127.0.0.1:9/t10k-images-idx3-ubyte.gz": "0" * 32}
+    monkeypatch.setattr(download, "files_of", lambda name: nowhere)
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path))
     with pytest.raises(InvalidInput, match=r"cannot download mnist .*check the connection"):
         load_dataset("mnist")

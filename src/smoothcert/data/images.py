@@ -46,16 +46,16 @@ class ImageFolder:
         self.name = name
         self._folder = folder
         self._prepare = prepare
-        found, self._files, names = _list(folder)
+        found, self._files = _list(folder)
         if found is None:
             self.class_names = None
-            self.labels = np.full(len(names), NO_CLASS, np.int64)
+            self.labels = np.full(len(self), NO_CLASS, np.int64)
         else:
             if unknown := set(found) - set(class_names or found):
                 raise InvalidInput(f"{folder} has the class {min(unknown)}, which the training part does not have")
             numbers = _class_numbers(class_names or found)
             self.class_names = tuple(numbers) if list(numbers.values()) == list(range(len(numbers))) else None
-            self.labels = np.array([numbers[name] for name in names], np.int64)
+            self.labels = np.array([numbers[file.parent.name] for file in self._files], np.int64)
         self._other_classes = class_names if found not in (None, class_names) else None
         self._shape: torch.Size | None = None  # that of the first image, which is read now
         self._shape = first_readable(self).shape
@@ -137,11 +137,11 @@ def load(folder: Path, *, train: bool) -> ImageFolder:
     """The images of a folder, or of its subfolder for training or testing."""
     name = folder.resolve().name
     found = ImageFolder(part(folder, train=train), name=name, class_names=training_classes(folder, train=train))
-    classes = list(enumerate(found.class_names or ()))
-    if any(not _is_number(name) or int(name) != number for number, name in classes):
-        shown = ", ".join(f"{number} {name}" for number, name in classes[:_SHOWN_CLASSES])
-        more = f", ... ({len(classes)} in all)" if len(classes) > _SHOWN_CLASSES else ""
-        log.warning("the labels of %s are the positions of its class folders: %s%s", name, shown, more)
+    if found.class_names and not all(map(_is_number, found.class_names)):
+        shown = ", ".join(f"{number} {name}" for number, name in enumerate(found.class_names[:_SHOWN_CLASSES]))
+        log.warning(
+            "the labels of %s are the positions of its %d class folders: %s", name, len(found.class_names), shown
+        )
     return found
 
 
@@ -170,26 +170,17 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path], list[str]]:
-    """The class names of a folder, its files, and the class name of each file."""
-    if not folder.is_dir():
-        raise InvalidInput(f"no folder of images at {folder}")
+def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path]]:
+    """The names of the class folders, None if there are none, and the files."""
     loose = _images(folder)
-    subfolders = sorted(path for path in _visible(folder) if path.is_dir())
-    if loose and not subfolders:
-        return None, loose, [""] * len(loose)
-    if loose:
+    per_class = {path.name: _images(path) for path in sorted(_visible(folder)) if path.is_dir()}
+    if bool(loose) == bool(per_class) or not all(per_class.values()):
+        empty = next((f", and {name} holds no images" for name, images in per_class.items() if not images), "")
         raise InvalidInput(
-            f"{folder} has both images ({loose[0].name}) and subfolders ({subfolders[0].name}): expected one subfolder "
-            "per class, or only images"
+            f"{folder} must hold one subfolder of images per class, or only images; it holds {len(loose)} images and "
+            f"{len(per_class)} subfolders{empty}"
         )
-    per_class = [_images(subfolder) for subfolder in subfolders]
-    if empty := [subfolder for subfolder, images in zip(subfolders, per_class, strict=True) if not images]:
-        raise InvalidInput(f"{empty[0]} holds no images: expected one subfolder with images per class in {folder}")
-    if not per_class:
-        raise InvalidInput(f"{folder} holds no images: expected one subfolder per class, or only images")
-    files = [file for images in per_class for file in images]
-    return tuple(subfolder.name for subfolder in subfolders), files, [file.parent.name for file in files]
+    return (None, loose) if loose else (tuple(per_class), [file for images in per_class.values() for file in images])
 
 
 def _images(folder: Path) -> list[Path]:

@@ -31,8 +31,6 @@ def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | 
         raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         raise InvalidInput(f"{path} is damaged: {first_line(error)}") from None
-    except MemoryError as error:
-        raise InvalidInput(f"{path} does not fit into memory: {first_line(error)}") from None
     if inputs is None:
         raise InvalidInput(f"{path} has no array x or images; it has {', '.join(names) or 'none'}")
     return ArrayDataset(inputs, labels, name=name or path.stem, class_names=class_names)

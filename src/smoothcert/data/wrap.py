@@ -19,7 +19,7 @@ from smoothcert._users_code import users_code
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.data.base import Dataset, first_readable, hashed_inputs
 from smoothcert.data.inputs import as_array, as_input, outside
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 
 _EXPECTED = (
     "data must be arrays (X, Y), or give inputs or pairs (input, label) by index, with None for an unknown label"
@@ -84,18 +84,6 @@ class WrappedDataset:
         with users_code(f"reading input {index} of {self.name}"):
             return self._data[index]
 
-    def check_shapes(self, ids: Sequence[int]) -> None:
-        """Refuse an input of another shape than the first one, if all inputs are in memory; see `Dataset`."""
-        if not self._in_memory:
-            return
-        expected = tuple(first_readable(self).shape)
-        for id in ids:
-            if (shape := tuple(self[id][0].shape)) != expected:
-                raise InvalidInput(
-                    f"input {id} of {self.name} has shape {shape}, but the first input has {expected}: leave it out "
-                    f"with {setting('ids')}"
-                )
-
     @cached_property
     def fingerprint(self) -> str:
         """The hash of inputs and labels.
@@ -157,9 +145,7 @@ def _split(row: Any, where: str) -> tuple[Any, Any]:
 def _with_labels(data: Any, labels: Any) -> Dataset:
     """Inputs and labels that were given apart from each other."""
     if not hasattr(data, "__len__") or not hasattr(labels, "__len__"):
-        raise InvalidInput(
-            f"inputs and labels must be sequences, got {type(data).__name__} and {type(labels).__name__}"
-        )
+        raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__} and {type(labels).__name__}")
     if len(data) != len(labels):
         raise InvalidInput(f"there are {len(data)} inputs but {len(labels)} labels: give one label per input")
     if _is_array(data) and data.ndim:
@@ -179,10 +165,9 @@ def _is_inputs_and_labels(data: Any) -> bool:
 def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
     """The data set of a loader that hands out all of it, unchanged."""
     if (
-        isinstance(loader.dataset, torch_data.IterableDataset)
-        or not isinstance(loader.sampler, (torch_data.SequentialSampler, torch_data.RandomSampler))
-        or type(loader.batch_sampler) not in (type(None), torch_data.BatchSampler)
-        or loader.collate_fn not in (torch_data.default_collate, torch_data._utils.collate.default_convert)
+        not isinstance(loader.sampler, (torch_data.SequentialSampler, torch_data.RandomSampler))
+        or type(loader.batch_sampler) is not torch_data.BatchSampler
+        or loader.collate_fn is not torch_data.default_collate
     ):
         raise InvalidInput(
             "a DataLoader over a stream, or with a sampler or a collate_fn of its own, does not say which inputs to "
