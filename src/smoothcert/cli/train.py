@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert.cli.groups import NoiseOptions
 from smoothcert.cli.options import Device, Folder, Json, numbers, print_json
@@ -67,6 +67,9 @@ def command(
         dtype: auto: bfloat16 on CUDA.
         compile: auto: default on CUDA.
     """
+    from rich.console import Console
+    from rich.progress import Progress
+
     from smoothcert.data import load_dataset
     from smoothcert.models.denoisers import load_denoiser
     from smoothcert.training import Recipe, method_named, train
@@ -89,7 +92,17 @@ def command(
     )
     training, validation = load_dataset(data, train=True), load_dataset(data)
     held_out = validation.fingerprint != training.fingerprint
-    with _Progress(recipe, len(training), held_out) as progress:
+    console, per_epoch = Console(stderr=True, highlight=False), len(training) // batch * batch
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("training", total=epochs * per_epoch)
+
+        def on_epoch(epoch: Epoch) -> None:
+            bar.update(task, completed=epoch.number * per_epoch)
+            left = (epochs - epoch.number) * len(training) / epoch.images_per_second
+            speed = f"{epoch.images_per_second:,.0f} images/s  {left:,.0f} s left"
+            scores = _scores(recipe, epoch, held_out)
+            console.print(f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  {scores}  {speed}", soft_wrap=True)
+
         trained = train(
             recipe,
             training,
@@ -100,8 +113,8 @@ def command(
             device=device,
             dtype=dtype,
             compile=compile,
-            on_step=progress.on_step,
-            on_epoch=progress.on_epoch,
+            on_step=lambda images: bar.advance(task, images),
+            on_epoch=on_epoch,
         )
     if json:
         measure: str = recipe.method.measure
@@ -111,45 +124,13 @@ def command(
     print(f"{_state(trained.epochs_now, epochs)}: {_result(recipe, trained, held_out)}, weights in {trained.weights}")
 
 
-class _Progress:
-    """The progress bar, and a line after each epoch."""
-
-    def __init__(self, recipe: Recipe, images: int, held_out: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-        self._recipe, self._images, self._held_out = recipe, images, held_out
-        self._per_epoch = images // recipe.batch * recipe.batch
-        self._console = console = Console(stderr=True, highlight=False)
-        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-        self._task = self._bar.add_task("training", total=recipe.epochs * self._per_epoch)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def on_step(self, images: int) -> None:
-        self._bar.advance(self._task, images)
-
-    def on_epoch(self, epoch: Epoch) -> None:
-        self._bar.update(self._task, completed=epoch.number * self._per_epoch)
-        method, epochs = self._recipe.method, self._recipe.epochs
-        judged = "validation" if self._held_out else "afterwards"
-        if method.measure == "psnr":
-            scores = f"PSNR: training {epoch.train_psnr:.2f} dB, {judged} {epoch.psnr:.2f} dB"
-        else:
-            noisy = "noisy " if method.sigma else ""
-            scores = f"{noisy}accuracy: training {epoch.train_accuracy:.1%}, {judged} {epoch.accuracy:.1%}"
-        left = (epochs - epoch.number) * self._images / epoch.images_per_second
-        self._console.print(
-            f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  {scores}  {epoch.images_per_second:,.0f} images/s  "
-            f"{left:,.0f} s left",
-            soft_wrap=True,
-        )
+def _scores(recipe: Recipe, epoch: Epoch, held_out: bool) -> str:
+    """How good the model is after an epoch, in words."""
+    judged = "validation" if held_out else "afterwards"
+    if recipe.method.measure == "psnr":
+        return f"PSNR: training {epoch.train_psnr:.2f} dB, {judged} {epoch.psnr:.2f} dB"
+    noisy = "noisy " if recipe.method.sigma else ""
+    return f"{noisy}accuracy: training {epoch.train_accuracy:.1%}, {judged} {epoch.accuracy:.1%}"
 
 
 def _state(now: int, epochs: int) -> str:
