@@ -34,9 +34,11 @@ def in_finer_format(module: nn.Module, runtime: Runtime) -> Callable[[Tensor], T
     coarse = runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
     finer = replace(runtime, dtype="float32" if coarse else "float64")
 
+    # Contiguous, because float32 with channels last is very slow in depthwise convolutions on CUDA.
     def outputs(x: Tensor) -> Tensor:
-        exact = place(module, finer, tuple(x.shape[1:]))
-        return torch.cat([exact(part.to(finer.torch_dtype, copy=True)) for part in torch.split(x, _FINER_ROWS)])
+        exact = _converted(module, finer, torch.contiguous_format)
+        parts = (part.to(finer.torch_dtype, copy=True).contiguous() for part in torch.split(x, _FINER_ROWS))
+        return torch.cat([exact(part) for part in parts])
 
     return outputs
 

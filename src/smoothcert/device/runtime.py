@@ -141,9 +141,10 @@ def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> 
 def noisy_images(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
     """A batch of random images in [0, 1] with noise, the same every time, for comparisons before a run."""
     x = blank(shape, runtime, rows)
-    generator = torch.Generator().manual_seed(1)
-    noise = _COMPARED_DEVIATION * torch.randn(x.shape, generator=generator)
-    x += (torch.rand(x.shape, generator=generator) + noise).to(x)
+    drawn_there = "cpu" if x.device.type == "mps" else x.device  # a full batch of large images takes seconds on a CPU
+    generator = torch.Generator(drawn_there).manual_seed(1)
+    noise = _COMPARED_DEVIATION * torch.randn(x.shape, generator=generator, device=drawn_there)
+    x += (torch.rand(x.shape, generator=generator, device=drawn_there) + noise).to(x)
     return x
 
 

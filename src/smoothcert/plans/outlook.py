@@ -115,7 +115,7 @@ def _from_states(plan: Plan, p: Any, noise: Noise) -> Outlook:
 @ByRule
 def expected_samples(plan: Plan, p: Any, noise: Noise) -> Any:
     """The samples that an input costs on average if its class has probability p, every forward pass counted."""
-    return simulated_endings(plan, noise, p, repetitions=25, rng=np.random.default_rng(0)).samples.mean(axis=1)
+    return simulated_endings(plan, noise, p, repetitions=10, rng=np.random.default_rng(0)).samples.mean(axis=1)
 
 
 @expected_samples.register(PilotPlan)

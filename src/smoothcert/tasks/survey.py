@@ -27,7 +27,7 @@ _COPIES, _MOST_COPIES, _MOST_INPUTS = 25, 100, 256
 _SECONDS = 0.5
 """A round that takes this long measures the rate well enough."""
 _LONGEST = 10.0
-_TIMED_BATCHES, _TIMED_INPUTS = 4, 16
+_TIMED_BATCHES, _TIMED_INPUTS, _TIMED_SECONDS = 4, 16, 0.1
 
 Tally = Counter[tuple[int, int]]
 """How many inputs have how many votes for the class in how many samples."""
@@ -107,10 +107,18 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
 def _full_rate(executor: Executor, ids: Sequence[int], rows: int, key: int) -> float:
     """Samples per second in full batches. A round of few samples is mostly padding and waiting on a fast device."""
     few = ids[:_TIMED_INPUTS]
-    start, before = time.perf_counter(), executor.status().forwarded
-    for _ in executor.certify(few, OneLook(max(_TIMED_BATCHES * rows // len(few), 1)), key):
-        pass
-    return (executor.status().forwarded - before) / (time.perf_counter() - start)
+
+    def timed(batches: int) -> tuple[int, float]:
+        start, before = time.perf_counter(), executor.status().forwarded
+        for _ in executor.certify(few, OneLook(max(batches * rows // len(few), 1)), key):
+            pass
+        return executor.status().forwarded - before, time.perf_counter() - start
+
+    forwarded, seconds = timed(_TIMED_BATCHES)
+    if seconds < _TIMED_SECONDS:  # the first and the last batch wait for the host, so only what is added counts
+        more, longer = timed(5 * _TIMED_BATCHES)
+        forwarded, seconds = more - forwarded, max(longer - seconds, longer / 5)
+    return forwarded / seconds
 
 
 def first_votes(certificate: Certificate, plan: Plan) -> tuple[int, int]:
