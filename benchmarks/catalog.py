@@ -44,6 +44,7 @@ def _trained(
 
 SMALL = "--data fashion-mnist --sigma 0.25 --device cpu"
 BEHIND = "--denoiser {work}/denoiser/weights.safetensors"
+CIFAR10_MODELS = [f"{method}-{sigma:.2f}" for method in ("gaussian", "consistency") for sigma in (0.25, 0.5, 1)]
 SEVEN_RADII = "--method radii --radii 0,0.25,0.5,0.75,1,1.25,1.5"
 CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weights.safetensors --data cifar10:{data}"
 RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
@@ -377,12 +378,11 @@ EXPERIMENTS = [
         4,
         "gpu weights data",
         {
-            "models": [
-                f"{method}-{sigma}" for method in ("gaussian", "consistency") for sigma in ("0.25", "0.50", "1.00")
-            ],
+            "models": CIFAR10_MODELS,
             "shares": [0.5, 0.75, 1.0],
         },
     ),
+    Experiment("budget-forecasts", "budget.forecasts", 2, "gpu weights data", {"models": CIFAR10_MODELS}),
     # Many machines.
     Experiment(
         "scale-tail",

@@ -34,8 +34,12 @@ def models(inputs: Inputs, *, folder: str) -> dict[str, Any]:
 
 
 def subject(inputs: Inputs, model: str, sigma: float) -> Smoothed:
+    return Smoothed(None, weights=weights(inputs, model), noise=Gaussian(sigma))
+
+
+def weights(inputs: Inputs, model: str) -> Path:
     assert inputs.weights is not None
-    return Smoothed(None, weights=inputs.weights / f"{model}.safetensors", noise=Gaussian(sigma))
+    return inputs.weights / f"{model}.safetensors"
 
 
 def run(inputs: Inputs, smoothed: Smoothed, plan: Plan, name: str, *, skip: int | None = 20) -> Run:
