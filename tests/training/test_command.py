@@ -254,11 +254,11 @@ def test_the_folder_of_a_certified_run_is_refused(options, refused, tmp_path):
 
 
 def test_a_resumed_training_says_what_was_left(options, monkeypatch):
-    def stop(self, epoch):
+    def stop(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("smoothcert.cli.train._Progress.on_epoch", stop)
+        patch.setattr("smoothcert.cli.train._scores", stop)
         CliRunner().invoke(app, options)
     resumed = CliRunner().invoke(app, options)
     assert resumed.stdout.startswith("resumed after epoch 1, trained the last 1 of 2 epochs: ")
