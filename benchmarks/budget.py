@@ -97,7 +97,8 @@ def estimates(inputs: Inputs, *, logs: list[tuple[str, float, float]]) -> dict[s
     for name, sigma, alpha in logs:
         population, noise, radii = _population(inputs, name, sigma, alpha), Gaussian(sigma), RADII[sigma]
         p = population.p[np.arange(len(population)), population.label]
-        plan, draw, shape = _UntilClear.at(radii, noise), np.random.default_rng(0).binomial, (REPETITIONS, len(p))
+        plan, draw = _UntilClear.at(radii, noise, CEILING), np.random.default_rng(0).binomial
+        shape = (REPETITIONS, len(p))
 
         def votes(state: State, p: Any = p, draw: Any = draw) -> ClassVotes:
             return ClassVotes(state.more, draw(state.more, p))
@@ -142,7 +143,7 @@ def forecasts(inputs: Inputs, *, models: list[str]) -> dict[str, Any]:
         run = certify(smoothed, data, plan=plan, skip=40)
         found = probe(None, data, weights=weights(inputs, model), sigmas=[sigma], radii=RADII[sigma], skip=20)
         certified = (results.read(f"cifar10-{model}") or {})["numbers"]["rows"][0]["ca"]
-        estimated = {f"{r:g}": 100 * ca for r, ca in (found.levels[1].estimated or {}).items()}
+        estimated = {f"{r:g}": 100 * (ca or 0) for r, ca in (found.levels[1].estimated or {}).items()}
         rows.append(
             {"model": model, "forecast": 100 * (expected.samples / run.samples.sum() - 1)}
             | {"forecast of time": 100 * (expected.seconds / run.total_seconds - 1), "estimated": estimated}

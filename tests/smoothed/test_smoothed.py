@@ -89,6 +89,7 @@ def test_lists_arrays_and_tensors_are_the_same_batch(x):
     )
 
 
+@pytest.mark.filterwarnings("ignore:array. bytes are divided by 255")
 def test_bytes_are_divided_by_255():
     found = [
         smoothed(lambda x: (x[:, 0] > 0.5).long()).certify(x, plan=PLAN)

@@ -57,6 +57,8 @@ def test_a_linear_classifier_is_broken_just_above_its_true_radius(tmp_path):
     assert np.all(found.distance <= 1.05 * true)
     assert not len(found.broken)
     assert found.settings["by"] == "gradients"
+    curve = certified_accuracy([sc.open_run(tmp_path / "run")]).layers[1]
+    assert (curve.label, curve.y[-1]) == ("attacked", 0)  # the chart shows the largest change, too
 
 
 def test_radii_that_are_too_large_are_broken(tmp_path):

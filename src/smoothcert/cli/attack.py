@@ -48,7 +48,8 @@ def command(
 
     from smoothcert.tasks.attack import attack
 
-    with Progress(transient=True, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with Progress(transient=True, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("attacked inputs", total=None)
         found = attack(
             run,

@@ -14,9 +14,10 @@ def command(
     *,
     data: Data,
     subject: SubjectOptions,
-    sigmas: str | None = None,
+    sigma: str | None = None,
     copies: int = 16,
     radii: str | None = None,
+    samples: int = 100_000,
     skip: Skip = None,
     limit: int = 100,
     ids: Ids = None,
@@ -25,17 +26,18 @@ def command(
     """Measure how often a model is right on noisy inputs, to find out which noise is too large for it.
 
     Args:
-        sigmas: Standard deviations of the noise, separated by commas. Default: 0.12,0.25,0.5,1, or those that the
+        sigma: Standard deviations of the noise, separated by commas. Default: 0.12,0.25,0.5,1, or those that the
             denoiser removes.
         copies: Noisy copies of each input.
         radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of an input.
+        samples: The samples per input of the certificates that the estimate is about.
         limit: Take at most this many inputs, by default from all parts of the data.
     """
     from rich.console import Console
 
     from smoothcert.tasks.probe import Level, probe
 
-    chosen = None if sigmas is None else numbers("--sigmas", sigmas)
+    chosen = None if sigma is None else numbers("--sigma", sigma)
     console = Console(stderr=True)
     with console.status("loading the model") as status:
 
@@ -47,6 +49,7 @@ def command(
             sigmas=chosen,
             copies=copies,
             radii=None if radii is None else numbers("--radii", radii),
+            samples=samples,
             ids=ids,
             skip=skip,
             limit=limit,
@@ -67,9 +70,15 @@ def command(
         estimates = {level.sigma: level.estimated for level in found.levels if level.estimated is not None}
         if estimates:
             print_table(
-                "Estimated certified accuracy, for a choice between models. These are not certificates.",
+                f"What {samples:,} samples per input would certify, estimated. These are not certificates.",
                 ["sigma", *(f"about, at {radius:g}" for radius in next(iter(estimates.values())))],
-                [[f"{sigma:g}", *(f"{share:.1%}" for share in row.values())] for sigma, row in estimates.items()],
+                [
+                    [f"{level:g}", *("beyond reach" if share is None else f"{share:.1%}" for share in row.values())]
+                    for level, row in estimates.items()
+                ],
+                f"Beyond reach: no votes of {samples:,} samples prove this radius."
+                if any(None in row.values() for row in estimates.values())
+                else None,
             )
         print(found.reading)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from functools import cached_property
 
 import numpy as np
@@ -75,6 +76,8 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
         return inputs[:, None]
     if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
         inputs = np.moveaxis(inputs, -1, 1)
+    if inputs.dtype == np.uint8 and inputs.ndim == 2:
+        warnings.warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it", stacklevel=4)
     if inputs.dtype != np.uint8:
         outside(inputs, name=name, stacklevel=4)
     return inputs

@@ -79,6 +79,8 @@ def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
             "; the model computes gradients, and a run has none: give a function that calls it in "
             "torch.inference_mode(False) and torch.enable_grad(), with a copy of the batch"
         )
+    if x.ndim == 3:
+        return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
     if x.dtype == torch.float32:
         return ""
     try:

@@ -46,9 +46,11 @@ def charts(results: Sequence[Results], *, most_points: int | None = None) -> lis
 def certified_accuracy(results: Sequence[Results]) -> Chart:
     """Certified accuracy CA(r) against the radius r, one curve per run that has labels."""
     shown = [r for r in results if r.labelled]
-    largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
+    attacks = {r.name: found for r in shown if isinstance(r, Run) and (found := read_attacks(r)) is not None}
+    changes = [found.distance[np.isfinite(found.distance)] for found in attacks.values()]
+    largest = max((float(each.max(initial=0)) for each in [*(r.radius for r in shown), *changes]), default=0.0)
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
-    layers, attacked = [], []
+    layers = []
     for r in shown:
         decided = r.decided_radii
         radii = grid if decided is None else np.union1d(grid[grid <= max(decided)], decided)
@@ -56,10 +58,10 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
         columns = [Column("radius", radii, ".3f"), Column("certified accuracy", share, ".1%")]
         columns += [Column("95% band from", low, ".1%"), Column("to", high, ".1%")]
         layers.append(Line(r.name, radii, share, low, high, step=True, columns=tuple(columns)))
-        if isinstance(r, Run) and (attacks := read_attacks(r)) is not None:
+        if r.name in attacks:
             label = "attacked" if len(shown) == 1 else f"{r.name}, attacked"
-            layers.append(Line("", grid, attacks.attacked_accuracy(grid), label=label))
-            attacked.append(len(attacks))
+            layers.append(Line("", grid, attacks[r.name].attacked_accuracy(grid), label=label))
+    fewest = min(map(len, attacks.values()), default=0)
     return Chart(
         "certified-accuracy",
         "Certified accuracy",
@@ -70,9 +72,9 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
         _sentences(
             f"The share of inputs whose answer is correct, where no {promise(shown)} can alter it.",
             "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
-            bool(attacked)
-            and f"Grey: what attacks on {min(attacked):,} inputs left unbroken."
-            + (" The truth lies between the curves." if min(attacked) == len(shown[0]) else ""),
+            fewest > 0
+            and f"Grey: what attacks on {fewest:,} inputs left unbroken."
+            + (" The truth lies between the curves." if fewest == len(shown[0]) else ""),
             different_norms(results),
             asked("The curve is known only at the radii that were asked for", shown),
         ),

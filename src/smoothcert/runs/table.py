@@ -187,7 +187,7 @@ class Table:
         dtype = [_DTYPE] if len({_dtype(run) for run in runs} - {None}) > 1 else []
         unlabelled = [_UNLABELLED] if any(0 < run.unlabelled < len(run) for run in runs) else []
         accuracy = [make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)]
-        figures = (*_FIRST[3:], _ABSTAINED, _NOT_CERTIFIED, *_RADII, *_P, *accuracy)
+        figures = (*_FIRST[3:], *accuracy, _ABSTAINED, _NOT_CERTIFIED, *_RADII, *_P)
         columns = [*_FIRST[:2], *noise, *alpha, *dtype, _FIRST[2], *unlabelled, *figures]
         return [column for column in columns if any(column.text(row) != "-" for row in self.rows)]
 

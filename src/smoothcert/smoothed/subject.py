@@ -163,6 +163,7 @@ def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], na
     if (len(expected), expected[:1]) != (len(given), given[:1]):
         raise InvalidInput(
             f"{classifier.name} takes inputs of shape {expected}, but those of {name} have shape {given}"
+            + (": a batch of images has the shape (n, channels, height, width)" if len(given) < len(expected) else "")
         )
     warnings.warn(
         f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape {given}", stacklevel=3

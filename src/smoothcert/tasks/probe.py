@@ -41,8 +41,8 @@ _KEPT = 0.75
 """Noise is too large for a model that keeps less than this share of its accuracy above chance."""
 _ALPHA = 0.05
 """One minus the confidence of the intervals."""
-_CERTIFIED = (100_000, 0.001)
-"""Samples and alpha of the certificates that an estimate is about."""
+_CERTIFIED_ALPHA = 0.001
+"""Alpha of the certificates that an estimate is about."""
 _ABOVE_CHANCE = 0.1
 """A model that closes less than this share of the gap from guessing to perfection has not learnt this data."""
 
@@ -56,14 +56,14 @@ class Level:
         accuracy: The share of noisy copies whose label is right.
         majority: The share of inputs for which most noisy copies have the right label: about the accuracy of the
             smoothed classifier, which certified accuracy cannot exceed.
-        estimated: Certified accuracy by radius, as fixed sampling with 100,000 samples would certify it. An estimate,
-            not a certificate; None if no radii were asked for.
+        estimated: Certified accuracy by radius, as fixed sampling would certify it; None at radii that no votes of so
+            many samples prove. An estimate, not a certificate; None if no radii were asked for.
     """
 
     sigma: float
     accuracy: float
     majority: float
-    estimated: dict[float, float] | None = None
+    estimated: dict[float, float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,7 @@ def probe(
     sigmas: Sequence[float] | None = None,
     copies: int = 16,
     radii: Sequence[float] | None = None,
+    samples: int = 100_000,
     ids: str | Sequence[int] | None = None,
     skip: int | None = None,
     limit: int = 100,
@@ -201,6 +202,7 @@ def probe(
         sigmas: The standard deviations of the noise. Default: 0.12, 0.25, 0.5 and 1, or what the denoiser removes.
         copies: Noisy copies of each input.
         radii: Also estimate certified accuracy at these radii, from up to 4,000 more copies of each input.
+        samples: The samples per input of the certificates that the estimate is about.
         ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
         skip: Take every `skip`-th input.
         limit: Take at most so many inputs.
@@ -222,7 +224,7 @@ def probe(
         sigmas = SIGMAS if front is None else _removed_by(front)
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
-    copies = _check.whole("copies", copies, least=1)
+    copies, samples = _check.whole("copies", copies, least=1), _check.whole("samples", samples, least=1)
     radii = None if radii is None else sorted({_check.at_least("each radius", radius, 0) for radius in radii})
     for name, default in (("batch", _BATCH), ("compile", "none")):
         if radii is None and shared.get(name, "auto") == "auto":
@@ -245,7 +247,9 @@ def probe(
             classifier = prepared(sigma, front)
         noisy = _labelled(classifier.subject, dataset, chosen)
         level = _under_noise(classifier, noisy, copies)
-        levels.append(level if radii is None else replace(level, estimated=_estimated(classifier, noisy, radii)))
+        levels.append(
+            level if radii is None else replace(level, estimated=_estimated(classifier, noisy, radii, samples))
+        )
         on_level(levels[-1])
     subject = classifier.subject
     return Probe(
@@ -306,11 +310,10 @@ class _UntilClear(Plan):
     known_labels: bool = True
 
     @classmethod
-    def at(cls, radii: Sequence[float], noise: Noise) -> _UntilClear:
-        """The thresholds are the shares of votes with which fixed sampling certifies the radii."""
-        samples, alpha = _CERTIFIED
-        needed = critical_count([noise.needed_probability(radius) for radius in radii], samples, alpha=alpha)
-        return cls(tuple((needed / samples).clip(max=1.0).tolist()))
+    def at(cls, radii: Sequence[float], noise: Noise, samples: int) -> _UntilClear:
+        """The thresholds are the shares of votes with which fixed sampling certifies the radii; above 1 for none."""
+        needed = critical_count([noise.needed_probability(radius) for radius in radii], samples, alpha=_CERTIFIED_ALPHA)
+        return cls(tuple((needed / samples).tolist()))
 
     def __str__(self) -> str:
         return "an estimate"
@@ -327,17 +330,20 @@ class _UntilClear(Plan):
     def likely(self, count: Any, samples: Any) -> Any:
         """How likely it is that the probability is above each threshold, with a Jeffreys prior."""
         count, samples = np.asarray(count)[..., None], np.asarray(samples)[..., None]
-        return 1 - betainc(count + 0.5, samples - count + 0.5, np.array(self.thresholds))
+        return 1 - betainc(count + 0.5, samples - count + 0.5, np.array(self.thresholds).clip(max=1.0))
 
 
-def _estimated(prepared: Prepared, inputs: Sequence[Input], radii: Sequence[float]) -> dict[float, float]:
+def _estimated(
+    prepared: Prepared, inputs: Sequence[Input], radii: Sequence[float], samples: int
+) -> dict[float, float | None]:
     """The certified accuracy that fixed sampling would find: the share of labels that are likely above its limit."""
-    plan = _UntilClear.at(radii, prepared.subject.noise)
+    plan = _UntilClear.at(radii, prepared.subject.noise, samples)
     engine, right = prepared.engine(plan, seed=key_for(prepared.subject.seed, "estimate")), np.zeros(len(radii))
     for certificate in engine.certify(inputs):
         votes = sum(look.of(certificate.label) for look in certificate.looks)
         right += plan.likely(votes, certificate.samples) > 0.5
-    return dict(zip(radii, (right / len(inputs)).tolist(), strict=True))
+    shares = zip(radii, plan.thresholds, (right / len(inputs)).tolist(), strict=True)
+    return {radius: share if threshold <= 1 else None for radius, threshold, share in shares}
 
 
 def _removed_by(denoiser: Denoiser) -> Sequence[float]:
