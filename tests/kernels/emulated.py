@@ -25,19 +25,13 @@ class EmulatedClassifier(StageClassifier):
     """A `StageClassifier` without a GPU."""
 
     def __init__(self, network, dtype, layouts):
-        self.shape, self.classes, self.dtype, self.device = network.shape, network.classes, dtype, torch.device("cpu")
-        self.layouts = layouts
-        packed = pack_network(network)
-        self._kernels = [self._compile(stage, number) for number, stage in enumerate(packed)]
+        packed = pack_network(network, dtype, torch.device("cpu"))
+        self._load(network, packed, layouts)
+        self._kernels = [self._compile(number) for number in range(len(packed))]
         self._drawing = {}
-        self._affine = torch.stack([network.factor, network.offset], 1).contiguous()
-        self._linear = network.linear.T.contiguous()
-        self._linear_bias = network.linear_bias
-        self._stages = [classifier._on_device(stage, dtype, self.device) for stage in packed]
 
-    def _compile(self, stage, number, noise=0):
-        options = stage.options(is_first=number == 0, input_channels=self.shape[0], dtype=self.dtype, noise=noise)
-        return _Kernel((*options, *self.layouts[number].options(), "-DKERNEL=stage"))
+    def _compile(self, number, noise=0):
+        return _Kernel((*self._options(number, noise), "-DKERNEL=stage"))
 
 
 class _Kernel:

@@ -69,6 +69,25 @@ def random_network(widths=(16, 32, 64), *, blocks=1, size=32, channels=3, classe
     )
 
 
+def logits_of(network, x, dtype=None):
+    """The logits in the number format of `x`, by torch's own convolutions; `dtype` rounds as the kernels do."""
+
+    def rounded(tensor):
+        return tensor if dtype is None else tensor.to(dtype).to(tensor.dtype)
+
+    def convolve(x, convolution):
+        weight, bias = convolution.weight.to(x), convolution.bias.to(x)
+        return torch.conv2d(x, rounded(weight), bias, convolution.stride, weight.shape[-1] // 2)
+
+    factor, offset = network.factor.to(x).view(-1, 1, 1), network.offset.to(x).view(-1, 1, 1)
+    hidden = rounded(convolve(rounded(rounded(x) * factor + offset), network.first).relu())
+    for block in network.blocks:
+        shortcut = hidden if block.shortcut is None else rounded(convolve(hidden, block.shortcut))
+        inner = rounded(convolve(hidden, block.first).relu())
+        hidden = rounded((convolve(inner, block.second) + shortcut).relu())
+    return hidden.mean((2, 3)) @ network.linear.to(x).T + network.linear_bias.to(x)
+
+
 def relative_error(computed, expected):
     """The norm of the difference, relative to the norm of what is expected."""
     return float((computed.double() - expected.double()).norm() / expected.double().norm())

@@ -11,7 +11,7 @@ from torch import nn
 
 from smoothcert import Fixed, Gaussian, GridGaussian, InputSpecific
 from smoothcert.device.runtime import Runtime
-from smoothcert.kernels import Declined, KernelClassifier, accelerate
+from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.architectures import build
 from smoothcert.models.base import Classifier
 from smoothcert.smoothed import Subject
@@ -138,8 +138,9 @@ def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
     """The seam between the sampler and a classifier with noise of its own."""
     seen = []
 
-    class Drawing(KernelClassifier):
-        __call__ = logits = best_batch = None
+    class Drawing(StageClassifier):
+        def __init__(self):
+            pass
 
         def with_noise(self, inputs, rows, *, count, seed, draw):
             seen.append((inputs.shape, rows.shape, count, seed, draw))

@@ -15,10 +15,9 @@ from torch import Tensor, fx, nn
 
 from smoothcert._agreement import OtherAnswers, Reference
 from smoothcert.device.placement import in_finer_format
-from smoothcert.device.runtime import CHECKED_ROWS, Compiled, Runtime, blank, noisy_images
+from smoothcert.device.runtime import Compiled, Runtime, blank, noisy_images
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput, first_line
-from smoothcert.kernels.base import KernelClassifier
 from smoothcert.kernels.layers.convolution import FUSED_DTYPES
 from smoothcert.kernels.layers.graph import Fusion, input_affine
 from smoothcert.kernels.resnet.classifier import StageClassifier
@@ -44,7 +43,7 @@ class Accelerated:
 
     compile: Compiled
     outputs: Callable[[Tensor], Tensor]
-    kernels: KernelClassifier | None = None
+    kernels: StageClassifier | None = None
 
 
 @dataclass(frozen=True)
@@ -86,47 +85,34 @@ def accelerate(
     """
     if not isinstance(module, nn.Module):
         return Declined("it is a function")
+    clock = clock or SetupClock()
     try:
-        if not isinstance(plain(blank(shape, runtime, CHECKED_ROWS)), Tensor):
-            return Declined("it returns something else than a tensor")
-        return _accelerated(module, plain, shape, runtime, say, clock or SetupClock(), draw)
+        say("tracing the classifier")
+        with clock.step("trace"):
+            traced = trace(copied(module).cpu(), shape).requires_grad_(False)
+        with clock.step("check"):
+            noisy = noisy_images(shape, runtime, _COMPARED_ROWS[runtime.torch_device.type])
+            reference = Reference(plain, in_finer_format(module, runtime), noisy)
+        try:
+            with clock.step("trace"):
+                network = match(traced, shape)
+            say("compiling kernels")
+            with clock.step("compile"):
+                stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
+            with clock.step("check"):
+                reference.check(stages.logits)
+            return Accelerated("stages", stages.logits, stages)
+        except Exception as error:  # networks of any kind
+            log.info("no stage kernels for this classifier: %s", first_line(error))
+        with clock.step("compile"):
+            fused = _fuse(traced, shape, runtime)
+        with clock.step("check"):
+            reference.check(fused)
+        return Accelerated("fast", fused)
     except InvalidInput:
         raise
     except Exception as error:  # networks of any kind come here
         return Declined(first_line(error), disagrees=isinstance(error, OtherAnswers))
-
-
-def _accelerated(
-    module: nn.Module,
-    plain: Callable[[Tensor], Tensor],
-    shape: tuple[int, ...],
-    runtime: Runtime,
-    say: Callable[[str], None],
-    clock: SetupClock,
-    draw: Draw | None,
-) -> Accelerated:
-    say("tracing the classifier")
-    with clock.step("trace"):
-        traced = trace(copied(module).cpu(), shape).requires_grad_(False)
-    with clock.step("check"):
-        noisy = noisy_images(shape, runtime, _COMPARED_ROWS[runtime.torch_device.type])
-        reference = Reference(plain, in_finer_format(module, runtime), noisy)
-    try:
-        with clock.step("trace"):
-            network = match(traced, shape)
-        say("compiling kernels")
-        with clock.step("compile"):
-            stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
-        with clock.step("check"):
-            reference.check(stages.logits)
-        return Accelerated("stages", stages.logits, stages)
-    except Exception as error:  # networks of any kind
-        log.info("no stage kernels for this classifier: %s", first_line(error))
-    with clock.step("compile"):
-        fused = _fuse(traced, shape, runtime)
-    with clock.step("check"):
-        reference.check(fused)
-    return Accelerated("fast", fused)
 
 
 def _fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn.Module:

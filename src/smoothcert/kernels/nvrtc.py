@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,6 +31,11 @@ _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
 class CudaError(RuntimeError):
     """NVRTC or the CUDA driver reported an error."""
+
+
+def defines(**values: object) -> list[str]:
+    """Constants of the source as options of NVRTC."""
+    return [f"-D{name}={value}" for name, value in values.items()]
 
 
 class Kernel:
@@ -47,14 +53,13 @@ class Kernel:
         self, source: str, name: str, options: Sequence[str], device: torch.device, shared_memory: int = 0
     ) -> None:
         self.shared_memory = shared_memory
-        self._driver = _driver()
         torch.cuda.init()  # type: ignore[no-untyped-call]
         index = torch.cuda.current_device() if device.index is None else device.index
         major, minor = torch.cuda.get_device_capability(index)
         self._device = torch.device("cuda", index)
         number, self._context = ctypes.c_int(), ctypes.c_void_p()
-        self._check(self._driver.cuDeviceGet(ctypes.byref(number), index))
-        self._check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), number))
+        _call_driver("cuDeviceGet", ctypes.byref(number), index)
+        _call_driver("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), number)
         self._function = ctypes.c_void_p()
         with self._current_context():
             try:
@@ -62,57 +67,38 @@ class Kernel:
             except CudaError as error:  # the cached file may be from another driver
                 log.info("a compiled kernel cannot be loaded and is compiled again: %s", error)
                 self._load(compiled(source, options, (major, minor), use_cache=False), name)
-            self._check(
-                self._driver.cuFuncSetAttribute(
-                    self._function, ctypes.c_int(_MAX_DYNAMIC_SHARED_SIZE_BYTES), ctypes.c_int(shared_memory)
-                )
-            )
+            sizes = ctypes.c_int(_MAX_DYNAMIC_SHARED_SIZE_BYTES), ctypes.c_int(shared_memory)
+            _call_driver("cuFuncSetAttribute", self._function, *sizes)
 
     def resident_blocks(self, threads: int) -> int:
         """The number of blocks that run on one multiprocessor at the same time."""
         blocks = ctypes.c_int()
         with self._current_context():
-            self._check(
-                self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                    ctypes.byref(blocks), self._function, ctypes.c_int(threads), ctypes.c_size_t(self.shared_memory)
-                )
-            )
+            sizes = ctypes.c_int(threads), ctypes.c_size_t(self.shared_memory)
+            _call_driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(blocks), self._function, *sizes)
         return blocks.value
 
     def launch(self, blocks: int, threads: int, arguments: ctypes.Structure) -> None:
         """Launch the kernel on torch's current stream of its device. A CUDA graph can capture the launch."""
         stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+        sizes = (ctypes.c_uint(size) for size in (blocks, 1, 1, threads, 1, 1, self.shared_memory))
         with self._current_context():
-            self._check(
-                self._driver.cuLaunchKernel(
-                    self._function,
-                    *(ctypes.c_uint(size) for size in (blocks, 1, 1, threads, 1, 1, self.shared_memory)),
-                    stream,
-                    parameters,
-                    None,
-                )
-            )
+            _call_driver("cuLaunchKernel", self._function, *sizes, stream, parameters, None)
 
     def _load(self, image: bytes, name: str) -> None:
         module = ctypes.c_void_p()
-        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), image))
-        self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, name.encode()))
+        _call_driver("cuModuleLoadData", ctypes.byref(module), image)
+        _call_driver("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
 
     @contextmanager
     def _current_context(self) -> Iterator[None]:
         """A thread may use another device, or none so far."""
-        self._check(self._driver.cuCtxPushCurrent_v2(self._context))
+        _call_driver("cuCtxPushCurrent_v2", self._context)
         try:
             yield
         finally:
-            self._driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-
-    def _check(self, status: int) -> None:
-        if status:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorString(ctypes.c_int(status), ctypes.byref(text))
-            raise CudaError(f"the CUDA driver reports: {(text.value or b'unknown error').decode()}")
+            _driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
 
 def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *, use_cache: bool = True) -> bytes:
@@ -121,15 +107,15 @@ def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *
     Raises:
         CudaError: NVRTC is missing or does not accept the source.
     """
-    nvrtc = _nvrtc()
-    version = _nvrtc_version(nvrtc)
-    architecture, is_binary = _architecture(nvrtc, capability)
+    architecture, is_binary = _architecture(capability)
     flags = [*options, f"--gpu-architecture={architecture}", "--std=c++17"]
-    key = hashlib.sha256("\0".join([source, *flags, str(version)]).encode()).hexdigest()
+    version = ctypes.c_int(), ctypes.c_int()
+    _call_nvrtc("Version", *map(ctypes.byref, version))
+    key = hashlib.sha256("\0".join([source, *flags, str([number.value for number in version])]).encode()).hexdigest()
     path = cache_folder() / f"{key}.cubin"
     if use_cache and (image := _read(path)) is not None:
         return image
-    image = _compile(nvrtc, source, flags, is_binary=is_binary)
+    image = _compile(source, flags, "CUBIN" if is_binary else "PTX")
     try:
         write_whole(path, hashlib.sha256(image).digest() + image)
     except InvalidInput as error:  # without a writable folder, or if another process writes the same file
@@ -154,32 +140,32 @@ def _read(path: Path) -> bytes | None:
     return image if hashlib.sha256(image).digest() == digest else None
 
 
-def _compile(nvrtc: ctypes.CDLL, source: str, flags: list[str], *, is_binary: bool) -> bytes:
+def _compile(source: str, flags: list[str], kind: str) -> bytes:
     program = ctypes.c_void_p()
-    _check_nvrtc(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
+    _call_nvrtc("CreateProgram", ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
     try:
         encoded = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
-        if nvrtc.nvrtcCompileProgram(program, len(flags), encoded):
-            raise CudaError(f"NVRTC cannot compile a kernel: {_nvrtc_result(nvrtc, program, 'ProgramLog').decode()}")
-        return _nvrtc_result(nvrtc, program, "CUBIN" if is_binary else "PTX")
+        if _nvrtc().nvrtcCompileProgram(program, len(flags), encoded):
+            raise CudaError(f"NVRTC cannot compile a kernel: {_result(program, 'ProgramLog').decode()}")
+        return _result(program, kind)
     finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+        _nvrtc().nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def _nvrtc_result(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, kind: str) -> bytes:
+def _result(program: ctypes.c_void_p, kind: str) -> bytes:
     size = ctypes.c_size_t()
-    _check_nvrtc(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)))
+    _call_nvrtc(f"Get{kind}Size", program, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)
-    _check_nvrtc(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}")(program, buffer))
+    _call_nvrtc(f"Get{kind}", program, buffer)
     return buffer.raw
 
 
-def _architecture(nvrtc: ctypes.CDLL, capability: tuple[int, int]) -> tuple[str, bool]:
+def _architecture(capability: tuple[int, int]) -> tuple[str, bool]:
     """The target, and whether it is machine code. A device that NVRTC does not know gets PTX for the driver."""
     count = ctypes.c_int()
-    _check_nvrtc(nvrtc, nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    _call_nvrtc("GetNumSupportedArchs", ctypes.byref(count))
     supported = (ctypes.c_int * count.value)()
-    _check_nvrtc(nvrtc, nvrtc.nvrtcGetSupportedArchs(supported))
+    _call_nvrtc("GetSupportedArchs", supported)
     wanted = 10 * capability[0] + capability[1]
     if wanted in supported:
         return f"sm_{wanted}", True
@@ -189,15 +175,16 @@ def _architecture(nvrtc: ctypes.CDLL, capability: tuple[int, int]) -> tuple[str,
     return f"compute_{max(older)}", False
 
 
-def _nvrtc_version(nvrtc: ctypes.CDLL) -> tuple[int, int]:
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    _check_nvrtc(nvrtc, nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    return major.value, minor.value
+def _call_driver(function: str, *arguments: Any) -> None:
+    if status := getattr(_driver(), function)(*arguments):
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(ctypes.c_int(status), ctypes.byref(text))
+        raise CudaError(f"the CUDA driver reports: {(text.value or b'unknown error').decode()}")
 
 
-def _check_nvrtc(nvrtc: ctypes.CDLL, status: int) -> None:
-    if status:
-        raise CudaError(f"NVRTC reports: {nvrtc.nvrtcGetErrorString(status).decode()}")
+def _call_nvrtc(function: str, *arguments: Any) -> None:
+    if status := getattr(_nvrtc(), f"nvrtc{function}")(*arguments):
+        raise CudaError(f"NVRTC reports: {_nvrtc().nvrtcGetErrorString(status).decode()}")
 
 
 @lru_cache(maxsize=1)

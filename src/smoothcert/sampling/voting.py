@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothcert.kernels import KernelClassifier
+from smoothcert.kernels import StageClassifier
 from smoothcert.noises import Noise
 from smoothcert.sampling.packing import Batch
 from smoothcert.sampling.streams import stream_for
@@ -29,7 +29,7 @@ class VoteCounter:
 
     Args:
         classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row; `classes` means "no vote".
-            A `KernelClassifier` draws the noise itself where it can.
+            A `StageClassifier` draws the noise itself where it can.
         noise: The smoothing noise.
         shape: The shape of one input.
         classes: The number of classes.
@@ -63,7 +63,7 @@ class VoteCounter:
         self.stream = stream_for(device, seed, noise.draw)
         draw = self.stream.kernel_draw
         self._classify_with_noise: Callable[..., Tensor] | None = None
-        if isinstance(classify, KernelClassifier) and draw is not None:
+        if isinstance(classify, StageClassifier) and draw is not None:
             self._classify_with_noise = partial(classify.with_noise, seed=self.stream.seed, draw=draw)
         self.device = device
         self.flexible = flexible

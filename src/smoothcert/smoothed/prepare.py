@@ -19,7 +19,7 @@ from smoothcert.device.runtime import CHECKED_ROWS, Compile, Runtime, blank, noi
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.device.threads import let_threads_rest
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, is_our_own, setting
-from smoothcert.kernels import Declined, KernelClassifier, accelerate
+from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.check import check_classifier, check_full_batch
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
@@ -58,7 +58,7 @@ def prepare(
         runtime = replace(runtime, compile="none")
     # A function may run Python code on every call, and a CUDA graph would skip that code. So does a random classifier.
     can_capture = runtime.torch_device.type == "cuda" and isinstance(module, nn.Module) and not is_random
-    kernels: KernelClassifier | None = None
+    kernels: StageClassifier | None = None
     with torch.inference_mode():
         with clock.step("check"):
             classifier = LabelClassifier(place(module, runtime, shape), classes)

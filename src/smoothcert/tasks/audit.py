@@ -18,7 +18,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset, load_dataset
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
-from smoothcert.kernels import KernelClassifier
+from smoothcert.kernels import StageClassifier
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Case, Certificate, Plan, Proof
 from smoothcert.plans.at_radii import earlier_plans
@@ -263,7 +263,7 @@ def _in_other_company(prepared: Prepared) -> Prepared:
     Our own kernels compute each row alone, and they draw the noise of their rows themselves.
     """
     classify = prepared.classify
-    if isinstance(classify, KernelClassifier):
+    if isinstance(classify, StageClassifier):
         return prepared
 
     def reverse(x: Tensor) -> Tensor:

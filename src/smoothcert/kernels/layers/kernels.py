@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from smoothcert.kernels.layers.convolution import FUSED_DTYPES
-from smoothcert.kernels.nvrtc import Kernel
+from smoothcert.kernels.nvrtc import Kernel, defines
 
 VECTOR = 8
 """Numbers that a thread reads at once; channel counts must be multiples of it."""
@@ -36,12 +36,7 @@ class _Arguments(ctypes.Structure):
     """The parameter of layers.cu."""
 
     _fields_ = (
-        ("x", ctypes.c_void_p),
-        ("y", ctypes.c_void_p),
-        ("weight", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
-        ("sum", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("x", "y", "weight", "bias", "out", "sum")),
         ("count", ctypes.c_uint64),
         ("epsilon", ctypes.c_float),
     )
@@ -49,15 +44,12 @@ class _Arguments(ctypes.Structure):
 
 def _launch(name: str, like: Tensor, threads: int, constants: dict[str, Any], **arguments: Any) -> None:
     """Run a kernel of layers.cu with so many threads."""
+    arguments.setdefault("count", threads)
     tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
     if like.dtype not in FUSED_DTYPES or any(tensor.dtype != like.dtype for tensor in tensors):
         raise TypeError(f"{name} takes tensors in bfloat16 or in float16, not in {like.dtype} or in several formats")
-    constants = {
-        name.upper(): 1,
-        "THREADS": _THREADS,
-        "HALF_IS_BFLOAT16": int(like.dtype == torch.bfloat16),
-    } | constants
-    kernel = _kernel(name, tuple(f"-D{key}={value}" for key, value in constants.items()), like.device)
+    common = {name.upper(): 1, "THREADS": _THREADS, "HALF_IS_BFLOAT16": int(like.dtype == torch.bfloat16)}
+    kernel = _kernel(name, tuple(defines(**common, **constants)), like.device)
     pointers = {key: value.data_ptr() if isinstance(value, Tensor) else value for key, value in arguments.items()}
     kernel.launch(-(-threads // _THREADS), _THREADS, _Arguments(**pointers))
 
@@ -87,6 +79,12 @@ def _images(like: Tensor, channels: int, height: int, width: int) -> Tensor:
     )
 
 
+def _sizes(x: Tensor, out: Tensor) -> dict[str, Any]:
+    """The sizes of images before and after an operation, as constants of its kernel."""
+    sizes = {"CHANNELS": x.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3]}
+    return sizes | {"OUT_HEIGHT": out.shape[2], "OUT_WIDTH": out.shape[3]}
+
+
 @torch.library.impl(_library, "space_to_depth", "CompositeExplicitAutograd")
 def _space_to_depth(
     x: Tensor, block: int, padding: int, size: list[int], channels: int, factor: list[float], offset: list[float]
@@ -106,17 +104,9 @@ def _space_to_depth_on_cuda(
 ) -> Tensor:
     x = x.contiguous(memory_format=torch.channels_last)
     out = _images(x, channels, *size)
-    constants: dict[str, Any] = {
-        "CHANNELS": x.shape[1],
-        "HEIGHT": x.shape[2],
-        "WIDTH": x.shape[3],
-        "BLOCK": block,
-        "PADDING": padding,
-    }
-    constants |= {"OUT_CHANNELS": channels, "OUT_HEIGHT": size[0], "OUT_WIDTH": size[1]}
+    constants = _sizes(x, out) | {"BLOCK": block, "PADDING": padding, "OUT_CHANNELS": channels}
     constants |= {"FACTOR": _literals(factor), "OFFSET": _literals(offset)}
-    count = out.numel() // VECTOR
-    _launch("space_to_depth", x, count, constants, x=x, out=out, count=count)
+    _launch("space_to_depth", x, out.numel() // VECTOR, constants, x=x, out=out)
     return out
 
 
@@ -130,10 +120,8 @@ def _max_pool_on_cuda(x: Tensor, size: int, stride: int, padding: int) -> Tensor
     x = _aligned(x, torch.channels_last)
     height, width = ((length + 2 * padding - size) // stride + 1 for length in x.shape[2:])
     out = _images(x, x.shape[1], height, width)
-    constants = {"CHANNELS": x.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "SIZE": size, "STRIDE": stride}
-    constants |= {"PADDING": padding, "OUT_HEIGHT": height, "OUT_WIDTH": width}
-    count = out.numel() // VECTOR
-    _launch("max_pool", x, count, constants, x=x, out=out, count=count)
+    constants = _sizes(x, out) | {"SIZE": size, "STRIDE": stride, "PADDING": padding}
+    _launch("max_pool", x, out.numel() // VECTOR, constants, x=x, out=out)
     return out
 
 
@@ -152,20 +140,8 @@ def _add_layer_norm_on_cuda(
     added = torch.empty_like(x) if y is not None else x.new_empty(0)
     y = y if y is None else _aligned(y)
     rows, constants = x.numel() // len(weight), {"WIDTH": len(weight), "ADDS": int(y is not None)}
-    _launch(
-        "add_layer_norm",
-        x,
-        rows * _WARP,
-        constants,
-        x=x,
-        y=y,
-        weight=weight,
-        bias=bias,
-        out=out,
-        sum=added,
-        count=rows,
-        epsilon=epsilon,
-    )
+    arguments = {"x": x, "y": y, "weight": weight, "bias": bias, "out": out, "sum": added, "epsilon": epsilon}
+    _launch("add_layer_norm", x, rows * _WARP, constants, **arguments, count=rows)
     return added, out
 
 
@@ -182,6 +158,5 @@ def _depth_to_space_add_relu_on_cuda(x: Tensor, added: Tensor, block: int) -> Te
     x, added = (_aligned(tensor, torch.channels_last) for tensor in (x, added))
     out = torch.empty_like(added)
     constants = {"CHANNELS": added.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "BLOCK": block}
-    count = out.numel() // VECTOR
-    _launch("depth_to_space", x, count, constants, x=x, y=added, out=out, count=count)
+    _launch("depth_to_space", x, out.numel() // VECTOR, constants, x=x, y=added, out=out)
     return out

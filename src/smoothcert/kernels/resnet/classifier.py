@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothcert.kernels.base import KernelClassifier
 from smoothcert.kernels.grid_noise import grid_noise
-from smoothcert.kernels.nvrtc import Kernel
+from smoothcert.kernels.nvrtc import Kernel, defines
 from smoothcert.kernels.resnet.layout import Layout, layouts
 from smoothcert.kernels.resnet.match import NotAResNet
 from smoothcert.kernels.resnet.network import Block, Network
@@ -29,35 +28,20 @@ _OLDEST = (8, 0)  # the compute capability that first had these tensor core inst
 _BATCH = 4096  # about this many rows keep the device busy long enough
 
 
+_POINTERS = (
+    "inputs rows affine hidden shortcut weights biases next_weights next_biases next_hidden next_shortcut linear "
+    "linear_bias labels logits table"
+)
+
+
 class Arguments(ctypes.Structure):
-    """The parameter of stage.cu."""
+    """The parameter of stage.cu, in the order of its members."""
 
     _fields_ = (
-        ("inputs", ctypes.c_void_p),
-        ("rows", ctypes.c_void_p),
-        ("affine", ctypes.c_void_p),
-        ("hidden", ctypes.c_void_p),
-        ("shortcut", ctypes.c_void_p),
-        ("weights", ctypes.c_void_p),
-        ("biases", ctypes.c_void_p),
-        ("next_weights", ctypes.c_void_p),
-        ("next_biases", ctypes.c_void_p),
-        ("next_hidden", ctypes.c_void_p),
-        ("next_shortcut", ctypes.c_void_p),
-        ("linear", ctypes.c_void_p),
-        ("linear_bias", ctypes.c_void_p),
-        ("labels", ctypes.c_void_p),
-        ("logits", ctypes.c_void_p),
-        ("table", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in _POINTERS.split()),
         ("seed", ctypes.c_uint64),
-        ("scale", ctypes.c_float),
-        ("ratio", ctypes.c_float),
-        ("tail", ctypes.c_float),
-        ("length", ctypes.c_int),
-        ("smallest", ctypes.c_int),
-        ("blocks", ctypes.c_int),
-        ("count", ctypes.c_int),
-        ("classes", ctypes.c_int),
+        *((name, ctypes.c_float) for name in ("scale", "ratio", "tail")),
+        *((name, ctypes.c_int) for name in ("length", "smallest", "blocks", "count", "classes")),
     )
 
 
@@ -87,22 +71,9 @@ class StageWeights:
     next_weights: Tensor | None = None
     next_biases: Tensor | None = None
 
-    def options(self, *, is_first: bool, input_channels: int, dtype: torch.dtype, noise: int) -> list[str]:
-        """The constants of stage.cu, apart from the layout."""
-        values = {
-            "HALF_IS_BFLOAT16": _DTYPES[dtype],
-            "IS_FIRST": int(is_first),
-            "IS_LAST": int(not self.next_channels),
-            "INPUT_CHANNELS": input_channels,
-            "NOISE": noise,
-            "NEXT_CHANNELS": self.next_channels,
-            "STRIDE": self.size // self.next_size if self.next_size else 1,
-        }
-        return [f"-D{name}={value}" for name, value in values.items()]
 
-
-def pack_network(network: Network) -> list[StageWeights]:
-    """The stages of a network in float32.
+def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> list[StageWeights]:
+    """The stages of a network on a device, with weights that are rounded once. Biases stay in float32.
 
     Raises:
         NotAResNet: The network has a shape that the kernel does not support.
@@ -115,48 +86,40 @@ def pack_network(network: Network) -> list[StageWeights]:
     packed = []
     size = network.shape[1]
     for number, stage in enumerate(stages):
-        following = stages[number + 1][0] if number + 1 < len(stages) else None
-        packed.append(_pack_stage(network, stage, size, following, is_first=number == 0))
+        convolutions = [convolution for block in stage for convolution in (block.first, block.second)]
+        if number:  # the kernel before this one computes the first convolution of the strided block
+            convolutions = convolutions[1:]
+        channels = convolutions[0].channels
+        if any(c.weight.shape[:2] != (channels, channels) or c.stride != 1 for c in convolutions):
+            raise NotAResNet("the width changes within a stage")
+        if not number and network.first.channels != channels:
+            raise NotAResNet("the first convolution has another width than the first stage")
+        weights, biases = pack_stage(None if number else network.first, convolutions)
+        following: dict[str, Any] = {}
+        if number + 1 < len(stages):
+            following = _pack_following(stages[number + 1][0], size, dtype, device)
+        own = weights.to(device, dtype), biases.to(device)
+        packed.append(StageWeights(channels, size, len(stage), *own, **following))
         size = packed[-1].next_size
     return packed
 
 
-def _pack_stage(
-    network: Network, stage: Sequence[Block], size: int, following: Block | None, *, is_first: bool
-) -> StageWeights:
-    convolutions = [convolution for block in stage for convolution in (block.first, block.second)]
-    if not is_first:  # the kernel before this one computes the first convolution of the strided block
-        convolutions = convolutions[1:]
-    channels = convolutions[0].channels
-    if any(
-        convolution.weight.shape[:2] != (channels, channels) or convolution.stride != 1 for convolution in convolutions
-    ):
-        raise NotAResNet("the width changes within a stage")
-    if is_first and network.first.channels != channels:
-        raise NotAResNet("the first convolution has another width than the first stage")
-    weights, biases = pack_stage(network.first if is_first else None, convolutions)
-    if following is None:
-        return StageWeights(channels, size, len(stage), weights, biases)
-    assert following.shortcut is not None
-    stride = following.first.stride
-    if stride not in (1, 2) or size % stride or following.first.channels % 16:
+def _pack_following(block: Block, size: int, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+    """The convolutions that lead to the next stage, which begins with this block."""
+    assert block.shortcut is not None
+    stride = block.first.stride
+    if stride not in (1, 2) or size % stride or block.first.channels % 16:
         raise NotAResNet("a stage has an unusual width or stride")
-    next_weights, next_biases = pack_next(following.first, following.shortcut)
-    return StageWeights(
-        channels,
-        size,
-        len(stage),
-        weights,
-        biases,
-        following.first.channels,
-        size // stride,
-        next_weights,
-        next_biases,
-    )
+    weights, biases = pack_next(block.first, block.shortcut)
+    packed = {"next_weights": weights.to(device, dtype), "next_biases": biases.to(device)}
+    return packed | {"next_channels": block.first.channels, "next_size": size // stride}
 
 
-class StageClassifier(KernelClassifier):
-    """A CIFAR ResNet on a CUDA device.
+class StageClassifier:
+    """A CIFAR ResNet on a CUDA device: from a batch of noisy inputs to one class per row.
+
+    A row whose logits are not finite gets the number of classes, which is not a class. The result for a row does not
+    depend on the other rows. Batches may have any size.
 
     Args:
         network: The network.
@@ -185,30 +148,34 @@ class StageClassifier(KernelClassifier):
         device = torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
         if torch.cuda.get_device_capability(device) < _OLDEST:
             raise NotAResNet("the device has no tensor cores for this")
-        self.shape, self.classes, self.dtype, self.device = network.shape, network.classes, dtype, device
-        packed = pack_network(network)
-        properties = torch.cuda.get_device_properties(device)
-        per_block, per_multiprocessor = _shared_memory(properties)
+        packed = pack_network(network, dtype, device)
+        properties: Any = torch.cuda.get_device_properties(device)
         if chosen is None:
-            chosen = [best_layout(stage.channels, stage.size, per_block, per_multiprocessor) for stage in packed]
-        self.layouts = list(chosen)
+            memory = properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor
+            fitting = [layouts(stage.channels, stage.size, *memory) for stage in packed]
+            if not all(fitting):
+                raise NotAResNet("the activations of a stage do not fit into shared memory")
+            chosen = [found[0] for found in fitting]
+        self._multiprocessors: int = properties.multi_processor_count
+        self._load(network, packed, chosen)
         with ThreadPoolExecutor() as pool:  # NVRTC compiles several programs at a time
-            stages = [pool.submit(self._compile, stage, number) for number, stage in enumerate(packed)]
+            stages = [pool.submit(self._compile, number) for number in range(len(packed))]
             noise = _noise_constant(draw)
-            drawing = pool.submit(self._compile, packed[0], 0, noise) if noise else None
+            drawing = pool.submit(self._compile, 0, noise) if noise else None
             self._kernels = [future.result() for future in stages]
             self._drawing = {noise: drawing.result()} if drawing else {}
-        affine = torch.stack([network.factor, network.offset], 1)
-        self._affine = affine.to(device)
-        self._linear = network.linear.T.contiguous().to(device)
-        self._linear_bias = network.linear_bias.to(device)
-        self._stages = [_on_device(stage, dtype, device) for stage in packed]
-        self._multiprocessors = properties.multi_processor_count
 
-    @property
-    def kernels(self) -> list[Kernel]:
-        """The kernels of the stages."""
-        return self._kernels
+    def _load(self, network: Network, packed: list[StageWeights], chosen: Sequence[Layout]) -> None:
+        device = packed[0].weights.device
+        self.shape, self.classes, self.dtype, self.device = (
+            network.shape,
+            network.classes,
+            packed[0].weights.dtype,
+            device,
+        )
+        self.layouts, self._stages = list(chosen), packed
+        affine = torch.stack([network.factor, network.offset], 1)
+        self._shared = [t.to(device) for t in (affine, network.linear.T.contiguous(), network.linear_bias)]
 
     def __call__(self, noisy: Tensor) -> Tensor:
         return self._run(noisy.contiguous(memory_format=torch.channels_last))
@@ -220,6 +187,15 @@ class StageClassifier(KernelClassifier):
         return logits
 
     def with_noise(self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw) -> Tensor:
+        """The class of each row, where the kernel draws the noise and adds it, as `PhiloxStream` does.
+
+        Args:
+            inputs: The clean inputs, by slot.
+            rows: Slot, id and sample of every row, as `VoteCounter` has them.
+            count: How many rows there are.
+            seed: The key of the noise.
+            draw: How the noise is drawn; one for which the stream has a `kernel_draw`.
+        """
         return self._run(inputs, rows=rows, count=count, seed=seed, draw=draw)
 
     def best_batch(self) -> int:
@@ -240,10 +216,22 @@ class StageClassifier(KernelClassifier):
         enough = [batch for batch in candidates if _BATCH // 2 <= batch <= 2 * _BATCH]
         return min(enough or [_BATCH], key=lambda batch: (round(waste(batch) / sum(work), 2), batch))
 
-    def _compile(self, stage: StageWeights, number: int, noise: int = _NO_NOISE) -> Kernel:
-        options = stage.options(is_first=number == 0, input_channels=self.shape[0], dtype=self.dtype, noise=noise)
-        layout = self.layouts[number]
-        return Kernel(source(), "stage", [*options, *layout.options()], self.device, layout.shared_memory)
+    def _compile(self, number: int, noise: int = _NO_NOISE) -> Kernel:
+        return Kernel(source(), "stage", self._options(number, noise), self.device, self.layouts[number].shared_memory)
+
+    def _options(self, number: int, noise: int) -> list[str]:
+        """The constants of stage.cu."""
+        stage = self._stages[number]
+        constants = defines(
+            HALF_IS_BFLOAT16=_DTYPES[self.dtype],
+            IS_FIRST=int(number == 0),
+            IS_LAST=int(not stage.next_channels),
+            INPUT_CHANNELS=self.shape[0],
+            NOISE=noise,
+            NEXT_CHANNELS=stage.next_channels,
+            STRIDE=stage.size // stage.next_size if stage.next_size else 1,
+        )
+        return constants + self.layouts[number].options()
 
     def _run(
         self,
@@ -258,34 +246,19 @@ class StageClassifier(KernelClassifier):
         count = len(inputs) if count is None else count
         noise = _noise_constant(draw)
         if noise and noise not in self._drawing:
-            self._drawing[noise] = self._compile(self._stages[0], 0, noise)
+            self._drawing[noise] = self._compile(0, noise)
         labels = torch.empty(count, device=self.device, dtype=torch.int64)
+        affine, linear, linear_bias = self._shared
+        shared = _pointers(inputs=inputs, rows=rows, affine=affine, labels=labels, logits=logits)
+        shared |= _pointers(linear=linear, linear_bias=linear_bias) | _noise_arguments(draw, self.device)
         hidden: Tensor | None = None
         shortcut: Tensor | None = None
         for number, (stage, layout) in enumerate(zip(self._stages, self.layouts, strict=True)):
             next_hidden, next_shortcut = self._activations(stage, count), self._activations(stage, count)
-            arguments = Arguments(
-                _pointer(inputs),
-                _pointer(rows),
-                _pointer(self._affine),
-                _pointer(hidden),
-                _pointer(shortcut),
-                _pointer(stage.weights),
-                _pointer(stage.biases),
-                _pointer(stage.next_weights),
-                _pointer(stage.next_biases),
-                _pointer(next_hidden),
-                _pointer(next_shortcut),
-                _pointer(self._linear),
-                _pointer(self._linear_bias),
-                _pointer(labels),
-                _pointer(logits),
-                seed=seed,
-                blocks=stage.blocks,
-                count=count,
-                classes=self.classes,
-            )
-            _describe_noise(arguments, draw, self.device)
+            own = _pointers(weights=stage.weights, biases=stage.biases, hidden=hidden, shortcut=shortcut)
+            own |= _pointers(next_weights=stage.next_weights, next_biases=stage.next_biases)
+            own |= _pointers(next_hidden=next_hidden, next_shortcut=next_shortcut)
+            arguments = Arguments(**shared, **own, seed=seed, blocks=stage.blocks, count=count, classes=self.classes)
             kernel = self._drawing[noise] if number == 0 and noise else self._kernels[number]
             kernel.launch(ceil(count / layout.images), layout.threads, arguments)
             hidden, shortcut = next_hidden, next_shortcut
@@ -305,26 +278,17 @@ def _noise_constant(draw: Draw | None) -> int:
     return _NORMAL if type(draw) is Additive and draw.law == "normal" else _NO_NOISE
 
 
-def _describe_noise(arguments: Arguments, draw: Draw | None, device: torch.device) -> None:
-    if isinstance(draw, Additive):
-        arguments.scale = draw.drawn_scale
-    elif isinstance(draw, AdditiveGrid):
+def _noise_arguments(draw: Draw | None, device: torch.device) -> dict[str, Any]:
+    if isinstance(draw, AdditiveGrid):
         grid = grid_noise(draw, device)
-        arguments.table, arguments.length = _pointer(grid.table), len(grid.table)
-        arguments.smallest, arguments.ratio, arguments.tail = grid.smallest, grid.ratio, grid.tail
-        arguments.scale = grid.step
-
-
-def best_layout(channels: int, size: int, per_block: int, per_multiprocessor: int) -> Layout:
-    """The most promising layout of a stage.
-
-    Raises:
-        NotAResNet: The activations do not fit into shared memory.
-    """
-    found = layouts(channels, size, per_block, per_multiprocessor)
-    if not found:
-        raise NotAResNet(f"a stage of {channels} channels and {size}x{size} pixels does not fit into shared memory")
-    return found[0]
+        return _pointers(table=grid.table) | {
+            "length": len(grid.table),
+            "smallest": grid.smallest,
+            "ratio": grid.ratio,
+            "tail": grid.tail,
+            "scale": grid.step,
+        }
+    return {"scale": draw.drawn_scale} if isinstance(draw, Additive) else {}
 
 
 @lru_cache(maxsize=1)
@@ -335,21 +299,5 @@ def source() -> str:
     return "\n".join(file.read_text() for file in files)
 
 
-def _shared_memory(properties: Any) -> tuple[int, int]:
-    """Bytes of shared memory that a block can have, and of a multiprocessor."""
-    return properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor
-
-
-def _on_device(stage: StageWeights, dtype: torch.dtype, device: torch.device) -> StageWeights:
-    """The stage with its weights rounded, once, and on the device. Biases stay in float32."""
-    return replace(
-        stage,
-        weights=stage.weights.to(device, dtype),
-        biases=stage.biases.to(device),
-        next_weights=None if stage.next_weights is None else stage.next_weights.to(device, dtype),
-        next_biases=None if stage.next_biases is None else stage.next_biases.to(device),
-    )
-
-
-def _pointer(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+def _pointers(**tensors: Tensor | None) -> dict[str, int]:
+    return {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}

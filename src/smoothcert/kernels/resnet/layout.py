@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from smoothcert.kernels.nvrtc import defines
+
 _REGISTERS = 65536  # of a multiprocessor
 _RESERVED = 1024  # bytes of shared memory that the system takes from every block
 _MOST_SUMS = 128  # registers of a thread for results; as many are left for weights, pixels and addresses
@@ -62,15 +64,7 @@ class Layout:
 
     def options(self) -> list[str]:
         """The constants of stage.cu."""
-        values = {
-            "CHANNELS": self.channels,
-            "SIZE": self.size,
-            "IMAGES": self.images,
-            "ROWS": self.rows,
-            "COLUMN_WARPS": self.column_warps,
-            "RESIDENT_BLOCKS": self.resident_blocks,
-        }
-        return [f"-D{name}={value}" for name, value in values.items()]
+        return defines(**{name.upper(): value for name, value in vars(self).items()})
 
 
 def layouts(channels: int, size: int, memory_per_block: int, memory_per_multiprocessor: int) -> list[Layout]:

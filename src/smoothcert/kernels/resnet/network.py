@@ -1,10 +1,9 @@
-"""A CIFAR ResNet as its weights: what the kernels compute, and a plain torch version of the same for comparison."""
+"""A CIFAR ResNet as its weights, which is what the kernels compute."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -78,21 +77,3 @@ class Network:
                 stages.append([])
             stages[-1].append(block)
         return stages
-
-    def logits(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """The logits in the number format of `x`, by torch's own convolutions."""
-
-        def rounded(tensor: Tensor) -> Tensor:
-            return tensor if dtype is None else tensor.to(dtype).to(tensor.dtype)
-
-        def convolve(x: Tensor, convolution: Convolution) -> Tensor:
-            weight, bias = convolution.weight.to(x), convolution.bias.to(x)
-            return torch.conv2d(x, rounded(weight), bias, convolution.stride, weight.shape[-1] // 2)
-
-        factor, offset = self.factor.to(x).view(-1, 1, 1), self.offset.to(x).view(-1, 1, 1)
-        hidden = rounded(convolve(rounded(rounded(x) * factor + offset), self.first).relu())
-        for block in self.blocks:
-            shortcut = hidden if block.shortcut is None else rounded(convolve(hidden, block.shortcut))
-            inner = rounded(convolve(hidden, block.first).relu())
-            hidden = rounded((convolve(inner, block.second) + shortcut).relu())
-        return hidden.mean((2, 3)) @ self.linear.to(x).T + self.linear_bias.to(x)
