@@ -24,11 +24,17 @@ SIGNATURE = {
     "inputs": "*fp32",
     "rows": "*i32",
     "scale": "fp32",
+    "table": "*i32",
+    "ratio": "fp32",
+    "tail": "fp32",
+    "smallest": "i32",
+    "length": "i32",
     "seed": "i64",
     "batch": "i32",
     "size": "i32",
     "quarter": "i32",
     "LAW": "constexpr",
+    "STEPS": "constexpr",
     "BLOCK": "constexpr",
 }
 
@@ -36,8 +42,8 @@ SIGNATURE = {
 def arithmetic(law, *, aligned):
     """How often the kernel has each instruction that rounds."""
     divisible = [["tt.divisibility", 16]]
-    attributes = {(argument,): divisible for argument in (0, 1, 2, 6, 7)} if aligned else {}
-    constants = {(8,): philox._LAWS[law], (9,): philox._BLOCK}
+    attributes = {(argument,): divisible for argument in (0, 1, 2, 11, 12)} if aligned else {}
+    constants = {(13,): philox._LAWS[law], (14,): 0, (15,): philox._BLOCK}
     source = ASTSource(philox._noisy_rows, SIGNATURE, constants, attributes)
     program = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
     return Counter(re.findall(r"^\s*((?:fma|mul|add|sub|sqrt)\.\S*f32)\b", program, re.MULTILINE))

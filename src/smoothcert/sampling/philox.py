@@ -12,6 +12,7 @@ cell, half of which has a probability of at most 2^-32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -26,8 +27,8 @@ from smoothcert.sampling.streams import Stream
 _BLOCK = 512
 
 
-# The laws of `noises.draws.Additive` as the kernel's constants.
-_LAWS = {"normal": 0, "uniform": 1, "laplace": 2}
+# The laws of `noises.draws.Additive`, and noise on a grid, as the kernel's constants.
+_LAWS = {"normal": 0, "uniform": 1, "laplace": 2, "grid": 3}
 
 
 class PhiloxStream(Stream):
@@ -43,76 +44,56 @@ class PhiloxStream(Stream):
 
     def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
         with torch.cuda.device(out.device):
-            _WRITERS.get(type(self.draw), _write_from_words)(self, out, inputs, rows)
+            if type(self.draw) is Additive:
+                unused = rows, 0.0, 0.0, 0
+                self._write(out, inputs, rows, self.draw.law, self.draw.drawn_scale, *unused)
+            elif type(self.draw) is AdditiveGrid:
+                grid = grid_noise(self.draw, out.device)
+                self._write(out, inputs, rows, "grid", grid.step, grid.table, grid.ratio, grid.tail, grid.smallest)
+            else:
+                self._write_from_words(out, inputs, rows)
+
+    def _write(
+        self, out: Tensor, inputs: Tensor, rows: Tensor, law: str, scale: float, table: Tensor, *more: Any
+    ) -> None:
+        """Draw, scale and add in one kernel. Only noise on a grid uses what follows the scale."""
+        size = out[0].numel()
+        quarter = triton.cdiv(size, 4)
+        _noisy_rows[len(out), triton.cdiv(quarter, _BLOCK)](
+            *(out, inputs, rows, scale, table, *more, len(table), self.seed, len(out), size, quarter),
+            LAW=_LAWS[law],
+            STEPS=len(table).bit_length() if law == "grid" else 0,
+            BLOCK=_BLOCK,
+        )
+
+    def _write_from_words(self, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
+        drawer = self.drawer(tuple(inputs.shape[1:]))
+        if drawer.enumerated:
+            words = rows[2, :, None].long()
+        else:
+            pairs = triton.cdiv(drawer.words, 2)
+            words = torch.empty((len(out), 2 * pairs), dtype=torch.int64, device=out.device)
+            _random_words[len(out), triton.cdiv(pairs, _BLOCK)](words, rows, self.seed, len(out), pairs, BLOCK=_BLOCK)
+            words = words[:, : drawer.words]
+        out.copy_(drawer.noisy(words.contiguous(), inputs[rows[0].long()]))
 
 
-def _write_additive(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
-    draw, size = stream.draw, out[0].numel()
-    assert isinstance(draw, Additive)
-    quarter = triton.cdiv(size, 4)
-    _noisy_rows[len(out), triton.cdiv(quarter, _BLOCK)](
-        out,
-        inputs,
-        rows,
-        draw.drawn_scale,
-        stream.seed,
-        len(out),
-        size,
-        quarter,
-        LAW=_LAWS[draw.law],
-        BLOCK=_BLOCK,
-    )
-
-
-def _write_grid(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
-    draw, size = stream.draw, out[0].numel()
-    assert isinstance(draw, AdditiveGrid)
-    grid = grid_noise(draw, out.device)
-    quarter = triton.cdiv(size, 4)
-    _noisy_grid_rows[len(out), triton.cdiv(quarter, _BLOCK)](
-        out,
-        inputs,
-        rows,
-        grid.table,
-        grid.step,
-        grid.ratio,
-        grid.tail,
-        grid.smallest,
-        len(grid.table),
-        stream.seed,
-        len(out),
-        size,
-        quarter,
-        STEPS=len(grid.table).bit_length(),
-        BLOCK=_BLOCK,
-    )
-
-
-def _write_from_words(stream: PhiloxStream, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
-    drawer = stream.drawer(tuple(inputs.shape[1:]))
-    if drawer.enumerated:
-        words = rows[2, :, None].long()
-    else:
-        pairs = triton.cdiv(drawer.words, 2)
-        words = torch.empty((len(out), 2 * pairs), dtype=torch.int64, device=out.device)
-        _random_words[len(out), triton.cdiv(pairs, _BLOCK)](words, rows, stream.seed, len(out), pairs, BLOCK=_BLOCK)
-        words = words[:, : drawer.words]
-    out.copy_(drawer.noisy(words.contiguous(), inputs[rows[0].long()]))
-
-
-_WRITERS = {Additive: _write_additive, AdditiveGrid: _write_grid}
+@triton.jit  # type: ignore[untyped-decorator]
+def _place(rows, batch, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The row of a program, its id and sample, and the elements that the program draws."""
+    row = tl.program_id(0)
+    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    return row, tl.load(rows + batch + row), tl.load(rows + 2 * batch + row), element
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _noisy_rows(  # type: ignore[no-untyped-def]
-    out, inputs, rows, scale, seed, batch, size, quarter, LAW: tl.constexpr, BLOCK: tl.constexpr
-):
-    row = tl.program_id(0)
+    out, inputs, rows, scale, table, ratio, tail, smallest, length, seed, batch, size, quarter,
+    LAW: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row, id, sample, element = _place(rows, batch, BLOCK)
     slot = tl.load(rows + row).to(tl.int64)
-    id = tl.load(rows + batch + row)
-    sample = tl.load(rows + 2 * batch + row)
     # One counter gives four numbers. They go to the four quarters of the input, so that neighbours write together.
-    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     a, b, c, d = tl.philox(seed, element, sample, id, 0)
     if LAW == 1:
         z0 = _unit(a)
@@ -129,7 +110,7 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
             u2 = _finer(c, g, u2)
         z0, z1 = _box_muller(u0, b)
         z2, z3 = _box_muller(u2, d)
-    else:
+    elif LAW == 2:
         u0 = _below(a)
         u1 = _below(b)
         u2 = _below(c)
@@ -145,13 +126,25 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
         z1 = tl.where(_unit(b) < 0, tl.log(u1), -tl.log(u1))
         z2 = tl.where(_unit(c) < 0, tl.log(u2), -tl.log(u2))
         z3 = tl.where(_unit(d) < 0, tl.log(u3), -tl.log(u3))
+    else:
+        z0, open0 = _grid_number(a, table, ratio, tail, smallest, length)
+        z1, open1 = _grid_number(b, table, ratio, tail, smallest, length)
+        z2, open2 = _grid_number(c, table, ratio, tail, smallest, length)
+        z3, open3 = _grid_number(d, table, ratio, tail, smallest, length)
+        # 32 bits settle nearly every number. One block in a thousand compares all 64 with the thresholds.
+        if tl.max((open0 | open1 | open2 | open3).to(tl.int32), axis=0) > 0:
+            e, f, g, h = tl.philox(seed, element, sample, id, 1)
+            z0 = tl.where(open0, _search(_word(a, e), table, smallest, length, STEPS), z0)
+            z1 = tl.where(open1, _search(_word(b, f), table, smallest, length, STEPS), z1)
+            z2 = tl.where(open2, _search(_word(c, g), table, smallest, length, STEPS), z2)
+            z3 = tl.where(open3, _search(_word(d, h), table, smallest, length, STEPS), z3)
     source = inputs + slot * size
     target = out + row.to(tl.int64) * size
     inside = element < quarter
-    _add(target, source, element, z0, scale, inside & (element < size))
-    _add(target, source, element + quarter, z1, scale, inside & (element + quarter < size))
-    _add(target, source, element + 2 * quarter, z2, scale, inside & (element + 2 * quarter < size))
-    _add(target, source, element + 3 * quarter, z3, scale, inside & (element + 3 * quarter < size))
+    _add(target, source, element, z0, scale, inside & (element < size), LAW)
+    _add(target, source, element + quarter, z1, scale, inside & (element + quarter < size), LAW)
+    _add(target, source, element + 2 * quarter, z2, scale, inside & (element + 2 * quarter < size), LAW)
+    _add(target, source, element + 3 * quarter, z3, scale, inside & (element + 3 * quarter < size), LAW)
 
 
 @triton.jit
@@ -199,19 +192,17 @@ def _unit(word):  # type: ignore[no-untyped-def]
     return (word.to(tl.int32, bitcast=True).to(tl.float32) + 0.5) * (1.0 / 2147483648.0)
 
 
-@triton.jit
-def _add(target, source, where, z, scale, mask):  # type: ignore[no-untyped-def]
-    # Left to the compiler, this would be rounded once or twice, depending on the alignment of the input.
-    noisy = tl.fma(z, scale, tl.load(source + where, mask=mask))
+@triton.jit  # type: ignore[untyped-decorator]
+def _add(target, source, where, z, scale, mask, LAW: tl.constexpr):  # type: ignore[no-untyped-def]
+    x = tl.load(source + where, mask=mask)
+    # Left to the compiler, a sum would be rounded once or twice, depending on the alignment of the input.
+    noisy = (tl.floor(x / scale + 0.5) + z) * scale if LAW == 3 else tl.fma(z, scale, x)
     tl.store(target + where, noisy.to(target.dtype.element_ty), mask=mask)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _random_words(out, rows, seed, batch, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0)
-    id = tl.load(rows + batch + row)
-    sample = tl.load(rows + 2 * batch + row)
-    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row, id, sample, element = _place(rows, batch, BLOCK)
     a, b, c, d = tl.philox(seed, element, sample, id, 0)
     target = out + row.to(tl.int64) * (2 * pairs) + element
     inside = element < pairs
@@ -223,50 +214,6 @@ def _random_words(out, rows, seed, batch, pairs, BLOCK: tl.constexpr):  # type: 
 def _word(high, low):  # type: ignore[no-untyped-def]
     """64 random bits as a signed number."""
     return (high.to(tl.int32, bitcast=True).to(tl.int64) << 32) | low.to(tl.int64)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _noisy_grid_rows(  # type: ignore[no-untyped-def]
-    out,
-    inputs,
-    rows,
-    table,
-    step,
-    ratio,
-    tail,
-    smallest,
-    length,
-    seed,
-    batch,
-    size,
-    quarter,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    row = tl.program_id(0)
-    slot = tl.load(rows + row).to(tl.int64)
-    id = tl.load(rows + batch + row)
-    sample = tl.load(rows + 2 * batch + row)
-    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    a, b, c, d = tl.philox(seed, element, sample, id, 0)
-    k0, open0 = _grid_number(a, table, ratio, tail, smallest, length)
-    k1, open1 = _grid_number(b, table, ratio, tail, smallest, length)
-    k2, open2 = _grid_number(c, table, ratio, tail, smallest, length)
-    k3, open3 = _grid_number(d, table, ratio, tail, smallest, length)
-    # 32 bits settle nearly every number. One block in a thousand compares all 64 with the thresholds.
-    if tl.max((open0 | open1 | open2 | open3).to(tl.int32), axis=0) > 0:
-        e, f, g, h = tl.philox(seed, element, sample, id, 1)
-        k0 = tl.where(open0, _search(_word(a, e), table, smallest, length, STEPS), k0)
-        k1 = tl.where(open1, _search(_word(b, f), table, smallest, length, STEPS), k1)
-        k2 = tl.where(open2, _search(_word(c, g), table, smallest, length, STEPS), k2)
-        k3 = tl.where(open3, _search(_word(d, h), table, smallest, length, STEPS), k3)
-    source = inputs + slot * size
-    target = out + row.to(tl.int64) * size
-    inside = element < quarter
-    _add_steps(target, source, element, k0, step, inside & (element < size))
-    _add_steps(target, source, element + quarter, k1, step, inside & (element + quarter < size))
-    _add_steps(target, source, element + 2 * quarter, k2, step, inside & (element + 2 * quarter < size))
-    _add_steps(target, source, element + 3 * quarter, k3, step, inside & (element + 3 * quarter < size))
 
 
 @triton.jit
@@ -330,9 +277,3 @@ def _search(word, table, smallest, length, STEPS: tl.constexpr):  # type: ignore
         high = tl.where((low < high) & (reached == 0), middle, high)
         low = tl.where(reached, middle + 1, low)
     return (low + smallest).to(tl.float32)
-
-
-@triton.jit
-def _add_steps(target, source, where, k, step, mask):  # type: ignore[no-untyped-def]
-    level = tl.floor(tl.load(source + where, mask=mask) / step + 0.5)
-    tl.store(target + where, ((level + k) * step).to(target.dtype.element_ty), mask=mask)
