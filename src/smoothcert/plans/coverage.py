@@ -100,6 +100,13 @@ class Coverage:
         failure = self.simulated.at_least if self.simulated else max(self.worst_failure, self.tie_failure)
         return failure > self.alpha * (1 + _ROUNDING)
 
+    @property
+    def verdict(self) -> str:
+        """Whether the plan keeps its alpha, in a word or two."""
+        if self.valid:
+            return "yes" if self.proved else "not disproved"
+        return "no" if self.exceeds else "not proved"
+
 
 class Failure(NamedTuple):
     """How often a plan fails."""

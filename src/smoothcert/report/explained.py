@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil
 
 import numpy as np
@@ -57,52 +58,156 @@ class Bar:
     main: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explained:
     """One certificate in pictures.
 
     Args:
         run: The name of the run.
         certificate: The certificate.
-        answer: The name of the certified class; None if there is no certificate.
-        label: The name of the label; None where it is unknown.
-        picture: The input.
-        noisy: Noisy copies of the input, with the answer of the classifier to each.
-        denoised: The same copies after the denoiser; empty if the run has none.
-        votes: The votes by class.
-        distances: The radius beside other distances; empty without a certificate.
-        changed: The input after changes that are as large as the radius; empty without a certificate.
-        everywhere: By how much all values may change at once (l-infinity), in words; None if nothing follows for that.
+        x: The input.
+        drawn: Noisy copies of the input.
+        answers: The answer of the classifier to each copy.
+        rounded: The input in the number format in which noise was added to it.
+        cleaned: The same copies after the denoiser; empty if the run has none.
+        class_names: The names of the classes, if they are known.
+        nearest: How far the nearest input with another label is, and how many inputs were compared.
         values: The range of the values of the run's inputs; None if it is not recorded.
-        attacked: The input after the smallest change that an attack found; None if there is none.
+        attack: The input after the smallest change that an attack found, the answer to it, and the size of the change.
         same_noise: Whether the noisy copies are those of the run. They are not if the run drew its noise on another
             kind of device.
     """
 
     run: str
     certificate: Certificate
-    answer: str | None
-    label: str | None
-    picture: str
-    noisy: tuple[Shown, ...]
-    denoised: tuple[str, ...]
-    votes: tuple[Bar, ...]
-    distances: tuple[Bar, ...]
-    changed: tuple[Shown, ...]
-    everywhere: str | None = None
+    x: Picture = field(repr=False)
+    drawn: Sequence[Picture] = field(repr=False)
+    answers: Sequence[int]
+    rounded: Picture = field(repr=False)
+    cleaned: Sequence[Picture] = field(default=(), repr=False)
+    class_names: Sequence[str] | None = None
+    nearest: tuple[float, int] | None = None
     values: tuple[float, float] | None = None
-    attacked: Shown | None = None
+    attack: tuple[Picture, int, float] | None = field(default=None, repr=False)
     same_noise: bool = True
+
+    @property
+    def id(self) -> int:
+        """The number of the input."""
+        return self.certificate.id
+
+    @property
+    def answer(self) -> str | None:
+        """The name of the certified class; None if there is no certificate."""
+        return self._named(self.certificate.prediction)
+
+    @property
+    def label(self) -> str | None:
+        """The name of the label; None where it is unknown."""
+        return self._named(self.certificate.label)
+
+    @cached_property
+    def picture(self) -> str:
+        """The input as a data URI."""
+        return self._picture(self.x)
 
     @property
     def pixelated(self) -> bool:
         """Whether the pictures are so small that their pixels should be seen."""
         return self.picture.startswith("data:image/png")
 
+    @cached_property
+    def noisy(self) -> tuple[Shown, ...]:
+        """Noisy copies of the input, with the answer of the classifier to each."""
+        return tuple(
+            Shown(self._picture(copy), class_name(answer, self.class_names), answer == self._top)
+            for copy, answer in zip(self.drawn, self.answers, strict=True)
+        )
+
+    @cached_property
+    def denoised(self) -> tuple[str, ...]:
+        """The same copies after the denoiser; empty if the run has none."""
+        return tuple(map(self._picture, self.cleaned))
+
+    @cached_property
+    def attacked(self) -> Shown | None:
+        """The input after the smallest change that an attack found; None if there is none."""
+        if self.attack is None:
+            return None
+        changed, answer, length = self.attack
+        size = _number(length, self.certificate.noise.norm)
+        text = f"{class_name(answer, self.class_names)}, after a change of {size} that an attack found"
+        return Shown(self._picture(changed), text)
+
+    @cached_property
+    def votes(self) -> tuple[Bar, ...]:
+        """The votes of all samples by class, the most frequent classes first."""
+        c, top = self.certificate, self._top
+        counts: dict[int, int] = {}
+        for look in c.looks:
+            for number, votes in look.votes.items():
+                counts[number] = counts.get(number, 0) + votes
+        total = max(c.samples, 1)
+        order = sorted((n for n in counts if counts[n]), key=lambda n: (n != top, -counts[n], n))
+        shown = len(order) if len(order) <= _MOST_CLASSES + 1 else _MOST_CLASSES
+        bars = [
+            Bar(class_name(n, self.class_names), counts[n] / total, f"{counts[n]:,}", main=n == top)
+            for n in order[:shown]
+        ]
+        if rest := order[shown:]:
+            votes = sum(counts[n] for n in rest)
+            bars.append(Bar(f"{len(rest)} other classes", votes / total, f"{votes:,}"))
+        if c.missing:
+            bars.append(Bar("no finite answer", c.missing / total, f"{c.missing:,}"))
+        return tuple(bars)
+
+    @cached_property
+    def distances(self) -> tuple[Bar, ...]:
+        """The radius beside distances that one can imagine, from near to far; empty without a certificate."""
+        c, x, norm = self.certificate, _with_channels(self.x), self.certificate.noise.norm
+        if c.abstained or norm not in NORMS:
+            return ()
+        black, others = np.zeros((len(x), 1, 1)), []
+        if is_unit(self.values) or norm in COUNTED:
+            others.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
+        if is_unit(self.values) and norm not in COUNTED:
+            others.append(("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm)))
+        if self.nearest is not None:
+            others.append((f"the nearest of {self.nearest[1]:,} pictures with another label", self.nearest[0]))
+        if away := [distance(copy, self.rounded, norm) for copy in self.drawn]:
+            others.append(("a noisy copy, as above", float(np.median(away))))
+        known = [("the certified radius", c.radius), *sorted(others, key=lambda pair: pair[1])]
+        longest = max(length for _, length in known) or 1.0
+        return tuple(
+            Bar(text, length / longest, _number(length, norm), main=place == 0)
+            for place, (text, length) in enumerate(known)
+        )
+
+    @cached_property
+    def changed(self) -> tuple[Shown, ...]:
+        """The input after changes that are as large as the radius; empty without a certificate."""
+        c, norm = self.certificate, self.certificate.noise.norm
+        if not c.radius or norm not in NORMS:
+            return ()
+        x, radius = to_unit(_with_channels(self.x), self._range), c.radius
+        if self._range is not None and norm not in COUNTED:
+            radius /= self._range[1] - self._range[0]
+        spread = "at random places" if norm in COUNTED else "spread over all pixels, at random"
+        return (
+            Shown(_uri(spread_change(x, radius, norm, seed=c.id), c.id), spread),
+            Shown(_uri(concentrated_change(x, radius, norm), c.id), "in as few pixels as possible"),
+        )
+
     @property
-    def id(self) -> int:
-        """The number of the input."""
-        return self.certificate.id
+    def everywhere(self) -> str | None:
+        """By how much all values may change at once (l-infinity), rounded down; None if nothing follows for that."""
+        c = self.certificate
+        if not c.radius > 0 or (radius := c.noise.other_radii(c.radius, self.x.shape).get("linf")) is None:
+            return None
+        if c.noise.grid is None:
+            return f"less than {round_down(float(radius), 5).rstrip('0').rstrip('.')}"
+        steps = ceil(float(radius) / c.noise.grid[0] * (1 - 1e-12)) - 1  # the radius itself is not certified
+        return f"at most {steps} of these steps" if steps else None
 
     @property
     def radius(self) -> str:
@@ -137,55 +242,22 @@ class Explained:
         """The confidence level in percent."""
         return f"{confidence(self.certificate.plan.alpha):%}"
 
+    @property
+    def _top(self) -> int | None:
+        """The class that wins the vote."""
+        c = self.certificate
+        return c.prediction if c.prediction is not None else c.proof.prediction
 
-def explained(
-    certificate: Certificate,
-    x: Picture,
-    *,
-    run: str,
-    noisy: Sequence[Picture],
-    answers: Sequence[int],
-    rounded: Picture | None = None,
-    denoised: Sequence[Picture] = (),
-    class_names: Sequence[str] | None = None,
-    nearest: tuple[float, int] | None = None,
-    values: tuple[float, float] | None = None,
-    attacked: tuple[Picture, int, float] | None = None,
-    same_noise: bool = True,
-) -> Explained:
-    """Put a certificate into pictures."""
-    shown_range = None if is_unit(values) else values
+    @property
+    def _range(self) -> tuple[float, float] | None:
+        """The range of values, if it is not [0, 1]."""
+        return None if is_unit(self.values) else self.values
 
-    def shown(x: Picture) -> str:
-        return _picture(to_unit(x, shown_range), c.id)
+    def _named(self, number: int | None) -> str | None:
+        return None if number is None else class_name(number, self.class_names)
 
-    def attack_found(changed: Picture, answer: int, length: float) -> Shown:
-        size = _number(length, c.noise.norm)
-        text = f"{class_name(answer, class_names)}, after a change of {size} that an attack found"
-        return Shown(shown(_with_channels(changed)), text)
-
-    c, rounded, x = certificate, _with_channels(x if rounded is None else rounded), _with_channels(x)
-    noisy, denoised = [_with_channels(copy) for copy in noisy], [_with_channels(copy) for copy in denoised]
-    top = c.prediction if c.prediction is not None else c.proof.prediction
-    return Explained(
-        run=run,
-        certificate=c,
-        answer=None if c.prediction is None else class_name(c.prediction, class_names),
-        label=None if c.label is None else class_name(c.label, class_names),
-        picture=shown(x),
-        noisy=tuple(
-            Shown(shown(copy), class_name(answer, class_names), answer == top)
-            for copy, answer in zip(noisy, answers, strict=True)
-        ),
-        denoised=tuple(shown(copy) for copy in denoised),
-        votes=_votes(c, class_names, top),
-        distances=_distances(c, x, [(copy, rounded) for copy in noisy], nearest, unit=is_unit(values)),
-        changed=_changed(c, x, shown_range),
-        everywhere=_everywhere(c, x),
-        values=values,
-        attacked=None if attacked is None else attack_found(*attacked),
-        same_noise=same_noise,
-    )
+    def _picture(self, x: Picture) -> str:
+        return _uri(to_unit(x, self._range), self.id)
 
 
 def class_name(number: int, names: Sequence[str] | None) -> str:
@@ -206,82 +278,9 @@ def _with_channels(x: Picture) -> Picture:
     return x if x.ndim == 3 else x[None]
 
 
-def _picture(x: Picture, id: int) -> str:
+def _uri(x: Picture, id: int) -> str:
     check_picture(x, id)
     return str(picture_of(x, side=_LARGEST_SIDE))
-
-
-def _votes(c: Certificate, names: Sequence[str] | None, top: int | None) -> tuple[Bar, ...]:
-    """The votes of all samples by class, the most frequent classes first."""
-    counts: dict[int, int] = {}
-    for look in c.looks:
-        for number, votes in look.votes.items():
-            counts[number] = counts.get(number, 0) + votes
-    total = max(c.samples, 1)
-    order = sorted((n for n in counts if counts[n]), key=lambda n: (n != top, -counts[n], n))
-    shown = len(order) if len(order) <= _MOST_CLASSES + 1 else _MOST_CLASSES
-    bars = [Bar(class_name(n, names), counts[n] / total, f"{counts[n]:,}", main=n == top) for n in order[:shown]]
-    if rest := order[shown:]:
-        votes = sum(counts[n] for n in rest)
-        bars.append(Bar(f"{len(rest)} other classes", votes / total, f"{votes:,}"))
-    if c.missing:
-        bars.append(Bar("no finite answer", c.missing / total, f"{c.missing:,}"))
-    return tuple(bars)
-
-
-def _distances(
-    c: Certificate,
-    x: Picture,
-    noisy: Sequence[tuple[Picture, Picture]],
-    nearest: tuple[float, int] | None,
-    *,
-    unit: bool,
-) -> tuple[Bar, ...]:
-    """The radius beside distances that one can imagine, from near to far."""
-    norm = c.noise.norm
-    if c.abstained or norm not in NORMS:
-        return ()
-    black = np.zeros((len(x), 1, 1))
-    known = [("the certified radius", c.radius)]
-    if unit or norm in COUNTED:
-        known.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
-    if unit and norm not in COUNTED:
-        known.append(("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm)))
-    if nearest is not None:
-        known.append((f"the nearest of {nearest[1]:,} pictures with another label", nearest[0]))
-    if noisy:
-        away = [distance(copy, rounded, norm) for copy, rounded in noisy]
-        known.append(("a noisy copy, as above", float(np.median(away))))
-    longest = max(length for _, length in known) or 1.0
-    radius, *others = known
-    return tuple(
-        Bar(text, length / longest, _number(length, norm), main=text == radius[0])
-        for text, length in [radius, *sorted(others, key=lambda pair: pair[1])]
-    )
-
-
-def _changed(c: Certificate, x: Picture, values: tuple[float, float] | None) -> tuple[Shown, ...]:
-    norm = c.noise.norm
-    if not c.radius or norm not in NORMS:
-        return ()
-    x, radius = to_unit(x, values), c.radius
-    if values is not None and norm not in COUNTED:
-        radius /= values[1] - values[0]
-    everywhere = "at random places" if norm in COUNTED else "spread over all pixels, at random"
-    return (
-        Shown(_picture(spread_change(x, radius, norm, seed=c.id), c.id), everywhere),
-        Shown(_picture(concentrated_change(x, radius, norm), c.id), "in as few pixels as possible"),
-    )
-
-
-def _everywhere(c: Certificate, x: Picture) -> str | None:
-    """The l-infinity radius in words, rounded down; on a grid, in whole steps."""
-    if not c.radius > 0 or (radius := c.noise.other_radii(c.radius, x.shape).get("linf")) is None:
-        return None
-    if c.noise.grid is None:
-        return f"less than {round_down(float(radius), 5).rstrip('0').rstrip('.')}"
-    steps = ceil(float(radius) / c.noise.grid[0] * (1 - 1e-12)) - 1  # the radius itself is not certified
-    return f"at most {steps} of these steps" if steps else None
 
 
 def _number(length: float, norm: str) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,17 +22,15 @@ from smoothcert._files import write_whole
 from smoothcert._registry import describe
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.noises import Noise
-from smoothcert.plans import Plan
 from smoothcert.plans.combined import primary
-from smoothcert.plans.coverage import Coverage, exact_coverage
+from smoothcert.plans.coverage import exact_coverage
 from smoothcert.plans.prose import caveat, kind
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, known_labels, norms, promise, uncertified, units
+from smoothcert.report.wording import acr_note, grouped, known_labels, norms, promise, uncertified, units
 from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.recommendation import Recommendation
@@ -51,34 +48,7 @@ ROWS = 50_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
 POINTS = 6_000
 """Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """How often the certificates of a plan really fail.
-
-    Args:
-        plan: The plan.
-        noise: The smoothing noise.
-        runs: The names of the runs that used it.
-        found: Its failure probabilities.
-    """
-
-    plan: Plan
-    noise: Noise
-    runs: list[str]
-    found: Coverage
-
-    @property
-    def verdict(self) -> str:
-        """Whether the plan keeps its alpha: what `coverage` says, in a word or two that the page explains."""
-        if self.found.proved:
-            return "yes"
-        if self.found.valid:
-            return "not disproved"
-        if self.found.exceeds:
-            return "no"
-        return "not proved"
+_ALWAYS_LISTED = ("id", "label", "prediction", "radius")
 
 
 def write_report(
@@ -128,7 +98,7 @@ def write_report(
             acr_note=acr_note(runs),
             uncertified=uncertified,
             known_labels=known_labels,
-            plans=_plans(runs),
+            plans=grouped((r.plan, r.name) for r in runs if r.plan),
             guarantees=_guarantees(runs),
         )
     write_whole(out, page.encode())
@@ -173,14 +143,7 @@ def environment() -> Environment:
 
 def _certificates(results: Results, most: int) -> dict[str, Any]:
     kept = evenly(len(results), most)
-    bounded = bool(np.any(np.isfinite(results.upper)))
-    known = {
-        "samples": np.any(results.samples),
-        "p": np.any(results.counted),
-        "missing": np.any(results.missing),
-        "lower": bounded,  # without bounds on other classes, p and the radius tell enough
-        "upper": bounded,
-    }
+    bounded = np.where(np.isfinite(results.upper).any(), 1, np.nan)  # without bounds on other classes, p tells enough
     columns = {
         "id": results.id[kept].tolist(),
         "label": results.label[kept].tolist(),
@@ -189,7 +152,7 @@ def _certificates(results: Results, most: int) -> dict[str, Any]:
         "samples": results.samples[kept].tolist(),
         "p": [None if np.isnan(p) else round(p, 5) for p in results.p[kept].tolist()],
         "missing": results.missing[kept].tolist(),
-        "lower": [None if np.isnan(v) else float(round_down(v, 4)) for v in results.lower[kept].tolist()],
+        "lower": [None if np.isnan(v) else float(round_down(v, 4)) for v in (bounded * results.lower[kept]).tolist()],
         "upper": [None if np.isnan(v) else -float(round_down(-v, 4)) for v in results.upper[kept].tolist()],
     }
     return {
@@ -197,29 +160,17 @@ def _certificates(results: Results, most: int) -> dict[str, Any]:
         "inputs": len(results),
         "uncertified": uncertified(results),
         "known_labels": known_labels(results),
-        "columns": {name: column for name, column in columns.items() if known.get(name, True)},
+        "columns": {name: column for name, column in columns.items() if name in _ALWAYS_LISTED or any(column)},
     }
 
 
-def _plans(results: Sequence[Results]) -> dict[Plan, list[str]]:
-    """The plans in use, with the names of their runs."""
-    used: dict[Plan, list[str]] = {}
-    for r in results:
-        if r.plan is not None:
-            used.setdefault(r.plan, []).append(r.name)
-    return used
-
-
-def _guarantees(results: Sequence[Results]) -> list[Guarantee]:
-    """The failure probability of each plan in use, under each noise."""
-    used: dict[tuple[Plan, Noise], list[str]] = {}
-    for r in results:
-        if (plan := r.certified_by) is not None and r.noise is not None:
-            used.setdefault((plan, r.noise), []).append(r.name)
+def _guarantees(results: Sequence[Results]) -> list[dict[str, Any]]:
+    """The failure probability of each plan in use, under each noise, with the names of its runs."""
+    plans = grouped(((r.certified_by, r.noise), r.name) for r in results if r.certified_by and r.noise)
     found = []
-    for (plan, noise), runs in used.items():
+    for (plan, noise), runs in plans.items():
         with suppress(InvalidInput):  # nothing is known about a plan that bounds other classes in its own way
-            found.append(Guarantee(plan, noise, runs, exact_coverage(plan, noise)))
+            found.append({"plan": plan, "runs": runs, "found": exact_coverage(plan, noise)})
     return found
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.runs.results import Results
+
+Common = TypeVar("Common")
 
 
 def outcomes(results: Results) -> NDArray[np.str_]:
@@ -39,7 +42,7 @@ def promise(results: Sequence[Results]) -> str:
 
     Runs whose radii speak of different changes are named, and so are runs beside published logs.
     """
-    runs = _by_words((r.noise.certified_change("r"), r.name) for r in results if r.noise is not None)
+    runs = grouped((r.noise.certified_change("r"), r.name) for r in results if r.noise is not None)
     if not runs:
         return "change of the input that is smaller than r, in the norm of the noise,"
     if len(runs) == 1 and all(r.noise is not None for r in results):
@@ -49,7 +52,7 @@ def promise(results: Sequence[Results]) -> str:
 
 def units(results: Sequence[Results]) -> str:
     """The inputs that radii are for, in words that follow "for"; runs with other inputs are named."""
-    runs = _by_words((_inputs(r), r.name) for r in results)
+    runs = grouped((_inputs(r), r.name) for r in results)
     if len(runs) == 1:
         return next(iter(runs))
     return " and for ".join(f"{known} ({', '.join(names)})" for known, names in runs.items())
@@ -66,11 +69,11 @@ def _inputs(results: Results) -> str:
     )
 
 
-def _by_words(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The names of runs by what is said about them."""
-    found: dict[str, list[str]] = {}
-    for words, name in named:
-        found.setdefault(words, []).append(name)
+def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
+    """The names of runs by what they have in common."""
+    found: dict[Common, list[str]] = {}
+    for common, name in named:
+        found.setdefault(common, []).append(name)
     return found
 
 

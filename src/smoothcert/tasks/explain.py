@@ -24,7 +24,7 @@ from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Certificate
 from smoothcert.report.charts import evenly
 from smoothcert.report.distances import NORMS, distance
-from smoothcert.report.explained import Explained, check_picture, explained
+from smoothcert.report.explained import Explained, check_picture
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.packing import Segment
@@ -83,18 +83,18 @@ def explain(
         x = inputs[certificate.id]
         noisy, answers, denoised = drawer.draw(certificate.id, x)
         made.append(
-            explained(
+            Explained(
+                run.name,
                 certificate,
                 x.double().numpy(),
-                run=run.name,
-                noisy=noisy,
-                answers=answers,
+                noisy,
+                answers,
                 rounded=x.to(drawer.noisy.dtype).double().numpy(),
-                denoised=denoised,
+                cleaned=denoised,
                 class_names=dataset.class_names,
                 nearest=nearest.get(certificate.id),
-                attacked=_attacked(run, certificate.id, x),
                 values=run.manifest.values,
+                attack=_attacked(run, certificate.id, x),
                 same_noise=same_noise,
             )
         )

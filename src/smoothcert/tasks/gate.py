@@ -16,7 +16,6 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.report.page import Guarantee
 from smoothcert.runs.comparison import compare_runs, ended_when_clear
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
@@ -124,8 +123,8 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         yield Rule(f"at least {least:,} inputs", "passes" if len(run) >= least else "undecided", f"{len(run):,} inputs")
     if "alpha" in policy:
         alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), primary(run.plan)
-        kept = Guarantee(plan, run.noise, [], exact_coverage(plan, run.noise))
-        keeps = kept.found.proved and plan.alpha <= alpha
+        kept = exact_coverage(plan, run.noise)
+        keeps = kept.proved and plan.alpha <= alpha
         reason = f"alpha {plan.alpha:g}; does the plan keep it: {kept.verdict}"
         yield Rule(f"alpha at most {alpha:g}, kept", "passes" if keeps else "fails", reason)
     if "dtype" in policy:
