@@ -111,6 +111,22 @@ def test_its_failure_is_simulated_because_counts_do_not_tell_its_wealth():
     assert greedy.worst_failure > 0.02
 
 
+@dataclass(frozen=True)
+class Leader(Bets):
+    """Claims a majority for a class with twice the votes of the strongest other one: wrong if there are several."""
+
+    def remember(self, state, votes, noise):
+        own, others = votes.of(state.chosen), np.array(votes.votes)
+        np.put_along_axis(others, np.asarray(state.chosen)[..., None], 0, axis=-1)
+        return (np.where(own > 2 * others.max(axis=-1), 1e9, 0.0), own, own)
+
+
+def test_a_plan_that_fails_only_against_several_rivals_is_found_out():
+    found = sc.exact_coverage(Leader(), NOISE)
+    assert found.exceeds
+    assert found.simulated.rivals == 3
+
+
 def test_an_input_that_has_enough_keeps_its_memory_while_others_go_on():
     """With memories that went on, the radius at the end would be another one."""
 

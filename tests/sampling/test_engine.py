@@ -3,9 +3,10 @@ import torch
 from scipy.stats import binom
 
 from smoothcert.device.runtime import Runtime
+from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, InputSpecific
+from smoothcert.plans import Fixed, InputSpecific, Look
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.sampling.engine import _window
 from smoothcert.smoothed import Subject
@@ -149,3 +150,9 @@ def test_the_truth_test_catches_a_plan_that_overclaims_as_often_as_computed():
     assert failures > most(plan.alpha, len(ties))
     exact = exact_coverage(plan, NOISE).tie_failure
     assert abs(failures - exact * len(ties)) < 4.5 * (exact * len(ties)) ** 0.5
+
+
+def test_votes_that_the_plan_did_not_ask_for_are_refused_and_not_dropped():
+    engine = engine_for(Fixed(1000))
+    with pytest.raises(InvalidInput, match="the votes of input 7 so far are not those that fixed 1,000 asks for"):
+        engine.open(7, torch.zeros(1), None, [Look(100, {0: 100}), Look(999, {0: 999})])

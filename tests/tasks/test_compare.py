@@ -7,7 +7,7 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import AtRadii
-from smoothcert.runs.comparison import MARK
+from smoothcert.runs.formats import write_results
 from smoothcert.runs.run import open_run
 from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.audit import audit
@@ -72,7 +72,11 @@ def test_the_same_call_resumes_and_the_runs_are_ordinary_ones(data, tmp_path):
     from_disk = compare(a, b)
     assert from_disk.anytime
     assert from_disk.differences[0].interval == found.differences[0].interval
-    assert json.loads((tmp_path / MARK).read_text())["verdict"] == "undecided"
+    assert json.loads((tmp_path / "comparison.json").read_text())["verdict"] == "undecided"
+    write_results(a, tmp_path / "a.csv")
+    exported = compare(tmp_path / "a.csv", b)  # an export keeps the mark, and one of the two is enough
+    assert exported.anytime
+    assert exported.differences[0].interval == found.differences[0].interval
     with pytest.raises(InvalidInput, match=r"plan\.samples"):
         again(samples=500)
 

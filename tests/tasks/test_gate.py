@@ -4,6 +4,8 @@ import pytest
 
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Fixed, InputSpecific
+from smoothcert.runs.journal import Journal
+from smoothcert.tasks.compare import compare
 from smoothcert.tasks.gate import gate
 
 
@@ -62,6 +64,24 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
     assert gate(run.path, policy(against)).outcome == "passes"
     assert gate(run.path, policy(against.replace("10", "1"))).outcome == "undecided"
     assert gate(run.path, policy(against), baseline=worse.path).outcome == "passes"
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ({"until_clear": True}, "ended when a comparison was clear"),
+        ({"budget": {"minutes": 2}}, "had a budget of minutes, so what its inputs got depended on the clock"),
+    ],
+)
+def test_inputs_that_are_no_random_sample_prove_no_share(on_disk, run, mark, message):
+    marked = on_disk("marked", Fixed(1_000))
+    with Journal(marked.path, write=True) as journal:
+        journal.write_manifest(mark)
+    with pytest.raises(InvalidInput, match=message):
+        gate(marked.path, {"certified_accuracy": {"0.25": 20}})
+    assert gate(marked.path, {"inputs": 40}).outcome == "passes"
+    if "budget" in mark:
+        assert any("marked had a budget of minutes" in note for note in compare(run, marked.path).notes)
 
 
 def test_junit_has_a_case_for_every_rule(run):

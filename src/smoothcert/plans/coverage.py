@@ -50,6 +50,8 @@ class Simulated(NamedTuple):
     """The probability that the failure lies between the two limits."""
     at_least: float
     at_most: float
+    rivals: int
+    """How many other classes share the other votes at the worst p. A plan that remembers is tried with 1 and 3."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,7 @@ class Coverage:
     searched: bool = False
     """Whether the worst p is only the worst one that a search found, as for a plan without a closed form."""
     simulated: Simulated | None = None
-    """Where the states of the plan were too many to be enumerated: the figures are shares of simulated inputs, all of
-    whose other votes are for one other class."""
+    """Where the states of the plan were too many to be enumerated: the figures are shares of simulated inputs."""
 
     @property
     def valid(self) -> bool:
@@ -198,23 +199,26 @@ def _simulate(plan: Plan, noise: Noise) -> tuple[Failure, Simulated]:
     seen = simulated_endings(plan, noise, _GRID, repetitions=_FEW_REPETITIONS // 10, rng=rng).needed
     claims = np.unique(seen[seen > 0.5])
     p = np.concatenate([_spread(claims * (1 - 1e-12), _CANDIDATES), _BELOW_HALF[::5]])
-    wrong = simulated_endings(plan, noise, p, repetitions=_FEW_REPETITIONS, rng=rng).needed > _limit(p)
-    worst = float(p[np.argmax(wrong.mean(axis=1))])
+    each = np.stack([p, 1 - p, 0 * p, 0 * p], axis=-1)
+    if plan.remembers:  # it may look at other classes one by one
+        each = np.concatenate([each, np.stack([p, *3 * [(1 - p) / 3]], axis=-1)])
+    wrong = simulated_endings(plan, noise, each, repetitions=_FEW_REPETITIONS, rng=rng).needed > _limit(each)
+    worst = each[np.argmax(wrong.mean(axis=1))]
     # Fresh votes, because the worst of many simulated shares is too large.
-    both = np.array([worst, 0.5])
+    both = np.stack([worst, [0.5, 0.5, 0, 0]])
     wrong = simulated_endings(plan, noise, both, repetitions=_REPETITIONS, rng=rng).needed > _limit(both)
     failures = wrong.sum(axis=1)
     low, high = interval(failures, _REPETITIONS, alpha=(1 - _CONFIDENCE) / 2)  # for both together
     failed, tied = (failures / _REPETITIONS).tolist()
     return (
-        Failure((failed, worst), tied),
-        Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max())),
+        Failure((failed, float(worst[0])), tied),
+        Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), int(np.count_nonzero(worst[1:]))),
     )
 
 
-def _limit(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a claim may need at most to be true; below 1/2 any certificate is wrong."""
-    return np.maximum(p, 0.5)[:, None]
+def _limit(each: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a claim about the first class may need at most to be true; below 1/2 any certificate is wrong."""
+    return np.maximum(each[:, :1], 0.5)
 
 
 def _search(forward: Forward) -> tuple[float, float]:

@@ -50,11 +50,13 @@ class SimulatedEndings(NamedTuple):
 def simulated_endings(
     plan: Plan, noise: Noise, p: ArrayLike, *, repetitions: int, rng: np.random.Generator
 ) -> SimulatedEndings:
-    """Follow a plan whose class is fixed in advance and has probability p, so many times for each p.
+    """Follow a plan whose class is fixed in advance, so many times for each p.
 
-    All votes that are not for the class are for one other class.
+    p are the probabilities of the class, where all other votes are for one other class, or (..., classes) those of all
+    classes with this one first.
     """
-    own = np.atleast_1d(np.asarray(p, float))[:, None]
-    both, shape = np.stack([own, 1 - own], axis=-1), (len(own), repetitions)
-    state = simulated(plan, noise, both, shape, rng, chosen=np.zeros(shape, np.int64))
+    each = np.atleast_1d(np.asarray(p, float))
+    each = each if each.ndim > 1 else np.stack([each, 1 - each], axis=-1)
+    shape = (len(each), repetitions)
+    state = simulated(plan, noise, each[:, None], shape, rng, chosen=np.zeros(shape, np.int64))
     return SimulatedEndings(needed_for_claim(plan, noise, state.lower), spent(plan, state))

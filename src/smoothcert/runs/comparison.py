@@ -14,7 +14,6 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.collect import Source, distinct_names, opened
 from smoothcert.runs.results import Results
-from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
 from smoothcert.statistics.comparison import (
@@ -25,8 +24,6 @@ from smoothcert.statistics.comparison import (
     mean_interval,
 )
 
-MARK = "comparison.json"
-"""This file beside two runs says that inputs were added to both until the difference was clear."""
 _CURVE_POINTS = 151
 
 Verdict = Literal["better", "not worse", "worse", "undecided"]
@@ -231,7 +228,7 @@ def compare_runs(
     a, b = runs = distinct_names([opened(a), opened(b)], places)
     notes = _check_alike(a, b)
     common = np.intersect1d(a.id, b.id)
-    anytime = _stopped_when_clear(a, b)
+    anytime = ended_when_clear(a) or ended_when_clear(b)
     a, b = (replace(r, **{name: c[np.isin(r.id, common)] for name, c in r.columns.items()}) for r in runs)  # type: ignore[arg-type]
     radii = _radii(a, b, radius)
 
@@ -259,14 +256,14 @@ def _curve(a: Results, b: Results, alpha: float) -> Curve:
     return Curve(radii, d.mean(axis=0), curve_band(d, alpha=alpha))
 
 
-def _stopped_when_clear(a: Results, b: Results) -> bool:
-    """Whether inputs were added to one of the runs until a difference was clear."""
-    return any(ended_when_clear(r) for r in (a, b) if isinstance(r, Run))
-
-
-def ended_when_clear(run: Run) -> bool:
+def ended_when_clear(results: Results) -> bool:
     """Whether inputs were added to a run until its difference from another one was clear."""
-    return (run.path.resolve().parent / MARK).is_file()
+    return results.manifest is not None and results.manifest.until_clear
+
+
+def ended_by_the_clock(results: Results) -> bool:
+    """Whether a run had a budget of minutes. What its later inputs got then depends on the clock."""
+    return bool(results.manifest and results.manifest.budget and results.manifest.budget.get("minutes"))
 
 
 def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> list[float]:
@@ -309,6 +306,11 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     notes = []
     if len(common) < max(len(a), len(b)):
         notes.append(f"Of {len(a):,} and {len(b):,} inputs, only the {len(common):,} that both have are compared.")
+    notes += [
+        f"{r.name} had a budget of minutes: later inputs got the samples that were left, so all intervals are rough."
+        for r in (a, b)
+        if ended_by_the_clock(r)
+    ]
     first, second = a.certified_by, b.certified_by
     if first is None or second is None:
         return [*notes, "A published log does not tell noise, alpha and samples; these are taken to be alike."]

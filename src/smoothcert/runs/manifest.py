@@ -33,6 +33,7 @@ _NOT_SETTINGS = (
     "shard",
     "values",
     "spending",
+    "until_clear",
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
@@ -68,6 +69,7 @@ class Manifest:
         values: The smallest and the largest value of the inputs that were certified; None if they are not known.
         budget: The budget of the run, and the settings of the plan that it may change; None without a budget.
         spending: How far the budget is spent, and the inputs and the plan of the block that is being certified.
+        until_clear: Whether inputs were added until the difference from another run was clear.
     """
 
     model: str
@@ -96,6 +98,7 @@ class Manifest:
     values: tuple[float, float] | None = None
     budget: Mapping[str, Any] | None = None
     spending: Mapping[str, Any] | None = None
+    until_clear: bool = False
 
     @property
     def classifier(self) -> str:

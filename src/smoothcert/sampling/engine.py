@@ -68,6 +68,11 @@ class Engine:
                 f"input {id} has no label, and {setting('known_labels', True)} needs one for every input"
             )
         opened = _OpenInput(id, Case(self.plan, self.noise, label, looks), list(looks))
+        if opened.case.state.look != len(looks):
+            raise InvalidInput(
+                f"the votes of input {id} so far are not those that {self.plan} asks for: choose another "
+                f"{setting('out', 'DIR')}"
+            )
         self.opened += 1
         self.lowest, self.highest = min(self.lowest, float(x.min())), max(self.highest, float(x.max()))
         if not opened.case.more:

@@ -61,7 +61,8 @@ def attack(
     """Attack the smoothed classifier of a run. What is found is kept in the run; the same call again resumes.
 
     For each input, a first attempt searches at twice the certified radius. Later attempts go further out until one
-    succeeds, and then close in on the smallest change by bisection.
+    succeeds, and then close in on the smallest change by bisection. An input that is certified for another class than
+    its label counts as wrong without a change, with the alpha of its certificate.
 
     Args:
         run: The run, or its folder.

@@ -18,8 +18,8 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
 from smoothcert.plans.pilot import Bound
-from smoothcert.runs.comparison import MARK, Comparison, compare_runs
-from smoothcert.runs.journal import FILE
+from smoothcert.runs.comparison import Comparison, compare_runs
+from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.progress import Progress
 from smoothcert.runs.run import open_run
 from smoothcert.runs.table import duration
@@ -107,10 +107,10 @@ def compare(
         part: dict[str, Any] = {"plan": plan, "ids": order[:size], "progress": Progress()}
         for smoothed, folder, executor in jobs:
             certify(smoothed, data, labels, out=folder, executor=executor, **part)
-        if not (Path(out) / MARK).is_file():
-            write_whole(Path(out) / MARK, b"{}")
+            with Journal(folder, write=True) as journal:
+                journal.write_manifest({"until_clear": True})
         found = _with_costs(compare_runs(*folders, **about), len(order))
-        write_whole(Path(out) / MARK, json.dumps(found.plain(), indent=1).encode())
+        write_whole(Path(out) / "comparison.json", json.dumps(found.plain(), indent=1).encode())
         on_part(found)
         if all(difference.verdict != "undecided" for difference in found.differences):
             break

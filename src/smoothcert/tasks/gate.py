@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.runs.comparison import compare_runs, ended_when_clear
+from smoothcert.runs.comparison import compare_runs, ended_by_the_clock, ended_when_clear
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
@@ -137,6 +137,11 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         wrong += "; the plan does not keep its alpha" if not (found.findings or found.holds) else ""
         reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
         yield Rule("the audit holds", "passes" if found.holds else "fails", reason)
+    if ended_by_the_clock(run) and {"certified_accuracy", "baseline"} & set(policy):
+        raise InvalidInput(
+            f"{run.path} had a budget of minutes, so what its inputs got depended on the clock, and their share proves "
+            f"nothing about others: certify it with {setting('budget', 'SAMPLES')} or with a plan"
+        )
     thresholds = _thresholds(run, policy.get("certified_accuracy", {}))
     for radius, percent in thresholds.items():
         yield _certified(run, radius, percent / 100, 1 - confidence, len(thresholds))
