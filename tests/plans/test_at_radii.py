@@ -184,8 +184,8 @@ def test_audit_tests_an_l0_radius_at_the_step_above_it():
     made = Certificate.from_votes(looks, plan=plan, noise=noise, label=3)
     assert made.radius == 1  # above 1, so 2 pixels: that needs p > .6116
     assert fault(made) is None
-    assert p_value(plan, looks, noise.needed_probability(1), noise, 3) <= plan.alpha
-    assert p_value(plan, looks, noise.needed_probability(2), noise, 3) == 1
+    assert p_value(plan, looks, 1, noise, 3) <= plan.alpha
+    assert p_value(plan, looks, 2, noise, 3) == 1
 
 
 @pytest.mark.parametrize("noise", [sc.Gaussian(0.5), sc.Uniform(1.0), sc.Laplace(0.3)], ids=str)

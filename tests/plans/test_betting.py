@@ -14,6 +14,8 @@ from smoothcert.plans.coverage import exact_coverage
 from smoothcert.plans.machine import follow
 from smoothcert.plans.outlook import outlook
 from smoothcert.plans.records import ManyVotes
+from smoothcert.plans.second_route import p_value
+from smoothcert.statistics import bets
 from smoothcert.statistics.bets import LOOKS, begin, tangents, update
 from smoothcert.tasks.audit import audit, fault
 from smoothcert.tasks.replay import from_votes, simulate
@@ -232,3 +234,18 @@ def test_a_run_is_the_same_in_memory_on_disk_resumed_and_in_any_batch(tmp_path, 
     assert {c.radius for c in whole if not c.abstained} == {0.0, 0.25}
     assert sc.certify(three_ways, data, **settings).plan == plan
     assert audit(whole.path, model=three_ways, data=data, redraw=15).findings == ()
+
+
+@pytest.mark.parametrize("noise", [NOISE, sc.Laplace(0.5), sc.Uniform(0.5)], ids=str)
+def test_the_second_route_finds_the_same_wealth_and_an_unfair_bet(noise, monkeypatch):
+    plan, p = AtRadii([0, 0.1, 0.25], 3_000, bound="runner-up", known_labels=True), [0.6, 0.25, 0.1, 0.05]
+    found = walk(plan, p, noise=noise)
+    assert p_value(plan, found.looks, found.radius, noise, 0) <= plan.alpha
+    for larger in (r for r in plan.radii if r > found.radius):
+        assert p_value(plan, found.looks, larger, noise, 0) > plan.alpha
+    fair = bets._offset
+    tangents.cache_clear()
+    monkeypatch.setattr(bets, "_offset", lambda *args: fair(*args) - 0.1)  # tangents that cut into the false claims
+    unfair = walk(plan, p, noise=noise)
+    assert p_value(plan, unfair.looks, unfair.radius, noise, 0) > plan.alpha
+    tangents.cache_clear()
