@@ -23,7 +23,7 @@ from smoothcert.plans.simulation import simulated_endings
 from smoothcert.statistics.binomial import pmf
 from smoothcert.statistics.bounds import lower_bound
 
-_REPETITIONS = 10_000  # of a simulation, where the states are too many; of bets, for all p together
+_SIMULATED = 10_000  # inputs for each p, where the states are too many; of bets, for all p together
 
 
 class Outlook(NamedTuple):
@@ -36,11 +36,11 @@ class Outlook(NamedTuple):
     expected: bool
 
 
-def outlook(plan: Plan, noise: Noise, p: ArrayLike) -> Outlook:
-    """What a plan does with inputs whose class has probability p."""
+def outlook(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULATED) -> Outlook:
+    """What a plan does with inputs whose class has probability p; with bets, from so many inputs for all p together."""
     plan, values = primary(plan).for_noise(noise), np.atleast_1d(_check.probabilities("p", p))
     known = in_closed_form(plan, values, noise)
-    return _from_states(plan, values, noise) if known is None else known
+    return _from_states(plan, values, noise, simulated) if known is None else known
 
 
 @ByRule
@@ -97,13 +97,13 @@ def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook | None:
     return Outlook(np.array([end.samples for end in found]), proved, expected=True)
 
 
-def _from_states(plan: Plan, p: Any, noise: Noise) -> Outlook:
+def _from_states(plan: Plan, p: Any, noise: Noise, simulated: int) -> Outlook:
     try:
         forward = Forward(plan, noise)
         samples = [forward.ending(float(q), limit=np.inf).samples for q in p]
         certified = [forward.ending(float(q), limit=0.5).failed for q in p]
     except TooManyStates:
-        repetitions = _REPETITIONS if plan.radii is None else max(_REPETITIONS // len(p), 100)
+        repetitions = _SIMULATED if plan.radii is None else max(simulated // len(p), 100)
         ended = simulated_endings(plan, noise, p, repetitions=repetitions, rng=np.random.default_rng(0))
         samples, certified = ended.samples.mean(axis=1), (ended.needed > 0.5).mean(axis=1)
         if plan.radii is not None:

@@ -240,7 +240,7 @@ def evenly(length: int, most: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=32)
 def _outlook(plan: Plan, noise: Noise) -> tuple[Values, Outlook]:
     own = in_closed_form(plan, _P, noise)
-    return (_P, own) if own is not None else (_FEW_P, outlook(plan, noise, _FEW_P))
+    return (_P, own) if own is not None else (_FEW_P, outlook(plan, noise, _FEW_P, simulated=0))
 
 
 def _marks(results: Results, kept: Values, *, together: bool) -> Points:
