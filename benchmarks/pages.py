@@ -233,7 +233,7 @@ def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
 
     drawn = []
     for panel in panels:
-        kinds = {"lines": chart.Line, "points": chart.Points, "bars": chart.Bars}
+        kinds = {"lines": chart.Line, "points": chart.Points, "bars": chart.histogram}
         layers = [
             kinds[kind](**{key: np.array(value) if isinstance(value, list) else value for key, value in layer.items()})
             for kind in kinds

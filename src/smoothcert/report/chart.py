@@ -92,6 +92,13 @@ class Line:
     label: str = ""
 
 
+def histogram(series: str, edges: Values, y: Values) -> Line:
+    """A histogram as a curve with steps, filled down to 0: the heights `y` of bins between `edges`."""
+    x, heights = np.append(edges, edges[-1]), np.concatenate([[0.0], y, [0.0]])
+    columns = (Column("up to", x, ",.0f"), Column("share", heights, ".1%"))
+    return Line(series, x, heights, 0 * heights, heights, step=True, columns=columns)
+
+
 @dataclass(frozen=True, eq=False)
 class Points:
     """Marks, with a vertical line through each where `low` and `high` are given.
@@ -119,24 +126,7 @@ class Points:
     hollow: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Bars:
-    """A histogram.
-
-    Args:
-        series: The run that it belongs to.
-        edges: The edges of the bins, one more than there are bins.
-        y: The height of each bar.
-        columns: What a reader sees when pointing at a bar.
-    """
-
-    series: str
-    edges: Values
-    y: Values
-    columns: tuple[Column, ...] = ()
-
-
-Layer: TypeAlias = Line | Points | Bars
+Layer: TypeAlias = Line | Points
 
 
 @dataclass(frozen=True)
@@ -151,7 +141,6 @@ class Chart:
         y: The vertical axis.
         layers: What is drawn; empty if the runs have no numbers for this chart.
         caption: The sentences below it.
-        description: The chart in words, for readers who cannot see it.
     """
 
     id: str
@@ -161,7 +150,6 @@ class Chart:
     y: Axis
     layers: tuple[Layer, ...]
     caption: str = ""
-    description: str = ""
 
     def label_places(self) -> list[tuple[Line, float]]:
         """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""
@@ -176,8 +164,5 @@ class Chart:
 
     def extent(self, axis: Literal["x", "y"]) -> tuple[float, float]:
         """The smallest and the largest value of all layers on an axis."""
-        drawn = [
-            layer.edges if axis == "x" and isinstance(layer, Bars) else getattr(layer, axis) for layer in self.layers
-        ]
-        values = np.concatenate(drawn or [np.zeros(1)])
+        values = np.concatenate([getattr(layer, axis) for layer in self.layers] or [np.zeros(1)])
         return float(np.min(values)), float(np.max(values))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
-from smoothcert.report.chart import Axis, Bars, Chart, Column, Line, Points, Values
+from smoothcert.report.chart import Axis, Chart, Column, Line, Points, Values, histogram
 from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise
 from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.results import Results
@@ -78,15 +78,12 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
             different_norms(results),
             asked("The curve is known only at the radii that were asked for", shown),
         ),
-        f"Certified accuracy against the radius for {', '.join(r.name for r in shown)}: "
-        + "; ".join(f"{r.name} starts at {float(r.certified_accuracy([0])[0]):.1%}" for r in shown)
-        + ".",
     )
 
 
 def trade_off(results: Sequence[Results]) -> Chart:
     """ACR against average samples, one mark per run that has labels and knows its samples."""
-    layers, words, shown = [], [], []
+    layers, shown = [], []
     for r in results:
         if not r.labelled or (average := r.average_samples) is None:
             continue
@@ -98,7 +95,6 @@ def trade_off(results: Sequence[Results]) -> Chart:
             low, high = np.array([band.low]), np.array([band.high])
             columns += [Column("95% band from", low, ".3f"), Column("to", high, ".3f")]
         layers.append(Points(r.name, x, y, low, high, columns=tuple(columns)))
-        words.append(f"{r.name} {round_down(r.acr)} at {average:,.0f}")
         shown.append(r)
     return Chart(
         "trade-off",
@@ -113,7 +109,6 @@ def trade_off(results: Sequence[Results]) -> Chart:
             different_norms(results),
             acr_note(shown),
         ),
-        f"Average certified radius against average samples: {'; '.join(words)}.",
     )
 
 
@@ -128,7 +123,6 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
         if len(kept):
             layers.append(_marks(r, kept, together=together))
     adaptive = any(r.certified_by is not None and is_adaptive(r.certified_by) for r in results)
-    fewest, largest = (pick((int(pick(layer.x)) for layer in layers), default=0) for pick in (min, max))
     return Chart(
         "radius-against-samples",
         "Radius against samples spent",
@@ -145,8 +139,6 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
             and f"Of larger runs, {most:,} inputs are shown.",
             different_norms(results),
         ),
-        f"Radius of each input against the samples that it got, for {', '.join(layer.series for layer in layers)}. "
-        f"Samples range from {fewest:,} to {largest:,}.",
     )
 
 
@@ -162,11 +154,8 @@ def samples(results: Sequence[Results]) -> Chart:
         _names(results),
         Axis("samples spent (log scale)", "count", log=True),
         Axis("share of inputs", "percent"),
-        tuple(_bars(name, spent, edges) for name, spent in shown.items()),
+        tuple(histogram(name, edges, distribution(spent, edges)) for name, spent in shown.items()),
         "How many forward passes inputs needed.",
-        "Distribution of the samples that inputs got. "
-        + "; ".join(f"{name}: median {np.median(spent):,.0f}" for name, spent in shown.items())
-        + ".",
     )
 
 
@@ -197,15 +186,12 @@ def probabilities(results: Sequence[Results]) -> Chart:
                 "Sampling stopped where votes were clear, so p is too large on average for certified inputs", results
             ),
         ),
-        "Share of inputs above p. "
-        + "; ".join(f"{r.name}: half of the inputs reach {r.p_reached_by(0.5) or 0:.2f}" for r in shown)
-        + ".",
     )
 
 
 def sample_maps(results: Sequence[Results]) -> Chart:
     """Samples against p, one curve per run whose plan gives inputs different numbers of samples."""
-    layers, words, expected = [], [], []
+    layers, expected = [], []
     for r in results:
         if (plan := r.certified_by) is None or r.noise is None or not is_adaptive(plan):
             continue
@@ -213,7 +199,6 @@ def sample_maps(results: Sequence[Results]) -> Chart:
         needed = np.asarray(found.samples)
         columns = (Column("p", p, ".5f"), Column("samples", needed, ",.0f"))
         layers.append(Line(r.name, p, needed, columns=columns))
-        words.append(f"{r.name} ({plan}, {r.noise}) from {needed.min():,.0f} to {needed.max():,.0f}")
         expected.append(found.expected)
     title = "expected samples" if all(expected) else "samples needed"
     some = any(expected) and not all(expected)
@@ -228,7 +213,6 @@ def sample_maps(results: Sequence[Results]) -> Chart:
             "How many samples an input gets, given the probability of its class.",
             any(expected) and "Where the number depends on chance, the curve shows its expectation.",
         ),
-        f"Sample map, {title} against p: {'; '.join(words)}.",
     )
 
 
@@ -258,13 +242,6 @@ def _marks(results: Results, kept: Values, *, together: bool) -> Points:
     columns = [Column("input", id), Column("samples", spent, ",d"), Column("radius", radius, ".4f")]
     columns += [Column("p", p, ".4f"), Column("outcome", became)]
     return Points(results.name, spent, radius, outcome=became, inputs=inputs, columns=tuple(columns))
-
-
-def _bars(series: str, values: Values, edges: Values) -> Bars:
-    share = distribution(values, edges)
-    inputs = np.rint(share * len(values)).astype(np.int64)
-    columns = [Column("from", edges[:-1], ",.0f"), Column("to", edges[1:], ",.0f"), Column("inputs", inputs, ",d")]
-    return Bars(series, edges, share, (*columns, Column("share", share, ".1%")))
 
 
 def _names(results: Sequence[Results]) -> tuple[str, ...]:

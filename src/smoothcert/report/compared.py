@@ -70,5 +70,4 @@ def _difference(comparison: Comparison, curve: Curve) -> Chart:
         (line, zero),
         f"Above 0, {b} certifies more. Where the band leaves out 0, the difference is more than chance, for the whole "
         f"curve together, at {100 * comparison.differences[0].confidence:g}%.",
-        comparison.curve_sentence,
     )

@@ -15,16 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from smoothcert.report.chart import (
-    OUTCOMES,
-    Bars,
-    Chart,
-    Column,
-    Layer,
-    Line,
-    Points,
-    Values,
-)
+from smoothcert.report.chart import OUTCOMES, Chart, Column, Layer, Line, Points, Values
 
 Spec = dict[str, Any]
 
@@ -84,12 +75,11 @@ def spec(chart: Chart, style: Style = PAGE) -> Spec:
         _lines([line for line in lines if line.step], chart, style),
         _points([layer for layer in points if not layer.hollow], chart, style),
         _points([layer for layer in points if layer.hollow], chart, style),
-        _bars([layer for layer in chart.layers if isinstance(layer, Bars)], chart),
         _labels(labels, chart, style),
     )
     return {
         **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": _room(labels, style)}} if labels else {}),
-        "description": chart.description,
+        "description": f"{chart.title}. {chart.caption}",
         "width": "container",
         "height": 260,
         "autosize": {"type": "fit-x", "contains": "padding"},
@@ -158,24 +148,6 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None
     return {"data": {"values": rows}, "layer": layers}
 
 
-def _bars(bars: Sequence[Bars], chart: Chart) -> Spec | None:
-    """Bars of one bin stand side by side, in parts of equal width on the scale of x."""
-    if not bars:
-        return None
-    rows = []
-    for place, layer in enumerate(bars):
-        left, right = (_between(layer.edges, (place + side) / len(bars), log=chart.x.log) for side in (0, 1))
-        rows += [row for row in _rows(layer, {"x": left, "right": right, "y": layer.y}) if row["y"]]
-    encoding = {
-        "x": _axis("x", chart),
-        "x2": {"field": "right"},
-        "y": _axis("y", chart) | {"stack": None},
-        "y2": {"datum": 0},
-        "tooltip": _tooltip(bars[0]),
-    }
-    return {"data": {"values": rows}, "mark": {"type": "bar", "binSpacing": 0.5}, "encoding": encoding}
-
-
 def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) -> Spec | None:
     """The names of lines, to the right of their ends."""
     if not places:
@@ -199,11 +171,6 @@ def _dash(chart: Chart) -> Spec:
 def _room(places: Sequence[tuple[Line, float]], style: Style) -> float:
     """The room to the right of the chart that its labels need."""
     return 8 + _LETTER_WIDTH * style.text * max(len(line.label) for line, _ in places)
-
-
-def _between(edges: Values, part: float, *, log: bool) -> Values:
-    low, high = edges[:-1], edges[1:]
-    return np.asarray(low * (high / low) ** part if log else low + (high - low) * part)
 
 
 def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
