@@ -66,7 +66,7 @@ def test_preprocessing_may_have_one_number_per_channel():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"preprocessing_defences": [object()]}, "preprocessing_defences is not supported"),
+        ({"preprocessing_defences": [object()]}, "defences are not supported"),
         ({"preprocessing": "standard"}, "preprocessing must be a pair"),
         ({"device_type": "tpu"}, "device_type must be one of gpu, cpu"),
     ],

@@ -328,11 +328,11 @@ def test_units_are_claimed_only_where_they_hold(tmp_path):
     [scaled] = sc.explain(other, [0], **places)
     assert run.manifest.values == (np.float32(0.1), np.float32(0.9))
     assert other.manifest.values == pytest.approx((25.5, 229.5))
-    assert usual.in_words.endswith("where black is 0 and white is 1.")
-    assert scaled.in_words.endswith("in the units of the inputs, whose values lie in [25.5, 229.5].")
+    assert "of all values, where black is 0 and white is 1.</p>" in render([run], explained=[usual])
     assert not [bar.text for bar in scaled.distances if "black" in bar.text or "255" in bar.text]
     assert opened(scaled.picture).max() == 1.0
     page = render([run, other], explained=[scaled])
+    assert "of all values, in the units of the inputs, whose values lie in [25.5, 229.5].</p>" in page
     assert "are for inputs in [0, 1] (one/run) and for inputs with values in [25.5, 229.5] (other/run)" in page
     assert "radii in l2 of inputs in [25.5, 229.5]" in page
     assert "black is 0" not in page

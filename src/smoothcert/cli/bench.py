@@ -25,22 +25,11 @@ def command(
     from dataclasses import asdict
 
     from smoothcert.cli.start import seconds_since_start
-    from smoothcert.errors import InvalidInput
     from smoothcert.smoothed import Smoothed
     from smoothcert.tasks.bench import bench
 
     imported = seconds_since_start()
-    settings = subject.settings() | {"noise": noise.build()}
-    try:
-        smoothed = Smoothed(**settings)
-    except InvalidInput as error:
-        if subject.model is None or subject.weights is not None:
-            raise
-        try:
-            smoothed = Smoothed(**settings | {"weights": "none"})
-        except InvalidInput:
-            raise error from None
-        _say(f"found no weights of {subject.model}: timing it without training, which takes the same time")
+    smoothed = Smoothed(**subject.settings(), noise=noise.build())
     loaded = seconds_since_start()
     found = bench(smoothed, data, seconds=seconds, say=_say)
     if json:

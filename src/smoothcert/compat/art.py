@@ -75,14 +75,8 @@ class PyTorchRandomizedSmoothing(_Estimator):  # type: ignore[misc]
         seed: int = 0,
         denoiser: str | Path | nn.Module | None = None,
     ) -> None:
-        for name, value in (
-            ("preprocessing_defences", preprocessing_defences),
-            ("postprocessing_defences", postprocessing_defences),
-        ):
-            if value is not None and len(np.atleast_1d(np.asarray(value, object))):
-                raise InvalidInput(
-                    f"{name} is not supported: put what it does into the model, where it is certified, too"
-                )
+        if preprocessing_defences or postprocessing_defences:
+            raise InvalidInput("defences are not supported: put what they do into the model, where they are certified")
         _check.one_of("device_type", device_type, ("gpu", "cpu"))
         of_art = {
             "model": model,

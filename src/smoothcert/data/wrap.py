@@ -151,8 +151,7 @@ def _with_labels(data: Any, labels: Any) -> Dataset:
     if _is_array(data) and data.ndim:
         numbers = [_as_label(label, index) for index, label in enumerate(labels)]
         return ArrayDataset(as_array(data), np.array(numbers, np.int64), name="arrays")
-    inputs = as_dataset(data)
-    return WrappedDataset([(inputs[index][0], labels[index]) for index in range(len(inputs))])
+    return WrappedDataset(list(zip(data, labels, strict=True)))
 
 
 def _is_inputs_and_labels(data: Any) -> bool:

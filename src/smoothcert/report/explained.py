@@ -18,12 +18,6 @@ from smoothcert.statistics.metrics import confidence, round_down
 
 _MOST_CLASSES = 5
 _LARGEST_SIDE = 256
-_NORMS_IN_WORDS = {
-    "l2": "The size of a change is the square root of the sum of the squared changes of all values",
-    "l1": "The size of a change is the sum of the changes of all values",
-    "l0": "The size of a change is the number of values that change; a pixel has one value, in colour three",
-    "l0 of pixels": "The size of a change is the number of pixels that change",
-}
 
 
 @dataclass(frozen=True)
@@ -213,19 +207,6 @@ class Explained:
     def radius(self) -> str:
         """The radius as text, rounded down."""
         return _number(self.certificate.radius, self.certificate.noise.norm)
-
-    @property
-    def in_words(self) -> str:
-        """How the size of a change is measured."""
-        norm = self.certificate.noise.norm
-        unit = ", in the units of the inputs"
-        if norm in COUNTED:
-            unit = ""
-        elif is_unit(self.values):
-            unit = ", where black is 0 and white is 1"
-        elif self.values is not None:
-            unit += ", whose values lie in [{:g}, {:g}]".format(*self.values)
-        return f"{_NORMS_IN_WORDS[norm]} ({norm}){unit}."
 
     @property
     def change(self) -> str:

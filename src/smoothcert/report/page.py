@@ -34,7 +34,7 @@ from smoothcert.report.wording import acr_note, grouped, known_labels, norms, pr
 from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.recommendation import Recommendation
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import Results, is_unit
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.boundaries import default_looks
 from smoothcert.statistics.metrics import round_down
@@ -136,7 +136,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "primary": primary}
+    made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "primary": primary, "is_unit": is_unit}
     made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
     return made
 
