@@ -114,6 +114,16 @@ def smoothcert(tmp_path, monkeypatch, capsys):
     return run
 
 
+def test_no_two_pages_write_to_the_same_folder():
+    """Whoever follows two pages must not find the run of the first one in the way."""
+    pages: dict[str, set[str]] = {}
+    for page in GUIDES:
+        for snippet in _snippets(page):
+            for folder in re.findall(r"""out[ =]"?(runs/[\w.-]+)""", snippet.text):
+                pages.setdefault(folder, set()).add(str(page.relative_to(ROOT)))
+    assert {folder: found for folder, found in pages.items() if len(found) > 1} == {}
+
+
 def test_readme_shows_the_two_commands_that_do_all_the_set_up():
     blocks = [snippet.text for snippet in _snippets(ROOT / "README.md") if snippet.language == "sh"]
     shown = {" ".join(line.split()[:2]) for block in blocks for line in block.splitlines()}

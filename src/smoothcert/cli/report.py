@@ -31,7 +31,7 @@ def command(
     """Write one self-contained page about runs, to read offline or to send to a colleague.
 
     Args:
-        out: The page to write.
+        out: The page to write. An earlier page of this name is replaced.
         explain: Explain the certificates of these inputs in pictures, as in 0,5,10-12.
         figures: Also write every figure as PDF, SVG and PNG to this folder.
     """
