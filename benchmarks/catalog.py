@@ -391,6 +391,11 @@ EXPERIMENTS = [
         "logs",
         {"logs": {"imagenet-consistency-0.50": 0.5, "imagenet-consistency-1.00": 1.0}, "rate": 37_000, "window": 6},
     ),
+    # What survives.
+    *(
+        Experiment(f"reliability-{name}", "reliability.kills", minutes, needs, {"executor": name, "times": times})
+        for name, minutes, needs, times in (("local", 9, "", 700), ("processes", 20, "", 200), ("ray", 20, "ray", 100))
+    ),
     # Many inputs.
     Experiment("size-10000", "size.commands", 0.6, settings={"size": 10_000}),
     Experiment("size-100000", "size.commands", 2.5, settings={"size": 100_000}),

@@ -1,0 +1,208 @@
+"""What survives: runs that are killed, whose disk is full, or that lose a node, against a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import smoothcert as sc
+from benchmarks.experiments import Inputs
+from benchmarks.halves import slow_halves
+from benchmarks.results import ROOT
+from smoothcert.executors import Executor, LocalExecutor, Status, choose_executor
+from smoothcert.runs.journal import FILE, Journal
+
+INPUTS = 2_000
+MARK = "SMOOTHCERT_RELIABILITY"
+"""A variable in the environment of all processes of a try, by which they are found."""
+_STOPPED = 3
+"""The exit code of a run that gave up, because one input or three starts were hit too often. It can be resumed."""
+_SESSION_SECONDS = 540
+"""One call of an experiment ends after this time. The next call continues it."""
+
+
+class Told(sc.Progress):
+    """Writes the ids that were reported as saved to a pipe."""
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+
+    def update(self, certificate: sc.Certificate, status: Status) -> None:
+        os.write(self.pipe, b"%d\n" % certificate.id)
+
+
+def certify(out: Path, executor: Executor, progress: sc.Progress) -> None:
+    """The run that is disturbed. It is the same call every time."""
+    x = np.random.default_rng(0).random((INPUTS, 2), np.float32)
+    data = x, (x[:, 0] > 0.5).astype(np.int64)
+    plan, settings = sc.InputSpecific(1_000), {"sigma": 0.25, "batch": 1000, "progress": progress}
+    sc.certify(slow_halves, data, plan=plan, out=out, executor=executor, **settings)
+
+
+EXECUTORS: dict[str, tuple[Callable[[], Executor], float]] = {
+    "local": (LocalExecutor, 0.3),
+    "processes": (lambda: choose_executor("local", devices="cpu,cpu"), 4.0),
+    "ray": (lambda: choose_executor("ray", workers=2), 8.0),
+}
+"""How each executor is made, and about how many seconds it needs to start."""
+
+
+def kills(inputs: Inputs, *, executor: str, times: int) -> dict[str, Any]:
+    """Kill runs at random moments, and resume them until they are complete: SIGKILL for all processes of the run, or
+    for one worker, which the driver replaces."""
+    make, start = EXECUTORS[executor]
+    state, deadline = inputs.work / "state.json", time.monotonic() + _SESSION_SECONDS
+    if state.is_file():
+        found = json.loads(state.read_text())
+    else:
+        found = {"executor": executor, "kills": 0, "of runs": 0, "of workers": 0, "before sampling": 0}
+        found |= {"runs": 0, "stopped": 0, "certificates": 0, "lost": 0, "different": 0}
+    expected, out = _undisturbed(inputs.work / "undisturbed"), inputs.work / "killed"
+    while found["kills"] < times or out.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{found['kills']} of {times} kills are done: run the same command again to go on")
+        rng = random.Random(f"{executor} {found['kills']} {found['runs']}")
+        left = times - found["kills"]
+        code, told, killed = _try(out, make, rng, start if left else None, workers=executor != "local" and left > 1)
+        found["kills"] += sum(killed.values())
+        found["of runs"] += killed["run"]
+        found["of workers"] += killed["worker"]
+        saved = _ids(out)
+        found["before sampling"] += bool(killed["run"] and not told)
+        found["lost"] += len(told - saved)
+        found["stopped"] += code == _STOPPED
+        if code == 0:
+            same = _certificates(out)
+            found["runs"] += 1
+            found["certificates"] += len(same)
+            found["different"] += sum(same.get(id) != c for id, c in expected.items())
+            shutil.rmtree(out)
+        state.write_text(json.dumps(found))
+    return {"rows": [found]}
+
+
+def _try(
+    out: Path, make: Callable[[], Executor], rng: random.Random, start: float | None, *, workers: bool
+) -> tuple[int, set[int], dict[str, int]]:
+    """Certify in a process of its own, and kill workers of it, and then all of it: in one of four cases during its
+    start, else in the second after its first certificate. Returns its exit code, the inputs that it reported as saved,
+    and what was killed."""
+    killed, mark = {"run": 0, "worker": 0}, f"{os.getpid()}-{time.monotonic_ns()}"
+    ours, theirs = os.pipe()
+    pid = _fork(lambda: certify(out, make(), Told(theirs)), mark)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    told, moment = b"", time.monotonic() + rng.uniform(0, start or 0) if start and rng.random() < 0.25 else None
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        told += _read(ours)
+        if moment is None and start and told:
+            moment = time.monotonic() + rng.uniform(0, 1)
+        if moment is not None and time.monotonic() >= moment:
+            found = [p for p in _marked(mark) if _is_worker(p)] if workers and rng.random() < 0.6 else []
+            if found:
+                with suppress(ProcessLookupError):
+                    os.kill(rng.choice(found), signal.SIGKILL)
+                    killed["worker"] += 1
+                moment = time.monotonic() + rng.uniform(0, 2)
+                continue
+            os.killpg(pid, signal.SIGKILL)
+            killed["run"] += 1
+            ended = os.waitpid(pid, 0)
+            break
+        time.sleep(0.005)
+    told += _read(ours)
+    os.close(ours)
+    _end_others(mark)
+    code = os.waitstatus_to_exitcode(ended[1])
+    if not killed["run"] and code not in (0, _STOPPED):
+        raise RuntimeError("a run failed by itself")
+    return code, {int(id) for id in told.split()}, killed
+
+
+def _fork(work: Callable[[], None], mark: str) -> int:
+    """Work in a new process group. A fork needs no seconds to import torch, so most kills hit what matters."""
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        os.environ |= {MARK: mark, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        work()
+        code = 0
+    except sc.SmoothcertError as error:
+        code = _STOPPED if "times, the last time with" in str(error) or "could not start" in str(error) else 1
+        print(error, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _read(pipe: int) -> bytes:
+    found = b""
+    with suppress(BlockingIOError):
+        while part := os.read(pipe, 65536):
+            found += part
+    return found
+
+
+def _marked(mark: str) -> list[int]:
+    """The processes of a try. One that was forked has the mark in its parent."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with suppress(OSError):
+                if f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+    return found
+
+
+def _is_worker(pid: int) -> bool:
+    with suppress(OSError):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"spawn_main" in command or command.startswith(b"ray::")
+    return False
+
+
+def _end_others(mark: str) -> None:
+    """End what a killed driver left behind, such as the processes of its Ray, and wait for it."""
+    for _ in range(200):
+        if not (left := _marked(mark)):
+            return
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _undisturbed(out: Path) -> dict[int, sc.Certificate]:
+    if not out.exists():
+        pid = _fork(lambda: certify(out, LocalExecutor(), sc.Progress()), "undisturbed")
+        if os.waitpid(pid, 0)[1]:
+            raise RuntimeError("the undisturbed run failed")
+    return _certificates(out)
+
+
+def _certificates(out: Path) -> dict[int, sc.Certificate]:
+    return {c.id: replace(c, seconds=0.0) for c in sc.open_run(out)}
+
+
+def _ids(out: Path) -> set[int]:
+    if not (out / FILE).is_file():
+        return set()
+    with Journal(out) as journal:
+        return journal.ids()
