@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -63,7 +62,8 @@ EXECUTORS: dict[str, tuple[Callable[[], Executor], float]] = {
 
 def kills(inputs: Inputs, *, executor: str, times: int) -> dict[str, Any]:
     """Kill runs at random moments, and resume them until they are complete: SIGKILL for all processes of the run, or
-    for one worker, which the driver replaces."""
+    for one worker, which the driver replaces.
+    """
     make, start = EXECUTORS[executor]
     state, deadline = inputs.work / "state.json", time.monotonic() + _SESSION_SECONDS
     if state.is_file():
@@ -100,7 +100,8 @@ def _try(
 ) -> tuple[int, set[int], dict[str, int]]:
     """Certify in a process of its own, and kill workers of it, and then all of it: in one of four cases during its
     start, else in the second after its first certificate. Returns its exit code, the inputs that it reported as saved,
-    and what was killed."""
+    and what was killed.
+    """
     killed, mark = {"run": 0, "worker": 0}, f"{os.getpid()}-{time.monotonic_ns()}"
     ours, theirs = os.pipe()
     pid = _fork(lambda: certify(out, make(), Told(theirs)), mark)
