@@ -13,7 +13,8 @@ from scipy.stats import binom
 
 from benchmarks.experiments import Inputs
 from smoothcert import Fixed, Gaussian, InputSpecific, SampleMap
-from smoothcert.runs.logs import Log, read_log
+from smoothcert.runs.logs import read_log
+from smoothcert.runs.results import Results
 from smoothcert.tasks.replay import Outcome, probabilities, replay
 
 LOG_SAMPLES = 100_000
@@ -62,13 +63,11 @@ def setting(method: str, *, pilot_use: str = "reuse") -> InputSpecific:
     return InputSpecific(10_000 * int(ceiling), decline=float(decline), kind=KINDS[kind], pilot_use=pilot_use)
 
 
-def read(inputs: Inputs, data: str, model: str, sigma: float) -> Log:
+def read(inputs: Inputs, data: str, model: str, sigma: float) -> Results:
     """A published log; of CIFAR-10 the paper's 500 inputs."""
     assert inputs.logs is not None
     log = read_log(inputs.logs / f"{data}-{model}-{sigma:.2f}.tsv")
-    kept = np.isin(log.id, np.arange(0, 10_000, 20)) if data == "cifar10" else slice(None)
-    columns = ("id", "label", "prediction", "radius", "slack", "seconds")
-    return replace(log, **{name: getattr(log, name)[kept] for name in columns})
+    return log.only(log.id % 20 == 0) if data == "cifar10" else log
 
 
 def table(inputs: Inputs, *, table: str, model: str, sigmas: list[float], alpha: float) -> dict[str, Any]:
@@ -181,7 +180,7 @@ def panel(title: str, x: dict[str, Any], y: dict[str, Any], **layers: list[dict[
     return {"title": title, "x": x, "y": y} | layers
 
 
-def trade_off(title: str, table: str, sigma: float, log: Log) -> dict[str, Any]:
+def trade_off(title: str, table: str, sigma: float, log: Results) -> dict[str, Any]:
     """ACR against average samples, ISS and IAS; the paper's printed rows as hollow marks."""
     plans: dict[str, Any] = {
         f"ISS, {decline}": [setting(f"ISS-AD-{ceiling}-{decline}") for ceiling in (5, 10, 20, 30, 40, 50)]
@@ -268,7 +267,7 @@ def sample_maps() -> list[dict[str, Any]]:
     return panels
 
 
-def pilot_share(logs: dict[float, Log]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def pilot_share(logs: dict[float, Results]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """ACR and average samples against the pilot's share of the ceiling."""
     shares = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2]
     rows, curves = [], {}

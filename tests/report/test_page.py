@@ -263,7 +263,7 @@ def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(iss_
 
 def test_an_export_of_a_run_that_is_not_finished_says_so(iss_run, altered, tmp_path):
     for last, unfinished in ((590, False), (600, True)):
-        run = altered(iss_run, manifest=iss_run.manifest.with_ids(range(0, last + 1, 10)))
+        run = altered(iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, last + 1, 10))))
         write_results(run, tmp_path / "iss.json", "json")
         assert ("The run is not finished" in render([read_results(tmp_path / "iss.json")])) == unfinished
 

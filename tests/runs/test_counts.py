@@ -19,8 +19,6 @@ def log(tmp_path):
 
 
 def test_votes_of_the_predicted_class_are_read(log):
-    found = read_counts(log)
-    assert (found.id.tolist(), found.count.tolist()) == ([0, 1], [900, 600])
     population, noise, _ = read_population(log, Fixed(1000), noise=NOISE)
     assert noise == NOISE
     assert population.p[:, 0].tolist() == [0.9, 0.6]

@@ -318,9 +318,9 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
     again = sc.certify(
         above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path / "b", device="cpu", batch=500
     )
-    assert run.shares_noise_with(again)
+    assert run.manifest.same_draws(again.manifest)
     with sqlite3.connect(run.path / FILE) as db:
-        db.execute("DELETE FROM manifest WHERE key = 'drawing'")  # as it was before it was recorded
+        db.execute("UPDATE manifest SET value = '1' WHERE key = 'drawing'")
     db.close()
     for attempt in (
         lambda: sc.certify(above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=run.path, device="cpu", batch=500),
@@ -330,7 +330,7 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
             attempt()
     with pytest.raises(sc.InvalidInput, match="draws other noise for the same seed"):
         check(run)
-    assert not open_run(run.path).shares_noise_with(again)
+    assert not open_run(run.path).manifest.same_draws(again.manifest)
     assert not check(run, redraw=0).findings
 
 

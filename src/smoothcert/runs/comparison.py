@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -229,7 +229,7 @@ def compare_runs(
     notes = _check_alike(a, b)
     common = np.intersect1d(a.id, b.id)
     anytime = ended_when_clear(a) or ended_when_clear(b)
-    a, b = (replace(r, **{name: c[np.isin(r.id, common)] for name, c in r.columns.items()}) for r in runs)  # type: ignore[arg-type]
+    a, b = (r.only(np.isin(r.id, common)) for r in runs)
     radii = _radii(a, b, radius)
 
     def difference(radius: float) -> Difference:

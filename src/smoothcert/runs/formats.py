@@ -64,7 +64,7 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
     if not path.exists():
         raise InvalidInput(f"{path} does not exist: expected a run's folder, an export or a certification log")
     if (read := _READERS.get(path.suffix)) is None:
-        return Results.from_log(read_log(path, radius=radius))
+        return read_log(path, radius=radius)
     try:
         values, meta = read(path)
         columns: dict[str, Any] = {name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()}

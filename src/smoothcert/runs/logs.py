@@ -11,7 +11,7 @@ Logs of some programs have other columns:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
+from smoothcert.runs.results import Results
 from smoothcert.statistics.bounds import critical_count, lower_bound
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -31,46 +32,11 @@ _COMMON_SAMPLES = (1_000, 10_000, 100_000, 500_000, 1_000_000)
 _COMMON_SIGMA = (0.12, 0.25, 0.5, 0.75, 1.0)
 
 
-@dataclass(frozen=True)
-class Log:
-    """The rows of a log, as arrays.
+def read_log(path: str | Path, *, radius: float | None = None) -> Results:
+    """Read a published log or an export in the same form. It contains nothing about samples and votes.
 
-    Args:
-        name: The name of the file.
-        id: The number of each input.
-        label: Its label.
-        prediction: The certified class; -1 for an abstention.
-        radius: The certified radius, as printed.
-        slack: How far each true radius may lie from the printed one: half a unit of the last printed digit.
-        seconds: How long each input took.
-        tested: The tested radius of a log that only says whether it was proved; None for other logs.
+    Its column `correct` is not read, because its meaning differs between programs.
     """
-
-    name: str
-    id: NDArray[np.int64]
-    label: NDArray[np.int64]
-    prediction: NDArray[np.int64]
-    radius: NDArray[np.float64]
-    slack: NDArray[np.float64]
-    seconds: NDArray[np.float64]
-    tested: float | None = None
-
-    @property
-    def abstained(self) -> NDArray[np.bool_]:
-        """Whether each input has no certificate."""
-        return np.asarray(self.prediction == NO_CLASS)
-
-    @property
-    def correct(self) -> NDArray[np.bool_]:
-        """Whether each prediction is the label. This does not use the log's own column, whose meaning differs."""
-        return np.asarray((self.label == self.prediction) & ~self.abstained)
-
-    def __len__(self) -> int:
-        return len(self.id)
-
-
-def read_log(path: str | Path, *, radius: float | None = None) -> Log:
-    """Read a published log or an export in the same form."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -106,14 +72,15 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Log:
                     np.int64(row["label"]),
                     np.int64(row["predict"] if proved else NO_CLASS),  # a radius of 0 would count as proved at 0
                     float(printed),
-                    printed_slack(printed),
                     _seconds(row.get("time")),
                 )
             )
         except (KeyError, ValueError, OverflowError):
             raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
-    id, label, prediction, radii, slack, seconds = (np.array(c) for c in zip(*parsed, strict=True))
-    return Log(path.stem, id, label, prediction, radii, slack, seconds, tested)
+    id, label, prediction, radii, seconds = (np.array(c) for c in zip(*parsed, strict=True))
+    zero, unknown = np.zeros_like(id), np.full(len(id), np.nan)
+    votes = (zero, zero, zero, zero)
+    return Results(path.stem, id, label, prediction, radii, *votes, seconds, unknown, unknown, tested=tested)
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -135,30 +102,14 @@ def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
     return counts, label
 
 
-@dataclass(frozen=True)
-class CountLog:
-    """A log with the votes for the predicted class instead of a radius.
+def read_counts(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    """Read a log with the columns label, predict, count and samples; None for other files.
 
-    Args:
-        id: The number of each input.
-        label: Its label.
-        prediction: The predicted class.
-        count: Votes for the predicted class.
-        samples: Samples of each input.
+    Returns the share of votes for the predicted class, and whether it is the label.
     """
-
-    id: NDArray[np.int64]
-    label: NDArray[np.int64]
-    prediction: NDArray[np.int64]
-    count: NDArray[np.int64]
-    samples: NDArray[np.int64]
-
-
-def read_counts(path: str | Path) -> CountLog | None:
-    """Read a log with the columns idx, label, predict, count and samples; None for other files."""
     path = Path(path)
     header = _first_line(path).decode("utf-8", "replace").strip().split("\t")
-    needed = ("idx", "label", "predict", "count", "samples")
+    needed = ("label", "predict", "count", "samples")
     if "radius" in header or not set(needed) <= set(header):
         return None
     try:
@@ -166,22 +117,22 @@ def read_counts(path: str | Path) -> CountLog | None:
         table = np.loadtxt(path, dtype=np.int64, delimiter="\t", skiprows=1, ndmin=2, usecols=columns)
     except ValueError as error:
         raise InvalidInput(f"{path} is not a log of counts: {error}") from None
-    log = CountLog(*table.T)
-    wrong = (log.count < 0) | (log.count > log.samples) | (log.samples < 1)
+    label, prediction, count, samples = table.T
+    wrong = (count < 0) | (count > samples) | (samples < 1)
     if not len(table) or np.any(wrong):
         where = f"row {int(np.argmax(wrong)) + 1}: counts must lie between 0 and samples" if len(table) else "no rows"
         raise InvalidInput(f"{path}, {where}")
-    return log
+    return count / samples, label == prediction
 
 
-def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.int64]:
+def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.int64]:
     """Compute the votes behind each radius; 0 for abstentions.
 
     If a radius is slightly above what all votes prove, only because its digits were rounded, all votes are returned. A
     larger radius cannot come from these settings and is an error.
     """
     all_votes = float(noise.radius(lower_bound(samples, samples, alpha=alpha)))
-    excess = log.radius - log.slack - all_votes
+    excess = log.radius - slack(log) - all_votes
     if np.any(excess > 1e-9):
         worst = int(np.argmax(excess))
         raise InvalidInput(
@@ -198,18 +149,18 @@ def votes(log: Log, *, noise: Noise, samples: int, alpha: float) -> NDArray[np.i
     return np.where(log.abstained, 0, np.where(off[0] < off[1], below, reaching))
 
 
-def _what_fits(log: Log, noise: Noise, samples: int, alpha: float) -> str:
+def _what_fits(log: Results, noise: Noise, samples: int, alpha: float) -> str:
     """A hint: the usual values of one setting with which unanimous votes prove the log's largest radius, or more."""
-    largest, slack = float(np.max(log.radius)), float(log.slack[np.argmax(log.radius)])
+    largest, room = float(np.max(log.radius)), float(slack(log)[np.argmax(log.radius)])
     settings = [(f"alpha {a:g}", noise, samples, a) for a in _COMMON_ALPHA]
     settings += [(f"samples {n}", noise, n, alpha) for n in _COMMON_SAMPLES]
     if any(field.name == "sigma" for field in fields(noise)):  # type: ignore[arg-type]
         settings += [(f"sigma {s:g}", replace(noise, sigma=s), samples, alpha) for s in _COMMON_SIGMA]  # type: ignore
-    spare = {name: float(noise.radius(lower_bound(n, n, alpha=a))) - largest + slack for name, noise, n, a in settings}
-    exact = [name for name, room in spare.items() if 0 <= room <= 2 * slack]
+    spare = {name: float(noise.radius(lower_bound(n, n, alpha=a))) - largest + room for name, noise, n, a in settings}
+    exact = [name for name, left in spare.items() if 0 <= left <= 2 * room]
     if exact:
         return f"its largest radius {largest:g} is what {' or '.join(exact)} would give"
-    allowed = [name for name, room in spare.items() if room > 0]
+    allowed = [name for name, left in spare.items() if left > 0]
     return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
 
 
@@ -221,13 +172,19 @@ def _first_line(path: Path) -> bytes:
         return file.readline(100_000)
 
 
-def printed_slack(text: str) -> float:
-    """Half a unit of the last printed digit. Logs print three significant digits and drop trailing zeros."""
-    value = abs(float(text))
-    if value == 0:
+def slack(log: Results) -> NDArray[np.float64]:
+    """How far each true radius may lie from the printed one: half a unit of the last printed digit.
+
+    Logs print at least three significant digits and drop trailing zeros.
+    """
+    return np.array([_slack(repr(radius)) for radius in log.radius.tolist()])
+
+
+def _slack(text: str) -> float:
+    if (value := float(text)) == 0:
         return 0.0
-    mantissa, _, exponent = text.strip().lower().partition("e")
-    decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
+    mantissa, _, exponent = text.partition("e")
+    decimals = len(mantissa.partition(".")[2].rstrip("0")) - int(exponent or 0)
     return 0.5 * 10.0 ** -max(decimals, 2 - int(np.floor(np.log10(value))))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any, Self
@@ -20,20 +20,9 @@ from smoothcert.plans import Plan
 
 _MOST_IDS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
-_NEEDED = ("plan", "noise", "seed", "ids")
 _NOT_SETTINGS = (
-    "answers",
-    "weights",
-    "batch",
-    "compile",
-    "forwarded",
-    "started",
-    "finished",
-    "circumstances",
-    "shard",
-    "values",
-    "spending",
-    "until_clear",
+    *("answers", "weights", "batch", "compile", "forwarded", "started", "finished", "circumstances", "shard"),
+    *("values", "spending", "until_clear"),
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
@@ -124,25 +113,15 @@ class Manifest:
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: object) -> Self:
         """Make a manifest from the values in a journal or an export."""
-        if missing := [key for key in _NEEDED if values.get(key) is None]:
+        needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        if missing := [key for key in needed if values.get(key) is None]:
             raise InvalidInput(f"{where} is damaged: its manifest has no {', '.join(missing)}")
-        known = {f.name for f in fields(cls)}
-        kept = {key: value for key, value in values.items() if key in known}
-        unknown: dict[str, Any] = {
-            "model": "",
-            "classes": 0,
-            "data": "",
-            "data_hash": "",
-            "device": "",
-            "dtype": "",
-            "drawing": 1,  # it was not recorded then
-        }
+        kept = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         try:
             kept |= {
                 "ids": tuple(expand_ids(kept["ids"])),
                 "noise": restore(kept["noise"]),
                 "plan": restore(kept["plan"]),
-                "batch": kept.get("batch") or 0,
             }
             if not isinstance(kept["noise"], Noise) or not isinstance(kept["plan"], Plan):
                 raise TypeError("noise and plan have other types")
@@ -151,7 +130,7 @@ class Manifest:
             if kept.get("values") is not None:
                 low, high = map(float, kept["values"])
                 kept["values"] = low, high
-            return cls(**(unknown | kept))
+            return cls(**kept)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{where}: its manifest cannot be read: {getattr(error, 'message', error)}") from None
 
@@ -182,14 +161,14 @@ class Manifest:
             found = ["what the model answers to the same inputs (has its code changed?)"]
         return found
 
-    def draws(self) -> tuple[Any, ...]:
-        """What determines the votes of a run. Runs with equal values have the same votes for the same samples."""
-        same = (self.model, self.weights_hash, self.data_hash, self.seed, self.device, self.dtype, self.settings)
-        return (*same, self.drawing, describe(self.noise), self.denoiser and self.denoiser["hash"])
+    def same_draws(self, other: Manifest) -> bool:
+        """Whether both runs have the same votes for the same samples."""
 
-    def with_ids(self, ids: Sequence[int]) -> Self:
-        """The same manifest for other inputs."""
-        return replace(self, ids=tuple(ids))
+        def draws(m: Manifest) -> tuple[Any, ...]:
+            same = (m.model, m.weights_hash, m.data_hash, m.seed, m.device, m.dtype, m.settings, m.drawing, m.noise)
+            return (*same, m.denoiser and m.denoiser["hash"])
+
+        return draws(self) == draws(other) and same_answers(self.answers, other.answers)
 
 
 def circumstances() -> dict[str, Any]:

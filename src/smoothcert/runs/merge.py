@@ -54,7 +54,7 @@ def _check_settings(runs: Sequence[Run]) -> None:
     """Raise if the runs have different settings."""
     first = runs[0].manifest
     for run in runs[1:]:
-        other = run.manifest.with_ids(first.ids)
+        other = replace(run.manifest, ids=first.ids)
         found = other.differences(first)
         for name in ("batch", "compile"):
             if (there := getattr(first, name)) != (now := getattr(other, name)):

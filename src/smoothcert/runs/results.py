@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert._agreement import same_answers
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 from smoothcert.plans.combined import primary
 from smoothcert.plans.pilot import basis
-from smoothcert.runs.logs import Log, printed_slack
 from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -129,34 +127,14 @@ class Results:
             kept={c.id: c for c in rows},
         )
 
-    @classmethod
-    def from_log(cls, log: Log) -> Self:
-        """Results from a published log, which contains nothing about samples and votes.
+    def only(self, kept: NDArray[np.bool_]) -> Self:
+        """The results of some of the inputs.
 
         Args:
-            log: The log.
+            kept: Whether to keep each input.
         """
-        unknown = np.zeros(len(log), np.int64)
-        return cls(
-            name=log.name,
-            id=log.id,
-            label=log.label,
-            prediction=log.prediction,
-            radius=log.radius,
-            samples=unknown,
-            count=unknown,
-            counted=unknown,
-            missing=unknown,
-            seconds=log.seconds,
-            lower=np.full(len(log), np.nan),
-            upper=np.full(len(log), np.nan),
-            tested=log.tested,
-        )
-
-    def to_log(self) -> Log:
-        """The inverse of `from_log`. Each radius is treated as printed with all of its digits."""
-        slack = np.array([printed_slack(repr(radius)) for radius in self.radius.tolist()], np.float64)
-        return Log(self.name, self.id, self.label, self.prediction, self.radius, slack, self.seconds)
+        columns: dict[str, Any] = {name: column[kept] for name, column in self.columns.items()}
+        return replace(self, **columns)
 
     def __len__(self) -> int:
         return len(self.id)
@@ -383,17 +361,6 @@ class Results:
         """How long all inputs took together."""
         return float(np.sum(self.seconds))
 
-    def shares_noise_with(self, other: Results) -> bool:
-        """Whether both have the same draws. Their manifests must name the same classifier, data, seed and noise.
-
-        Args:
-            other: Other results.
-        """
-        mine, theirs = self.manifest, other.manifest
-        if mine is None or theirs is None or self.noise != other.noise or mine.draws() != theirs.draws():
-            return False
-        return same_answers(mine.answers, theirs.answers)
-
     def not_comparable(self, reference: Results) -> str | None:
         """Why the radii cannot be compared with those of `reference` one by one; None if they can.
 
@@ -405,15 +372,16 @@ class Results:
                 return f"the plan of {run.name} is unknown"
         if self.noise != reference.noise:
             return f"the noise of {self.name} is {self.noise}, not {reference.noise}"
-        if not self.shares_noise_with(reference):
+        mine, theirs = self.manifest, reference.manifest
+        if mine is None or theirs is None or not mine.same_draws(theirs):
             return f"{self.name} has another model, data, seed or number format, and so other votes"
         if not np.all(np.isin(self.id, reference.id)):
             return f"{self.name} has inputs that {reference.name} has not"
-        mine, theirs = (basis(run.certified_by) for run in (self, reference) if run.certified_by is not None)
-        if mine is None or theirs is None:
-            one = self if mine is None else reference
+        bases = [basis(run.certified_by) for run in (self, reference) if run.certified_by is not None]
+        if None in bases:
+            one = (self, reference)[bases.index(None)]
             return f"the radii of {one.name} ({one.certified_by}) cannot be compared with those of other plans"
-        if mine != theirs:
+        if bases[0] != bases[1]:
             return f"the plans of {self.name} and {reference.name} differ in pilot, alpha, bound or known labels"
         return None
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
@@ -48,12 +45,6 @@ class Run(Results):
             raise KeyError(f"{self.path} has no certificate of input {id}")
         with Journal(self.path) as journal:
             return journal.certificate(int(id), plan=self.plan, noise=self.noise)
-
-    def without(self, ids: Iterable[int]) -> Run:
-        """The run without some of its inputs."""
-        kept = ~np.isin(self.id, list(ids))
-        columns: dict[str, Any] = {name: column[kept] for name, column in self.columns.items()}
-        return replace(self, **columns)
 
     def split(self) -> list[Results]:
         """For a combined plan: the results that each of its plans would have alone.

@@ -163,7 +163,7 @@ def certify(
         job = replace(job, begun={id: c.looks for id, c in begun.items()})
         todo = [id for id in chosen if id not in done or id in begun]
         before = open_run(folder)
-        progress.begin(before.without(begun), total=len(done.union(chosen)))
+        progress.begin(before.only(~np.isin(before.id, list(begun))), total=len(done.union(chosen)))
         try:
             if shard is None and (others := len(done.difference(chosen))):
                 progress.say(

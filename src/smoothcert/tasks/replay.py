@@ -24,7 +24,7 @@ from smoothcert.plans.machine import settled, spent, upper
 from smoothcert.plans.pilot import basis
 from smoothcert.plans.simulation import of_class, simulated
 from smoothcert.runs.formats import read_results
-from smoothcert.runs.logs import Log, read_counts, read_votes, votes
+from smoothcert.runs.logs import read_counts, read_votes, votes
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
@@ -134,7 +134,7 @@ def read_population(
             raise InvalidInput(
                 f"{path} contains its counts and samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
             )
-        return from_shares(counted.count / counted.samples, counted.label == counted.prediction), noise, None
+        return from_shares(*counted), noise, None
     results = read_results(path)
     if not len(results):
         raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
@@ -146,7 +146,7 @@ def read_population(
     if results.noise is None:  # a published log, or an export of one
         samples = 100_000 if log_samples is None else log_samples
         alpha = plan.alpha if log_alpha is None else log_alpha
-        p = probabilities(results.to_log(), noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
+        p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
         _check_labelled(path, plan, results)
         remark = f"Radii in the log are taken to be of {samples:,} samples per input (see {setting('log_samples')})."
         return _labelled(from_shares(p, results.correct), results), noise, remark
@@ -208,7 +208,7 @@ def _unanimous(results: Results, ceiling: int) -> str | None:
     return f"{which} unanimous in at most {most:,} samples. We take {whose} p as 1, so large radii are too frequent."
 
 
-def probabilities(log: Log, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
+def probabilities(log: Results, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
     """The probability of the predicted class for every input of a log that was made with these settings."""
     _check.between("abstained_p", abstained_p, 0, 1)
     return np.where(log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples)
@@ -225,7 +225,7 @@ def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float
 
 
 def replay(
-    log: Log,
+    log: Results,
     plan: Plan,
     *,
     noise: Noise,
