@@ -38,40 +38,46 @@ class Job:
 
 @dataclass(frozen=True)
 class Status:
-    """How far an executor is, for progress displays and the summary."""
+    """How far an executor is, for progress displays and the summary.
+
+    Args:
+        opened: Inputs that were started.
+        committed: Samples that the plan has requested so far for these inputs.
+        forwarded: Rows that went through the classifier, padding included.
+        counted: Rows that were a sample of an input, without padding.
+        workers: All workers, lost ones included. Empty for an executor without workers.
+        lowest: The smallest value of these inputs.
+        highest: The largest value of these inputs.
+    """
 
     opened: int = 0
-    """Inputs that were started."""
     committed: int = 0
-    """Samples that the plan has requested so far for these inputs."""
     forwarded: int = 0
-    """Rows that went through the classifier, padding included."""
     counted: int = 0
-    """Rows that were a sample of an input, without padding."""
     workers: Sequence[WorkerStatus] = ()
-    """All workers, lost ones included. Empty for an executor without workers."""
     lowest: float = inf
-    """The smallest value of these inputs."""
     highest: float = -inf
-    """The largest value of these inputs."""
 
 
 @dataclass
 class WorkerStatus:
-    """How far one worker is. Its executor keeps this up to date."""
+    """How far one worker is. Its executor keeps this up to date.
+
+    Args:
+        number: Counts workers from 1 on.
+        since: When the worker was ready.
+        until: When the worker was lost or the run ended; None before that.
+        open: Inputs that the worker has.
+        counted: Samples that the worker has drawn.
+        sampling: Seconds in which the worker had something to sample.
+    """
 
     number: int
-    """Counts workers from 1 on."""
     since: float = field(default_factory=time.perf_counter)
-    """When the worker was ready."""
     until: float | None = None
-    """When the worker was lost or the run ended; None before that."""
     open: int = 0
-    """Inputs that the worker has."""
     counted: int = 0
-    """Samples that the worker has drawn."""
     sampling: float = 0.0
-    """Seconds in which the worker had something to sample."""
 
     @property
     def seconds(self) -> float:

@@ -237,15 +237,18 @@ class PoolExecutor(Executor, Generic[Handle]):
 
 @dataclass
 class _Record:
-    """What the driver knows about a worker."""
+    """What the driver knows about a worker.
+
+    Args:
+        calls: Calls in flight.
+        finished: Inputs that it has finished.
+        spent: Samples of these inputs.
+        last: Its last status.
+    """
 
     ready: Ready | None = None
     status: WorkerStatus = field(default_factory=lambda: WorkerStatus(0))
     calls: int = 0
-    """Calls in flight."""
     finished: int = 0
-    """Inputs that it has finished."""
     spent: int = 0
-    """Samples of these inputs."""
     last: Status = field(default_factory=Status)
-    """Its last status."""

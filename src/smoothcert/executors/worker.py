@@ -29,40 +29,49 @@ _CALL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Ready:
-    """The first message of a worker."""
+    """The first message of a worker.
+
+    Args:
+        place: Its machine, device and process, for messages.
+        runtime: Its runtime, with the batch size and the compilation that were chosen.
+        capacity: How many inputs it can keep open.
+        warnings: Warnings during its start.
+    """
 
     place: str
-    """Its machine, device and process, for messages."""
     runtime: Runtime
-    """Its runtime, with the batch size and the compilation that were chosen."""
     capacity: int
-    """How many inputs it can keep open."""
     warnings: tuple[str, ...] = ()
-    """Warnings during its start."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The answer to one call."""
+    """The answer to one call.
+
+    Args:
+        finished: Certificates of the inputs that are finished.
+        failed: Inputs that could not be read, and why.
+        status: How far the worker is.
+        sampling: Seconds in which the worker had something to sample, since its start.
+    """
 
     finished: tuple[Certificate, ...]
-    """Certificates of the inputs that are finished."""
     failed: tuple[tuple[int, str], ...]
-    """Inputs that could not be read, and why."""
     status: Status
-    """How far the worker is."""
     sampling: float
-    """Seconds in which the worker had something to sample, since its start."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The last message of a worker."""
+    """The last message of a worker.
+
+    Args:
+        error: What went wrong.
+        final: Whether every other worker would fail in the same way.
+    """
 
     error: str
-    """What went wrong."""
     final: bool = False
-    """Whether every other worker would fail in the same way."""
 
 
 Message = Ready | Report | Failed

@@ -115,12 +115,15 @@ class Difference:
 
 
 class Curve(NamedTuple):
-    """CA of B minus CA of A over the radius."""
+    """CA of B minus CA of A over the radius.
+
+    Args:
+        band: A difference that is larger than this, at any radius, is more than chance.
+    """
 
     radii: NDArray[np.float64]
     difference: NDArray[np.float64]
     band: float
-    """A difference that is larger than this, at any radius, is more than chance."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

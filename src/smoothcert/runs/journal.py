@@ -72,15 +72,18 @@ CREATE TABLE IF NOT EXISTS attacks (
 
 
 class Attack(NamedTuple):
-    """The attack on one input."""
+    """The attack on one input.
+
+    Args:
+        distance: The length of the smallest change that alters the answer; infinite if none was found.
+        prediction: The answer to the changed input.
+        changed: The changed input, in float32.
+    """
 
     id: int
     distance: float
-    """The length of the smallest change that alters the answer; infinite if none was found."""
     prediction: int | None = None
-    """The answer to the changed input."""
     changed: bytes | None = None
-    """The changed input, in float32."""
 
 
 class AttackedInputs(NamedTuple):

@@ -106,12 +106,15 @@ class Row:
 
 
 class Cell(NamedTuple):
-    """One cell of a table."""
+    """One cell of a table.
+
+    Args:
+        text: The value as printed.
+        best: Whether it is the best value of its column.
+    """
 
     text: str
-    """The value as printed."""
     best: bool
-    """Whether it is the best value of its column."""
 
 
 @dataclass(frozen=True)
@@ -305,18 +308,22 @@ def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of a table."""
+    """A column of a table.
+
+    Args:
+        shown: The text of a value.
+        best: `min` or `max`; None if no value is better than another.
+        instead: The text of a row whose value is None, because it is not compared with others.
+        differs: Whether two runs on the same inputs differ by more than chance at this alpha; None for what is no
+            estimate.
+    """
 
     title: str
     value: Callable[[Row], Any]
     shown: Callable[[Any], str]
-    """The text of a value."""
     best: Callable[..., Row] | None = None
-    """`min` or `max`; None if no value is better than another."""
     instead: Callable[[Row], str | None] = lambda row: None
-    """The text of a row whose value is None, because it is not compared with others."""
     differs: Callable[[Results, Results, float], bool] | None = None
-    """Whether two runs on the same inputs differ by more than chance at this alpha; None for what is no estimate."""
 
     def text(self, row: Row) -> str:
         """The cell of a row."""

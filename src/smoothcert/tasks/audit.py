@@ -53,20 +53,23 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found."""
+    """What an audit found.
+
+    Args:
+        checked: Certificates that were checked.
+        asked: Inputs that the run should certify. They are more than `checked` if it is not complete.
+        redrawn: Inputs that were drawn again.
+        findings: Certificates that are not valid.
+        labels_checked: Whether all labels were compared with the data. Without the data, wrong labels are not found.
+        coverage: How often certificates of the plan are wrong; None if nothing is known about that.
+    """
 
     checked: int
-    """Certificates that were checked."""
     asked: int
-    """Inputs that the run should certify. They are more than `checked` if it is not complete."""
     redrawn: int
-    """Inputs that were drawn again."""
     findings: tuple[Finding, ...]
-    """Certificates that are not valid."""
     labels_checked: bool = True
-    """Whether all labels were compared with the data. Without the data, wrong labels are not found."""
     coverage: Coverage | None = None
-    """How often certificates of the plan are wrong; None if nothing is known about that."""
 
     @property
     def holds(self) -> bool:
