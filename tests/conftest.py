@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from smoothcert._registry import describe
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Case, Certificate, Fixed, InputSpecific, Look, Plan
 from smoothcert.runs.journal import Journal
@@ -100,9 +99,7 @@ def on_disk(tmp_path_factory):
         folder.mkdir()
         ids = list(range(0, 10 * inputs, 10))
         with Journal(folder, write=True) as journal:
-            journal.write_manifest(
-                {"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": ids, "dtype": "float32"}
-            )
+            journal.write_manifest(_manifest(plan, inputs=inputs, seed=0).plain())
             for id, p in zip(ids, np.linspace(0.3, most, inputs), strict=True):
                 votes = np.random.default_rng(id).random(plan.most_samples) < p
                 looks, drawn = [], 0

@@ -5,14 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert._registry import describe
 from smoothcert.noises import Ablation, Gaussian, Splitting
 from smoothcert.plans import Certificate, Exact, Fixed, InputSpecific, Look
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import Manifest
 
 SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "logs" / "imagenet-consistency-0.50.tsv"
+
+
+def manifest(plan, noise):
+    """The manifest of a run of one input."""
+    settings = {"seed": 0, "device": "cpu", "dtype": "float32"}
+    return Manifest("m", 10, "d", "0", (7,), noise, plan, **settings).plain()
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the published logs are not here")
@@ -62,7 +68,7 @@ def test_a_log_in_another_order_is_the_same_log(smoothcert, tmp_path):
 def test_a_run_that_counted_no_votes_is_replayed_and_an_empty_one_is_named(smoothcert, tmp_path):
     plan, noise = InputSpecific(1_000), Gaussian(0.5)
     with Journal(tmp_path, write=True) as journal:
-        journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7]})
+        journal.write_manifest(manifest(plan, noise))
         empty = smoothcert(f"replay {tmp_path} --sigma 0.5")
         journal.add(Certificate.from_votes([Look(100, {3: 10})], plan=plan, noise=noise, id=7, label=3), {})
     assert (empty.code, "holds no certificates yet" in empty.err) == (2, True)
@@ -109,7 +115,7 @@ def test_one_unanimous_input_is_told_in_the_singular(smoothcert, tmp_path):
         [Look(100, {3: 100}), Look(100, {3: 100})], plan=plan, noise=noise, id=7, label=3
     )
     with Journal(tmp_path, write=True) as journal:
-        journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7]})
+        journal.write_manifest(manifest(plan, noise))
         journal.add(certificate, {})
     told = " ".join(smoothcert(f"replay {tmp_path} --sigma 0.5 --samples 1000").out.split())
     assert "1 input was unanimous in at most 100 samples. We take its p as 1" in told
@@ -119,7 +125,7 @@ def test_the_run_knows_the_size_of_its_inputs(smoothcert, tmp_path):
     plan, noise = Fixed(100), Ablation(45, size=784)
     looks = [Look(plan.pilot, {3: plan.pilot}), Look(100, {3: 90})]
     with Journal(tmp_path, write=True) as journal:
-        journal.write_manifest({"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7]})
+        journal.write_manifest(manifest(plan, noise))
         journal.add(Certificate.from_votes(looks, plan=plan, noise=noise, id=7, label=3), {})
     options = f"replay {tmp_path} --samples 1000 --method fixed --json"
     told = smoothcert(f"{options} --noise ablation:45")
@@ -134,8 +140,7 @@ def test_what_is_not_random_is_not_simulated(smoothcert, tmp_path, options):
     noise = Splitting(1.0, levels=255)
     plan = Exact().for_noise(noise)
     with Journal(tmp_path, write=True) as journal:
-        entries = {"plan": describe(plan), "noise": describe(noise), "seed": 0, "ids": [7], "classes": 10}
-        journal.write_manifest(entries)
+        journal.write_manifest(manifest(plan, noise))
         journal.add(Certificate.from_votes([Look(510, {3: 500})], plan=plan, noise=noise, id=7, label=3), {})
     refused = smoothcert(f"replay {tmp_path} --noise splitting:1,255 {options}")
     assert refused.code == 2

@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -142,10 +143,14 @@ def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
         gc.enable()
 
 
-def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path):
-    Journal(tmp_path, write=True).__exit__()
+@pytest.mark.parametrize("made", [lambda path: Journal(path.parent, write=True).__exit__(), Path.touch])
+def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path, made):
+    made(tmp_path / FILE)
     with pytest.raises(InvalidInput, match="is empty, because its run stopped before the first entry"):
         open_run(tmp_path)
+    with Journal(tmp_path, write=True) as journal:
+        journal.add(certificate(7), MANIFEST.plain())
+    assert open_run(tmp_path).id.tolist() == [7]
 
 
 def changed(folder, *statement):
@@ -168,7 +173,7 @@ def test_columns_and_entries_of_a_later_version_do_no_harm(tmp_path):
     ("statement", "named"),
     [
         ("UPDATE manifest SET value = '{' WHERE key = 'seed'", "its manifest cannot be read"),
-        ("DELETE FROM manifest WHERE key IN ('plan', 'ids')", "its manifest has no plan, ids"),
+        ("DELETE FROM manifest WHERE key IN ('plan', 'ids')", "its manifest has no ids, plan"),
         ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "its manifest cannot be read"),
         ('UPDATE manifest SET value = \'{"name": "Gaussian", "mood": 1}\' WHERE key = \'noise\'', "another version"),
         ("UPDATE certificates SET radius = 'far'", "a certificate cannot be read, and audit says which"),

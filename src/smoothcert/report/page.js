@@ -107,7 +107,7 @@
     drawn += next.length;
     more.hidden = drawn >= selected.length;
     const { inputs } = data.runs[run ? run.value : 0];
-    const listed = rows.length < inputs ? ` (${rows.length.toLocaleString("en")} of ${inputs.toLocaleString("en")} inputs are listed)` : "";
+    const listed = rows.length < inputs ? ` (${rows.length.toLocaleString("en")} of ${inputs.toLocaleString("en")} inputs are listed; smoothcert export writes all)` : "";
     shown.textContent = `${selected.length.toLocaleString("en")} certificates${listed}`;
   }
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from smoothcert.data import Dataset
 
-ROWS = 50_000
+ROWS = 10_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
 POINTS = 6_000
 """Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""

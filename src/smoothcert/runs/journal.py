@@ -38,9 +38,10 @@ _ALL = ", ".join((*COLUMNS, "chosen", "proved", "looks", "plan"))
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
-# WAL allows readers during a run.
+# WAL allows readers during a run. The tables are made together, so that nobody finds only some of them.
 _SETUP = f"""
 PRAGMA journal_mode = WAL;
+BEGIN IMMEDIATE;
 PRAGMA user_version = {_LAYOUT};
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS certificates (
@@ -68,6 +69,7 @@ CREATE TABLE IF NOT EXISTS attacks (
     changed BLOB,
     PRIMARY KEY (norm, id)
 );
+COMMIT;
 """
 
 
@@ -131,11 +133,14 @@ class Journal:
         db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
         try:
             [found] = db.execute("PRAGMA user_version").fetchone()
-            if found != _LAYOUT and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            is_new = db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+            if found != _LAYOUT and not is_new:
                 raise InvalidInput(
                     f"{self.path} was written by another version of smoothcert: read it with that version, or certify "
                     "into another folder"
                 )
+            if is_new and script is _PROBE:
+                raise self._empty()
             db.executescript(script)
         except BaseException:
             db.close()
@@ -218,9 +223,7 @@ class Journal:
         with self._errors("read"):
             rows = self._db.execute("SELECT key, value FROM manifest").fetchall()
         if not rows:
-            raise InvalidInput(
-                f"{self.path} is empty, because its run stopped before the first entry: run certify into this folder"
-            )
+            raise self._empty()
         try:
             values = {key: json.loads(value) for key, value in rows}
         except (TypeError, ValueError, RecursionError) as error:
@@ -261,6 +264,11 @@ class Journal:
         with self.transaction():
             self._db.execute("DELETE FROM attacks WHERE norm = ?", (norm,))
             self._set({f"attack in {norm}": settings})
+
+    def _empty(self) -> InvalidInput:
+        return InvalidInput(
+            f"{self.path} is empty, because its run stopped before the first entry: run certify into this folder"
+        )
 
     def _set(self, entries: dict[str, Any]) -> None:
         rows = [(key, json.dumps(value)) for key, value in entries.items()]

@@ -325,7 +325,7 @@ class Results:
         Args:
             radii: The radii r.
         """
-        return np.asarray(np.mean(self.certified(radii), axis=-2))
+        return metrics.certified_accuracy(self.radius, self.correct, radii, closed=self.decided_radii is not None)
 
     def certified(self, radii: ArrayLike) -> NDArray[np.bool_]:
         """Whether each input (row) is correct and its radius is proved to be above each r (column).

@@ -50,7 +50,8 @@ def certified_accuracy(
     >>> certified_accuracy([1.0, 0.5, 2.0], [True, True, False], [0.0, 0.5]).round(2).tolist()
     [0.67, 0.33]
     """
-    return np.asarray(np.mean(certified(radius, correct, radii, closed=closed), axis=-2))
+    each = [certified(radius, correct, r, closed=closed).mean(axis=-2) for r in np.atleast_1d(radii)]  # less memory
+    return np.concatenate(each, axis=-1) if each else np.zeros(0)
 
 
 def certified(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False) -> NDArray[np.bool_]:
