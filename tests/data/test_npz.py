@@ -26,7 +26,7 @@ def test_npz_is_loaded_under_both_names(x: str, y: str, tmp_path: Path) -> None:
 
 def test_npz_with_objects_is_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", x=np.array([{"a": 1}], object))
-    with pytest.raises(InvalidInput, match="holds Python objects"):
+    with pytest.raises(InvalidInput, match="plain arrays: Object arrays cannot be loaded"):
         load_dataset(tmp_path / "objects.npz")
 
 
@@ -40,8 +40,8 @@ def test_npz_mistakes_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "flipped.npz").write_bytes(content)
     mistakes = {
         "names": "no array x or images; it has features",
-        "cut": "is not an .npz file, or it is damaged",
-        "text": "is not an .npz file",
+        "cut": "is damaged, or it is not an .npz file",
+        "text": "it is not an .npz file",
         "flipped": "is damaged",
         "nowhere": "does not exist",
     }
@@ -59,26 +59,14 @@ def with_header(path: Path, **entries: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        (
-            {"shape": (2**40, 2**20)},
-            r"is damaged: x of shape .* needs .* bytes, the file holds 16",
-        ),
-        ({"shape": (3, 3)}, "is damaged: x of shape"),
-        ({"descr": "<f9"}, "is damaged"),
-        ({"descr": "|O"}, r"holds Python objects \(x\)"),
-    ],
-)
-def test_a_header_that_does_not_fit_is_called_what_it_is(tmp_path: Path, entries: dict, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message) as caught:
+@pytest.mark.parametrize("entries", [{"shape": (2**40, 2**20)}, {"shape": (3, 3)}, {"descr": "<f9"}, {"descr": "|O"}])
+def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, entries: dict) -> None:
+    with pytest.raises(InvalidInput, match=r"x\.npz is damaged, or it is not an \.npz file of plain arrays: "):
         load_dataset(with_header(tmp_path / "x.npz", **entries))
-    assert ("Python objects" in str(caught.value)) == ("|O" in entries.values())
 
 
 def test_an_array_larger_than_the_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
     np.savez(tmp_path / "large.npz", x=np.zeros((100, 100), np.float32))
     monkeypatch.setattr("smoothcert.data.npz._memory", lambda: 1000)
-    with pytest.raises(InvalidInput, match=r"does not fit into memory: x needs 40,000 bytes of 1,000; split the file"):
+    with pytest.raises(InvalidInput, match=r"does not fit into memory: it needs 40,128 bytes of 1,000; split the file"):
         load_dataset(tmp_path / "large.npz")

@@ -8,7 +8,7 @@ prints well in grey.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
@@ -105,7 +105,7 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec | None:
     rows = [
         row | ({"line": i} if several else {}) | ({"run": line.label, "label": True} if line.label else {})
         for i, line in enumerate(lines)
-        for row in _rows(line, _drawn(line))
+        for row in _rows(line)
     ]
     x, y = _axis("x", chart), _axis("y", chart)
     curve = {"interpolate": "step-before" if lines[0].step else "linear"}
@@ -123,7 +123,7 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec | None:
 def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None:
     if not points:
         return None
-    rows = [row for layer in points for row in _rows(layer, _drawn(layer))]
+    rows = [row for layer in points for row in _rows(layer)]
     x, y = _axis("x", chart, padding=8, nice=False), _axis("y", chart)  # with room, so that no mark is cut off
     encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0])}
     mark: Spec = {"type": "point", "filled": not points[0].hollow, "size": style.mark, "opacity": 1}
@@ -185,7 +185,7 @@ def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
             "x": x,
             "y": y,
             "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
-            "tooltip": _nearest_tooltip(line),
+            "tooltip": _tooltip(line),
         },
     }
 
@@ -205,34 +205,25 @@ def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": axis.title, "axis": ticks, "scale": scale}
 
 
-def _rows(layer: Layer, drawn: Mapping[str, Values]) -> Iterator[Spec]:
+def _rows(layer: Layer) -> Iterator[Spec]:
     """One row per mark. A column that is drawn as well is not written twice."""
-    shown = {column.title: column.values for column in layer.columns if _field(column, drawn) == column.title}
-    fields = {name: _plain(values) for name, values in (*drawn.items(), *shown.items())}
+    shown = {_field(column, layer): column.values for column in layer.columns}
+    fields = {name: _plain(values) for name, values in (_drawn(layer) | shown).items()}
     for values in zip(*fields.values(), strict=True):
         yield {"run": layer.series} | dict(zip(fields, values, strict=True))
 
 
-def _tooltip(layer: Layer) -> list[Spec]:
-    entries: list[Spec] = [{"field": "run", "title": "run", "type": "nominal"}]
-    for column in layer.columns:
-        entry: Spec = {"field": _field(column, _drawn(layer)), "title": column.title, "type": "nominal"}
-        entries.append(entry | ({"type": "quantitative", "format": column.format} if column.format else {}))
-    return entries
+def _tooltip(layer: Layer) -> Spec:
+    """The columns under the pointer, as an expression.
 
-
-def _nearest_tooltip(layer: Layer) -> Spec:
-    """The same as an expression, for the point that is nearest to the pointer.
-
-    There, Vega-Lite gives every point a cell that holds the point's row as "datum". For text, it looks in the cell
-    itself and finds nothing.
+    For the nearest point, Vega-Lite gives every point a cell that holds the point's row as "datum".
     """
-    shown = []
-    for entry in _tooltip(layer):
-        value = f"(datum.datum || datum)[{json.dumps(entry['field'])}]"
-        if "format" in entry:
-            value = f"format({value}, {json.dumps(entry['format'])})"
-        shown.append(f"{json.dumps(entry['title'])}: {value}")
+    shown = ['"run": (datum.datum || datum)["run"]']
+    for column in layer.columns:
+        value = f"(datum.datum || datum)[{json.dumps(_field(column, layer))}]"
+        if column.format:
+            value = f"{value} == null ? '-' : format({value}, {json.dumps(column.format)})"
+        shown.append(f"{json.dumps(column.title)}: {value}")
     return {"value": {"expr": f"{{{', '.join(shown)}}}"}}
 
 
@@ -241,9 +232,9 @@ def _drawn(layer: Layer) -> dict[str, Values]:
     return {name: values for name, values in vars(layer).items() if isinstance(values, np.ndarray)}
 
 
-def _field(column: Column, drawn: Mapping[str, Values]) -> str:
+def _field(column: Column, layer: Layer) -> str:
     """Where a row holds the value of a column."""
-    return next((name for name, values in drawn.items() if values is column.values), column.title)
+    return next((name for name, values in _drawn(layer).items() if values is column.values), column.title)
 
 
 def _plain(values: Values) -> list[Any]:
