@@ -197,7 +197,7 @@ def test_a_latent_diffusion_model_is_refused(folder, tmp_path, autoencoder):
     copied(folder, tmp_path / "unet")
     (tmp_path / autoencoder).mkdir()
     for place in (tmp_path, tmp_path / "unet"):
-        with pytest.raises(InvalidInput, match=f"is a latent diffusion model, with the autoencoder {autoencoder}"):
+        with pytest.raises(InvalidInput, match="is a latent diffusion model"):
             load_denoiser(f"hf:{place}")
 
 
@@ -209,12 +209,16 @@ def test_an_unknown_type_of_prediction_is_refused():
 @pytest.mark.parametrize(
     ("config", "scheduler", "message"),
     [
-        ({"_class_name": "UNet2DConditionModel"}, None, "must be a UNet2DModel"),
+        ({"_class_name": "UNet2DConditionModel"}, None, "not a UNet2DModel"),
         ({"num_class_embeds": 10}, None, "needs the class"),
         ({"time_embedding_type": "fourier"}, None, "variance-preserving"),
         ({}, {"_class_name": "EDMEulerScheduler"}, "no beta_schedule"),
-        ({}, {"beta_schedule": "unknown"}, "scheduler cannot be used"),
-        ({}, {"beta_schedule": "linear", "prediction_type": "flow"}, "predicts 'flow'"),
+        ({}, {"beta_schedule": "unknown"}, "unknown is not implemented"),
+        (
+            {},
+            {"beta_schedule": "linear", "prediction_type": "flow"},
+            "prediction must be one of .*, got 'flow'",
+        ),
         ({"block_out_channels": [16, 16]}, None, "cannot be loaded"),
         ({"down_block_types": ["Unknown", "Unknown"]}, None, "cannot be loaded"),
         ({"norm_num_groups": "four"}, None, "cannot be loaded"),
@@ -229,7 +233,7 @@ def test_a_model_that_cannot_be_used_is_one_sentence(folder, tmp_path, config, s
 def test_a_folder_without_a_model_is_one_sentence(folder, tmp_path):
     place = copied(folder, tmp_path / "model")
     (place / "diffusion_pytorch_model.safetensors").unlink()
-    with pytest.raises(InvalidInput, match=r"no diffusion_pytorch_model.safetensors"):
+    with pytest.raises(InvalidInput, match=r"no file named diffusion_pytorch_model.safetensors"):
         load_denoiser(f"hf:{place}")
     with pytest.raises(InvalidInput, match=r"no config.json"):
         load_denoiser(f"hf:{tmp_path}")

@@ -9,13 +9,12 @@ from emulated import AVAILABLE, layer_kernel
 from torch import nn
 
 from smoothcert.kernels.layers import kernels
-from smoothcert.kernels.layers.convolution import _fused, _unfused
+from smoothcert.kernels.layers.convolution import convolution_relu
 from smoothcert.kernels.layers.graph import Fusion, input_affine
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.architectures import Normalize, Normalized
 from smoothcert.models.denoisers import Denoised, FixedSigma, build_unet
 
-OPERATIONS = torch.ops.smoothcert
 NORMALIZE = Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
 
 
@@ -95,8 +94,8 @@ def test_a_residual_network_has_no_separate_additions(make):
     traced, counts = fused(module, (3, 64, 64))
     x = torch.rand(4, 3, 64, 64)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[OPERATIONS.convolution_relu.default] == 10
-    assert counts[OPERATIONS.space_to_depth.default] == counts[OPERATIONS.max_pool.default] == 1
+    assert counts[convolution_relu] == 10
+    assert counts[kernels.space_to_depth] == counts[kernels.max_pool] == 1
     assert counts[torch.relu] == counts[torch.add] == 0
     assert counts[torch.conv2d] == 1  # the shortcut, whose bias the other branch has
     (shortcut,) = traced.graph.find_nodes(op="call_function", target=torch.conv2d)
@@ -108,7 +107,7 @@ def test_a_denoiser_is_fused_with_its_classifier():
     traced, counts = fused(module, (3, 32, 32))
     x = torch.rand(4, 3, 32, 32)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[OPERATIONS.depth_to_space_add_relu.default] == 3
+    assert counts[kernels.depth_to_space_add_relu] == 3
     assert counts[torch.relu] == counts[torch.conv_transpose2d] == 0
 
 
@@ -117,7 +116,7 @@ def test_a_transformer_normalises_what_it_adds():
     traced, counts = fused(module, (3, 32, 32))
     x = torch.rand(4, 3, 32, 32)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
-    assert counts[OPERATIONS.add_layer_norm.default] == 3
+    assert counts[kernels.add_layer_norm] == 3
     assert counts[torch.add] == counts[torch.conv2d] == counts[F.layer_norm] == 0
 
 
@@ -127,7 +126,7 @@ def test_published_networks_keep_their_answers(name):
     traced, counts = fused(module, (3, 64, 64))
     x = torch.rand(4, 3, 64, 64)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-3, atol=1e-4)
-    assert counts[OPERATIONS.space_to_depth.default]
+    assert counts[kernels.space_to_depth]
 
 
 class Followed(nn.Module):
@@ -170,16 +169,9 @@ class Followed(nn.Module):
 def test_a_relu_that_cannot_be_fused_stays_as_it_is(module):
     module.eval().requires_grad_(False)
     traced, counts = fused(module, (16, 8, 8))
-    assert counts[OPERATIONS.convolution_relu.default] == 0
+    assert counts[convolution_relu] == 0
     x = torch.rand(2, 16, 8, 8)
     torch.testing.assert_close(traced(x), module(x))
-
-
-def test_without_a_fused_kernel_the_separate_operations_run():
-    x, weight = torch.randn(2, 16, 8, 8), torch.randn(16, 16, 3, 3)
-    geometry = [1, 1], [1, 1], [1, 1], 1
-    for added in (None, x):
-        assert torch.equal(_fused(x, weight, None, added, *geometry), _unfused(x, weight, None, added, *geometry))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +212,7 @@ def test_a_fused_layer_can_be_followed_by_a_view():
     traced, counts = fused(module, (1, 8, 8))
     x = torch.rand(4, 1, 8, 8)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
-    assert counts[OPERATIONS.max_pool.default] == 1
+    assert counts[kernels.max_pool] == 1
 
 
 class Doubled(nn.Module):
@@ -245,11 +237,18 @@ def images(*shape, dtype, device):
     return x.to(device, dtype, memory_format=torch.channels_last)
 
 
-def compare(name, arguments, dtype):
-    """The kernel's results and those of torch's own operations, which may round intermediate results once more."""
-    plain = getattr(kernels, f"_{name}")
-    kernel = getattr(kernels, f"_{name}_on_cuda")
-    found, expected = kernel(*arguments), plain(*arguments)
+def both(operation, arguments):
+    """The results of a kernel, and those of torch's own operations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "has_kernels", lambda x: True)
+        found = operation(*arguments)
+        patch.setattr(kernels, "has_kernels", lambda x: False)
+        return found, operation(*arguments)
+
+
+def compare(operation, arguments, dtype):
+    """Torch's own operations may round intermediate results once more."""
+    found, expected = both(operation, arguments)
     tolerance = torch.finfo(dtype).eps
     for one, other in zip(*((r,) if isinstance(r, torch.Tensor) else r for r in (found, expected)), strict=True):
         if one.numel():
@@ -260,21 +259,21 @@ def compare(name, arguments, dtype):
 def check_kernels(dtype, device):
     x = images(3, 3, 11, 9, dtype=dtype, device=device)
     for block, padding, size, channels in ((2, 3, [9, 8], 16), (1, 1, [13, 11], 8), (4, 0, [2, 2], 48)):
-        compare("space_to_depth", (x, block, padding, size, channels, [0.5, 2.0, 3.0], [0.25, -1.0, 0.0]), dtype)
+        compare(kernels.space_to_depth, (x, block, padding, size, channels, [0.5, 2.0, 3.0], [0.25, -1.0, 0.0]), dtype)
     x = images(3, 24, 11, 9, dtype=dtype, device=device)
     x[0, 0, 0, 0] = torch.nan
     for geometry in ((3, 2, 1), (2, 2, 0)):
-        compare("max_pool", (x, *geometry), dtype)
+        compare(kernels.max_pool, (x, *geometry), dtype)
     weight, bias = images(1, 264, 1, 2, dtype=dtype, device=device)[0, :, 0].T.contiguous()
     rows = images(5, 7, 264, 1, dtype=dtype, device=device)[..., 0].contiguous()
-    compare("add_layer_norm", (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
+    compare(kernels.add_layer_norm, (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
     shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(rows.shape)  # no multiple of 16 bytes
-    compare("add_layer_norm", (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
-    found = kernels._add_layer_norm_on_cuda(rows, None, weight, bias, 1e-6)[1]
+    compare(kernels.add_layer_norm, (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
+    (_, found), _ = both(kernels.add_layer_norm, (rows, None, weight, bias, 1e-6))
     expected = F.layer_norm(rows.float(), (264,), weight.float(), bias.float(), 1e-6)
     torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
     cells, added = images(3, 64, 5, 4, dtype=dtype, device=device), images(3, 16, 10, 8, dtype=dtype, device=device)
-    compare("depth_to_space_add_relu", (cells, added, 2), dtype)
+    compare(kernels.depth_to_space_add_relu, (cells, added, 2), dtype)
 
 
 @pytest.mark.skipif(not AVAILABLE, reason="no g++ here")

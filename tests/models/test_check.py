@@ -56,17 +56,17 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
         (lambda x: x.flatten(1)[:, :3] + 0.02 * torch.randn(3), "changes its answer"),
         (lambda x: F.batch_norm(x, None, None, training=True).flatten(1)[:, :3], "changes its answer"),
         (lambda x: (x.mean((1, 2, 3)) > x.mean()).long(), "changes its answer"),
-        (lambda x: x.flatten(1)[:, :4], r"logits of shape \(8, 3\) .* 3 classes, got torch.float32 of shape \(8, 4\)"),
-        (lambda x: x, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
+        (lambda x: x.flatten(1)[:, :4], r"logits of shape \(8, 3\) .* it returned float32 of shape \(8, 4\)"),
+        (lambda x: x, r"it returned float32 of shape \(8, 1, 6, 6\)"),
         (lambda x: x.sum((1, 2, 3)), r"integer labels of shape \(8,\)"),
-        (lambda x: torch.zeros(7, dtype=torch.long), r"got torch.int64 of shape \(7,\)"),
-        (lambda x: x.flatten(1)[:, :3] > 0.5, r"got torch.bool of shape \(8, 3\)"),
-        (lambda x: torch.fft.fft(x.flatten(1))[:, :3], r"got torch.complex64 of shape \(8, 3\)"),
-        (lambda x: {"logits": x}, r"got torch.float32 of shape \(8, 1, 6, 6\)"),
+        (lambda x: torch.zeros(7, dtype=torch.long), r"it returned int64 of shape \(7,\)"),
+        (lambda x: x.flatten(1)[:, :3] > 0.5, r"it returned bool of shape \(8, 3\)"),
+        (lambda x: torch.fft.fft(x.flatten(1))[:, :3], r"it returned complex64 of shape \(8, 3\)"),
+        (lambda x: {"logits": x}, r"it returned float32 of shape \(8, 1, 6, 6\)"),
         (lambda x: {}, "must return a tensor of logits or labels, got dict"),
         (
             lambda x: (x.flatten(1)[:, :3], x.flatten(1)[:, 3:6]),
-            r"a tuple \(0: shape \(8, 3\), .* unclear which",
+            r"a tuple \(0: float32 of shape \(8, 3\), .* unclear which",
         ),
         (lambda x: torch.full((len(x), 3), torch.nan), "NaN or infinite values for every input: check its weights"),
         (lambda x: None, "got NoneType"),
@@ -148,7 +148,7 @@ def test_any_error_of_the_model_is_reported():
 
 
 def test_an_error_about_the_number_format_suggests_float32():
-    with pytest.raises(InvalidInput, match=r'bfloat16 batch .*; try dtype="float32"$'):
+    with pytest.raises(InvalidInput, match=r'bfloat16 batch .*; perhaps dtype="float32" helps$'):
         answer(network(), IMAGES.bfloat16())
 
 
@@ -171,14 +171,6 @@ def test_a_model_that_takes_token_ids_is_not_told_to_try_float32():
         with pytest.raises(InvalidInput, match="takes whole numbers such as token ids") as caught:
             answer(embedding.to(x.dtype), x)
         assert 'dtype="float32"' not in str(caught.value)
-
-
-def test_float32_is_only_suggested_where_it_helps():
-    def broken(x):
-        raise RuntimeError("no kernel for this dtype")
-
-    with pytest.raises(InvalidInput, match=r"no kernel for this dtype$"):
-        answer(broken, IMAGES.bfloat16())
 
 
 def above_half(x):

@@ -52,8 +52,8 @@ def test_a_model_output_of_hugging_face_has_logits():
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ((LOGITS, LOGITS), r"a tuple \(0: shape \(5, 3\), 1: shape \(5, 3\)\), and it is unclear"),
-        ({"a": LOSS, "b": FEATURES[0]}, "a dict .a: shape .*, and it is unclear which part is the logits"),
+        ((LOGITS, LOGITS), r"a tuple \(0: float32 of shape \(5, 3\), 1: .*\), and it is unclear"),
+        ({"a": LOSS, "b": FEATURES[0]}, "a dict .a: float32 of shape .*, and it is unclear which part is the logits"),
         ("cat", "got str"),
         (None, "got NoneType"),
         (np.array(["cat"]), "got an array of <U3"),

@@ -11,7 +11,6 @@ import operator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
@@ -37,14 +36,15 @@ def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
     interpreter.run(example)
     storages, modules = interpreter.found, dict(traced.named_modules())
     for node in list(traced.graph.nodes):
-        on_a_number = node.target in OPERATORS and node not in storages  # `n += 1`, where n comes from a shape
-        if on_a_number or not _changes_its_input(node, modules):
+        if node.target in OPERATORS and node not in storages:  # `n += 1`, where n comes from a shape
             continue
-        order = {other: number for number, other in enumerate(traced.graph.nodes)}
-        later = {other for other in order if order[other] > order[node]}
-        _require_no_other_view(node, storages, later)
         with traced.graph.inserting_before(node):
             new = _out_of_place(traced, node, modules)
+        if new is None:
+            continue
+        nodes = list(traced.graph.nodes)
+        later = set(nodes[nodes.index(node) + 1 :])
+        _require_no_other_view(node, storages, later)
         new.meta, storages[new] = node.meta, storages.pop(node)
         node.args[0].replace_all_uses_with(new, delete_user_cb=later.__contains__)
         node.replace_all_uses_with(new)
@@ -68,34 +68,8 @@ class _Storages(fx.Interpreter):
         return result
 
 
-def _changes_its_input(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    target: Any = node.target
-    if node.op == "call_module":
-        return bool(getattr(modules[str(target)], "inplace", False))
-    if node.op == "call_method":
-        return _is_name_in_place(str(target))
-    if node.op != "call_function":
-        return False
-    if isinstance(target, torch._ops.OpOverload):
-        return bool(target._schema.is_mutable)
-    if isinstance(target, torch._ops.OpOverloadPacket):  # which overload runs is known only when it runs
-        overloads = target.overloads()  # type: ignore[no-untyped-call]
-        return any(getattr(target, name)._schema.is_mutable for name in overloads)
-    if node.kwargs.get("out") is not None:
-        return True
-    return target in OPERATORS or _home(target) is not None or _asked_for_in_place(node) is not None
-
-
 def _is_name_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
-
-
-def _home(function: Any) -> Any:
-    """The module of a function that works in place, such as torch for torch.relu_; None for any other function."""
-    name = getattr(function, "__name__", "")
-    if not _is_name_in_place(name):
-        return None
-    return next((home for home in (F, torch) if getattr(home, name, None) is function), None)
 
 
 def _asked_for_in_place(node: fx.Node) -> inspect.BoundArguments | None:
@@ -121,19 +95,27 @@ def _require_no_other_view(node: fx.Node, storages: dict[fx.Node, set[int]], lat
         raise Untraceable(f"{node.name} changes the module itself")
 
 
-def _out_of_place(traced: fx.GraphModule, node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node:
+def _out_of_place(traced: fx.GraphModule, node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
+    """The same operation with a result of its own; None if the operation does not change its input."""
     graph, target = traced.graph, node.target
     if node.op == "call_module":
+        if not getattr(modules[str(target)], "inplace", False):
+            return None
         module = copy.copy(modules[str(target)])
         module.inplace = False  # type: ignore[assignment]
         name = f"{target}_out_of_place"
         traced.add_submodule(name, module)
         return graph.call_module(name, node.args, node.kwargs)
     if node.op == "call_method":
-        name = str(target)[:-1]
-        if callable(getattr(Tensor, name, None)):
+        if not _is_name_in_place(str(target)):
+            return None
+        if callable(getattr(Tensor, name := str(target)[:-1], None)):
             return graph.call_method(name, node.args, node.kwargs)
+    elif node.op != "call_function":
+        return None
     elif isinstance(target, torch._ops.OpOverload):
+        if not target._schema.is_mutable:
+            return None
         name, overload = target._schema.name.split("::")[1].removesuffix("_"), target._overloadname
         new = getattr(getattr(torch.ops.aten, name, None), overload, None)
         if new is not None and not new._schema.is_mutable:
@@ -143,8 +125,7 @@ def _out_of_place(traced: fx.GraphModule, node: fx.Node, modules: dict[str, nn.M
     elif (bound := _asked_for_in_place(node)) is not None:
         bound.arguments["inplace"] = False
         return graph.call_function(target, bound.args, bound.kwargs)  # type: ignore[arg-type]
-    elif "out" not in node.kwargs and (home := _home(target)) is not None:
-        function = getattr(home, getattr(target, "__name__", "")[:-1], None)  # torch.relu for torch.relu_
-        if function is not None:
-            return graph.call_function(function, node.args, node.kwargs)
+    # Others, such as torch.relu_ and torch.ops.aten.relu_, have an overload that torch.export finds.
+    elif not _is_name_in_place(getattr(target, "__name__", "")) and node.kwargs.get("out") is None:
+        return None
     raise Untraceable(f"{node.name} works in place, and has no other form")

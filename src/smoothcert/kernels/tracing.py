@@ -52,9 +52,7 @@ def constant(graph_module: fx.GraphModule, node: object) -> Tensor | None:
     """The tensor that a node reads from the module, such as a weight; None for any other argument."""
     if not isinstance(node, fx.Node) or node.op != "get_attr":
         return None
-    value: Any = graph_module
-    for name in str(node.target).split("."):
-        value = getattr(value, name)
+    value = operator.attrgetter(str(node.target))(graph_module)
     return value if isinstance(value, Tensor) else None
 
 

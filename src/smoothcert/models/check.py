@@ -14,8 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from smoothcert._agreement import in_full_batch, other_companies, repeats
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
-from smoothcert.models.copying import copied
-from smoothcert.models.outputs import find_logits, has_winner
+from smoothcert.models.outputs import described, find_logits, has_winner
 from smoothcert.models.seeded import SeededRows
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -41,9 +40,17 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
         kind = str(x.dtype).removeprefix("torch.")
         reason = first_line(error)
         raise InvalidInput(
-            f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(module, x, reason)}"
+            f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(x, reason)}"
         ) from error
     return find_logits(output, classes=classes, device=x.device)
+
+
+def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
+    """The error for outputs that are neither logits nor labels."""
+    return InvalidInput(
+        f"the model must return logits of shape ({rows}, {classes}) or integer labels of shape ({rows},) for {rows} "
+        f"inputs, and it returned {described(output)}"
+    )
 
 
 def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -> None:
@@ -67,7 +74,7 @@ def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
         yield from front.modules()
 
 
-def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
+def _hint(x: Tensor, reason: str) -> str:
     """What to do about an error of the model, where we know it."""
     if _TAKES_INTEGERS.search(reason):
         return (
@@ -81,13 +88,7 @@ def _hint(module: Callable[[Tensor], Any], x: Tensor, reason: str) -> str:
         )
     if x.ndim == 3:
         return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
-    if x.dtype == torch.float32:
-        return ""
-    try:
-        (copied(module).float() if isinstance(module, nn.Module) else module)(x.float())
-    except Exception:  # as above
-        return ""
-    return f"; try {setting('dtype', 'float32')}"
+    return "" if x.dtype == torch.float32 else f"; perhaps {setting('dtype', 'float32')} helps"
 
 
 @torch.inference_mode()
@@ -105,10 +106,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     labels = output.ndim == 1 and not output.is_floating_point()
     unordered = output.is_complex() or (output.dtype == torch.bool and not labels)
     if unordered or (not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)):
-        raise InvalidInput(
-            f"the model must return logits of shape {(rows, classes)} or integer labels of shape {(rows,)} for "
-            f"{rows} inputs and {classes} classes, got {output.dtype} of shape {tuple(output.shape)}"
-        )
+        raise unfit(output, rows, classes)
     if output.ndim == 2 and not bool(has_winner(output).any()):
         hint = "" if x.dtype == torch.float32 else ', or try dtype="float32"'
         raise InvalidInput(

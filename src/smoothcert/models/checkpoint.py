@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-import pickletools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
@@ -17,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from smoothcert._registry import restore
 from smoothcert.errors import InvalidInput, setting
@@ -28,6 +26,7 @@ _WRAPPERS = ("module", "_orig_mod", "network", "model", "1")
 _STATE_KEYS = ("state_dict", "model_state_dict", "model_state", "net", "model", "weights")
 """Entries under which a file may hold the weights."""
 _SIGMA_IN_NAME = re.compile(r"(?<![a-z])(?:noise|sigma)[_=-]?(\d*\.\d+|\d)(?!\d)", re.IGNORECASE)
+_PYTHON_OBJECT = re.compile(r"\bGLOBAL (\S+)")  # in the error of torch
 _SHOWN_KEYS = 3
 
 Found = TypeVar("Found")
@@ -63,16 +62,15 @@ class Checkpoint:
 
     def load_into(self, module: nn.Module, *, name: str) -> None:
         """Copy the weights into a module."""
-        own_prefix, own = _unwrapped(module.state_dict())
-        given_prefix, given = _unwrapped(self.state)
+        own, given = _unwrapped(module.state_dict()), _unwrapped(self.state)
         problems = []
         # Files from before PyTorch 0.4.1 lack this counter. Evaluation does not use it.
-        if missing := [own_prefix + k for k in own if k not in given and not k.endswith("num_batches_tracked")]:
+        if missing := [key for key in own if key not in given and not key.endswith("num_batches_tracked")]:
             problems.append(f"{_some(missing)} missing")
-        if unexpected := [given_prefix + key for key in given if key not in own]:
+        if unexpected := [key for key in given if key not in own]:
             problems.append(f"{_some(unexpected)} unexpected")
         if other := [key for key in own if key in given and own[key].shape != given[key].shape]:
-            shapes = (f"{own_prefix}{key} {tuple(given[key].shape)} for {tuple(own[key].shape)}" for key in other)
+            shapes = [f"{key} {tuple(given[key].shape)} for {tuple(own[key].shape)}" for key in other]
             problems.append(f"other shapes: {_some(shapes)}")
         if problems:
             stated = f"; the file is for {self.architecture}" if self.architecture else ""
@@ -89,9 +87,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         InvalidInput: The file does not exist, is damaged, or holds something else than weights.
     """
     path = Path(path)
+    if not path.is_file():
+        raise InvalidInput(f"no weights file at {path}")
     try:
-        if not path.is_file():
-            raise InvalidInput(f"no weights file at {path}")
         with path.open("rb") as file:
             start = file.read(512)
     except OSError as error:
@@ -136,20 +134,17 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the version of the pickle; an error says more
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if found := _first_global(path):
+    except Exception as error:  # torch raises many types of error
+        if isinstance(error, pickle.UnpicklingError) and (found := _PYTHON_OBJECT.search(str(error))):
             raise InvalidInput(
-                f"{path} holds Python objects ({found}), and loading them would run code; if you trust the file, "
+                f"{path} holds Python objects ({found[1]}), and loading them would run code; if you trust the file, "
                 "save only its tensors with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
                 "or with .state_dict() instead of ['state_dict'] if it holds a whole module"
             ) from None
-        raise _damaged(path) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError) as error:
         if "TorchScript" in str(error):
             raise InvalidInput(
-                f"{path} is a TorchScript model, not a file of weights: write a function that returns "
-                f"torch.jit.load(FILE), and give it as {setting('model', 'file.py:function')} without "
-                f"{setting('weights')}"
+                f"{path} is a TorchScript model: write a function that returns torch.jit.load(FILE), and give it as "
+                f"{setting('model', 'file.py:function')} without {setting('weights')}"
             ) from None
         raise _damaged(path) from error
     if not isinstance(content, Mapping):
@@ -163,22 +158,6 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     return dict(state), content
 
 
-def _first_global(path: Path) -> str | None:
-    """The first Python object that a pickle asks for. Nothing is loaded: only its instructions are read."""
-    with suppress(ValueError, RuntimeError):  # it is not a file of torch.save
-        return next(iter(get_unsafe_globals_in_checkpoint(path)), None)
-    strings: list[str] = []
-    with path.open("rb") as file, suppress(Exception):  # a damaged pickle can raise any error
-        for opcode, argument, _ in pickletools.genops(file):
-            if opcode.name == "GLOBAL":
-                return str(argument).replace(" ", ".")
-            if opcode.name == "STACK_GLOBAL" and len(strings) > 1:
-                return ".".join(strings[-2:])
-            if isinstance(argument, str):
-                strings.append(argument)
-    return None
-
-
 def _damaged(path: Path) -> InvalidInput:
     """The error for a file that cannot be read. The reasons that libraries give are about their code, not the file."""
     return InvalidInput(
@@ -187,16 +166,14 @@ def _damaged(path: Path) -> InvalidInput:
     )
 
 
-def _unwrapped(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """The prefix that wrapping added to all names, and the state without it."""
-    prefix, state = "", dict(state)
-    while state:
-        first = {key.partition(".")[0] for key in state if "." in key}
-        if len(first) != 1 or not first <= set(_WRAPPERS) or not all("." in key for key in state):
+def _unwrapped(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The state without the prefixes that wrapping added to all names."""
+    while state and all("." in key for key in state):
+        first = {key.partition(".")[0] for key in state}
+        if len(first) > 1 or not first <= set(_WRAPPERS):
             break
-        prefix += f"{first.pop()}."
         state = {key.partition(".")[2]: value for key, value in state.items()}
-    return prefix, state
+    return state
 
 
 def _find(metadata: Mapping[str, Any], convert: Callable[[Any], Found], *keys: str) -> Found | None:
@@ -237,8 +214,7 @@ def sigma_in_name(path: Path) -> float | None:
     return None
 
 
-def _some(names: Iterable[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    names = list(names)
     more = f" and {len(names) - _SHOWN_KEYS} more" if len(names) > _SHOWN_KEYS else ""
     return ", ".join(names[:_SHOWN_KEYS]) + more

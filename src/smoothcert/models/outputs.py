@@ -41,7 +41,7 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
     fitting = [v for v in tensors.values() if v.ndim == 2 and classes in (None, v.shape[1])]
     if len(tensors) == 1 or len(fitting) == 1:
         return find_logits(fitting[0] if fitting else next(iter(tensors.values())), classes=classes, device=device)
-    found = ", ".join(f"{k}: {_describe(v)}" for k, v in entries.items())
+    found = ", ".join(f"{k}: {described(v)}" for k, v in entries.items())
     raise InvalidInput(
         f"the model returns a {type(output).__name__} ({found}), and it is unclear which part is the logits: return "
         'the logits alone, or name them, as in {"logits": ...}'
@@ -92,6 +92,8 @@ def _from_numpy(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(device)
 
 
-def _describe(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else f"shape {tuple(shape)}"
+def described(value: Any) -> str:
+    """What a network returned, in words: "float32 of shape (8, 10)", or the type of what is no tensor."""
+    if not isinstance(value, (Tensor, np.ndarray)):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, check_classes
-from smoothcert.models.check import answer, check_weights
+from smoothcert.models.check import answer, unfit
 from smoothcert.models.identity import state_hash
 from smoothcert.models.seeded import SeededRows
 
@@ -42,7 +42,6 @@ def _described(model: Any, example: Tensor) -> Classifier:
         raise InvalidInput(
             f"a {type(model).__name__} does not take batches of floats: give {setting('model', 'hf:NAME')} or hf:FOLDER"
         )
-    check_weights(model)
     return Classifier(
         module=model,
         classes=0,
@@ -63,15 +62,12 @@ def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     parameter = next((p for p in parameters if p.is_floating_point()), None)
     with torch.inference_mode():
         output = answer(model, example[None].float() if parameter is None else example[None].to(parameter))
-    if output.ndim == 1:
+    if output.ndim == 1 and not output.is_floating_point():
         raise InvalidInput(
             f"the model returns labels, so the number of classes is unknown: give {setting('classes', 'N')}"
         )
     if output.ndim != 2:
-        raise InvalidInput(
-            f"the model must return logits of shape (1, classes) or an integer label of shape (1,) for one input, got "
-            f"{output.dtype} of shape {tuple(output.shape)}"
-        )
+        raise unfit(output, 1, "classes")
     return int(output.shape[1])
 
 

@@ -23,7 +23,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
 from smoothcert.models.check import check_weights
 from smoothcert.models.denoisers import denoised, load_denoiser
-from smoothcert.models.denoisers.check import check_input, check_output, check_repeatable
+from smoothcert.models.denoisers.check import check_estimates, check_input
 from smoothcert.models.wrap import as_classifier
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
@@ -262,9 +262,7 @@ class Smoothed:
         model, front, noise = self.model, self.denoiser, self.noise.for_shape(tuple(x.shape))
         if front is not None:
             check_input(front, x, f"the first input of {name}")
-            check_output(front, x, noise.deviation)
-            if not self.stochastic:
-                check_repeatable(front, x, noise.deviation)
+            check_estimates(front, x, noise.deviation, stochastic=self.stochastic)
             model = denoised(as_classifier(model, classes=self.classes, example=x), front, noise)
         shape = noise.draw.output_shape(tuple(x.shape))
         example = x if shape == tuple(x.shape) else torch.zeros(shape)

@@ -13,6 +13,7 @@ from smoothcert.models.architectures import ARCHITECTURES, build
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoised, Denoiser
 from smoothcert.models.denoisers.check import check_noise
+from smoothcert.models.outputs import described
 from smoothcert.noises import Gaussian, Noise
 
 
@@ -107,15 +108,11 @@ def check_logits(name: str, module: nn.Module, x: Tensor, classes: int, *, train
         output: Any = module(x)
     except Exception as error:  # code of the user may raise any error
         raise InvalidInput(f"cannot train with {name}: it fails on a batch of inputs: {first_line(error)}") from error
-    found = type(output).__name__
-    if isinstance(output, Tensor):
-        found = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
-        if output.is_floating_point() and tuple(output.shape) == (len(x), classes):
-            if output.requires_grad or not trained:
-                return
-            found += " without one"
-    gradient = " with a gradient (no torch.no_grad, no detach)" if trained else ""
+    if isinstance(output, Tensor) and output.is_floating_point() and tuple(output.shape) == (len(x), classes):
+        if output.requires_grad or not trained:
+            return
+        raise InvalidInput(f"cannot train with {name}: its logits have no gradient (torch.no_grad or detach?)")
     raise InvalidInput(
-        f"cannot train with {name}: it must return logits of shape {(len(x), classes)}{gradient}, and it returned "
-        f"{found}"
+        f"cannot train with {name}: it must return logits of shape {(len(x), classes)}, and it returned "
+        f"{described(output)}"
     )

@@ -12,28 +12,17 @@ CHANNEL_MULTIPLE = 8
 FUSED_DTYPES = (torch.bfloat16, torch.float16)
 """The number formats in which cuDNN has fused kernels."""
 
-_library = torch.library.Library("smoothcert", "DEF")  # type: ignore[no-untyped-call]
-_library.define(  # type: ignore[no-untyped-call]
-    "convolution_relu(Tensor x, Tensor weight, Tensor? bias, Tensor? added,"
-    " int[] stride, int[] padding, int[] dilation, int groups) -> Tensor"
-)
 
-# In both implementations below, `geometry` stands for stride, padding, dilation and groups.
-
-
-@torch.library.impl(_library, "convolution_relu", "CompositeExplicitAutograd")
-def _unfused(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
+def convolution_relu(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
+    """A convolution, an addition and a ReLU. `geometry` stands for stride, padding, dilation and groups."""
+    if x.is_cuda:
+        try:
+            if added is None:
+                return torch.cudnn_convolution_relu(x, weight, bias, *geometry)
+            return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *geometry)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # cuDNN has no such kernel for this shape or this device
+            pass
     y = torch.conv2d(x, weight, bias, *geometry)
     return (y if added is None else y + added).relu()
-
-
-@torch.library.impl(_library, "convolution_relu", "CUDA")
-def _fused(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
-    try:
-        if added is None:
-            return torch.cudnn_convolution_relu(x, weight, bias, *geometry)
-        return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *geometry)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError:  # cuDNN has no such kernel for this shape or this device
-        return _unfused(x, weight, bias, added, *geometry)

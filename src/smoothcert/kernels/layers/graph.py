@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import permutations
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
-from smoothcert.kernels.layers.convolution import CHANNEL_MULTIPLE
+from smoothcert.kernels.layers import kernels
+from smoothcert.kernels.layers.convolution import CHANNEL_MULTIPLE, convolution_relu
 from smoothcert.kernels.layers.kernels import VECTOR
 from smoothcert.kernels.tracing import add_buffer, constant
 
@@ -112,7 +113,7 @@ class Fusion:
             factor, offset = (values.tolist() for values in self.affine[1:])
         with node.graph.inserting_before(node):
             cells = node.graph.call_function(
-                torch.ops.smoothcert.space_to_depth.default,
+                kernels.space_to_depth,
                 (x, block, padding[0], size, wide, factor, offset),
             )
         new = self._constant(node, _of_cells(weight, block, taps, wide))
@@ -137,16 +138,18 @@ class Fusion:
     def _fuse_relu(self, relu: fx.Node) -> None:
         """Replace a ReLU, and the convolution and the addition before it, by one operation."""
         (argument,) = relu.all_input_nodes
-        if self._is_fusible(argument):
-            self._replace_relu(relu, argument, None)
-        elif argument.target is torch.add and len(argument.users) == 1:
-            for convolution, added in permutations(argument.all_input_nodes, 2):
-                if self.shapes.get(convolution) != self.shapes.get(added):
-                    continue
-                if self._is_fusible(convolution):
-                    return self._replace_relu(relu, convolution, added)
-                if self._is_upsampling(convolution):
-                    return self._replace_upsampling(relu, convolution, added)
+        pairs: Iterable[tuple[fx.Node, fx.Node | None]] = [(argument, None)]
+        if argument.target is torch.add and len(argument.users) == 1:
+            both = permutations(argument.all_input_nodes, 2)
+            pairs = [(one, other) for one, other in both if self.shapes.get(one) == self.shapes.get(other)]
+        for convolution, added in pairs:
+            if self._is_fusible(convolution):
+                x, weight, bias, *geometry = _arguments(convolution)
+                self._replace(relu, convolution_relu, (x, weight, bias, added, *geometry))
+                return
+            if added is not None and self._is_upsampling(convolution):
+                self._replace_upsampling(relu, convolution, added)
+                return
 
     def _is_fusible(self, node: fx.Node) -> bool:
         """Whether a node is a convolution that cuDNN can fuse and whose result has no other use."""
@@ -156,11 +159,6 @@ class Fusion:
         if weight is None or node.args[6] != 1:
             return False
         return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
-
-    def _replace_relu(self, relu: fx.Node, convolution: fx.Node, added: fx.Node | None) -> None:
-        x, weight, bias, *geometry = _arguments(convolution)
-        arguments = (x, weight, bias, added, *geometry)
-        self._replace(relu, torch.ops.smoothcert.convolution_relu.default, arguments)
 
     def _is_upsampling(self, node: fx.Node) -> bool:
         """Whether a node is a transposed convolution without overlap whose result has no other use."""
@@ -184,7 +182,7 @@ class Fusion:
         biases = None if bias is None else self._constant(relu, bias.repeat(weight.shape[2] * weight.shape[3]))
         with relu.graph.inserting_before(relu):
             product = relu.graph.call_function(pointwise, (node.args[0], weights, biases))
-        self._replace(relu, torch.ops.smoothcert.depth_to_space_add_relu.default, (product, added, weight.shape[2]))
+        self._replace(relu, kernels.depth_to_space_add_relu, (product, added, weight.shape[2]))
 
     def _as_matrix_product(self, node: fx.Node) -> None:
         """A 1x1 convolution with a bias, because torch adds the bias of a convolution in a second, slow pass."""
@@ -204,7 +202,7 @@ class Fusion:
         shape = self.shapes[node][0]
         if len(shape) == 4 and shape[1] % VECTOR == 0 and pairs[0][0] <= _LARGEST_POOL:
             arguments = (x, *(pair[0] for pair in pairs))
-            self._replace(node, torch.ops.smoothcert.max_pool.default, arguments)
+            self._replace(node, kernels.max_pool, arguments)
 
     def _normalise(self, node: fx.Node) -> None:
         """Layer normalisation together with the addition before it, of which others need the sum."""
@@ -218,7 +216,7 @@ class Fusion:
         if adds := x.target is torch.add and len({self.shapes[n][0] for n in x.all_input_nodes}) == 1:
             inputs = (x.args[0], x.args[1])
         with x.graph.inserting_after(x):
-            both = x.graph.call_function(torch.ops.smoothcert.add_layer_norm.default)
+            both = x.graph.call_function(kernels.add_layer_norm)
         with x.graph.inserting_before(both):
             constants = (x.graph.get_attr(str(n.target)) for n in (weight_node, bias_node))
             both.args = (*inputs, *constants, epsilon)

@@ -20,17 +20,6 @@ _VECTOR_BYTES = 16
 _THREADS = 256
 _WARP = 32
 
-_library = torch.library.Library("smoothcert", "FRAGMENT")  # type: ignore[no-untyped-call]
-_library.define(  # type: ignore[no-untyped-call]
-    "space_to_depth(Tensor x, int block, int padding, int[] size, int channels, float[] factor, float[] offset)"
-    " -> Tensor"
-)
-_library.define("max_pool(Tensor x, int size, int stride, int padding) -> Tensor")  # type: ignore[no-untyped-call]
-_library.define(  # type: ignore[no-untyped-call]
-    "add_layer_norm(Tensor x, Tensor? y, Tensor weight, Tensor bias, float epsilon) -> (Tensor, Tensor)"
-)
-_library.define("depth_to_space_add_relu(Tensor x, Tensor added, int block) -> Tensor")  # type: ignore[no-untyped-call]
-
 
 class _Arguments(ctypes.Structure):
     """The parameter of layers.cu."""
@@ -85,23 +74,23 @@ def _sizes(x: Tensor, out: Tensor) -> dict[str, Any]:
     return sizes | {"OUT_HEIGHT": out.shape[2], "OUT_WIDTH": out.shape[3]}
 
 
-@torch.library.impl(_library, "space_to_depth", "CompositeExplicitAutograd")
-def _space_to_depth(
-    x: Tensor, block: int, padding: int, size: list[int], channels: int, factor: list[float], offset: list[float]
-) -> Tensor:
-    exact = x.double() * x.new_tensor(factor, dtype=torch.float64).view(-1, 1, 1)
-    x = (exact + x.new_tensor(offset, dtype=torch.float64).view(-1, 1, 1)).to(x.dtype)
-    height, width = (block * length for length in size)
-    x = F.pad(x, (padding, width - padding - x.shape[3], padding, height - padding - x.shape[2]))
-    cells = x.view(len(x), x.shape[1], size[0], block, size[1], block).permute(0, 3, 5, 1, 2, 4)
-    cells = cells.reshape(len(x), -1, *size)
-    return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1])).contiguous(memory_format=torch.channels_last)
+def has_kernels(x: Tensor) -> bool:
+    """Whether the kernels run where a tensor is. Elsewhere, torch's own operations compute the same."""
+    return x.is_cuda
 
 
-@torch.library.impl(_library, "space_to_depth", "CUDA")
-def _space_to_depth_on_cuda(
+def space_to_depth(
     x: Tensor, block: int, padding: int, size: list[int], channels: int, factor: list[float], offset: list[float]
 ) -> Tensor:
+    """Cells of block x block pixels as channels, of inputs that are first scaled and shifted channel by channel."""
+    if not has_kernels(x):
+        exact = x.double() * x.new_tensor(factor, dtype=torch.float64).view(-1, 1, 1)
+        x = (exact + x.new_tensor(offset, dtype=torch.float64).view(-1, 1, 1)).to(x.dtype)
+        height, width = (block * length for length in size)
+        x = F.pad(x, (padding, width - padding - x.shape[3], padding, height - padding - x.shape[2]))
+        cells = x.view(len(x), x.shape[1], size[0], block, size[1], block).permute(0, 3, 5, 1, 2, 4)
+        cells = cells.reshape(len(x), -1, *size)
+        return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1])).contiguous(memory_format=torch.channels_last)
     x = x.contiguous(memory_format=torch.channels_last)
     out = _images(x, channels, *size)
     constants = _sizes(x, out) | {"BLOCK": block, "PADDING": padding, "OUT_CHANNELS": channels}
@@ -110,13 +99,10 @@ def _space_to_depth_on_cuda(
     return out
 
 
-@torch.library.impl(_library, "max_pool", "CompositeExplicitAutograd")
-def _max_pool(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
-    return F.max_pool2d(x, size, stride, padding)
-
-
-@torch.library.impl(_library, "max_pool", "CUDA")
-def _max_pool_on_cuda(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
+def max_pool(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
+    """The largest value of each window."""
+    if not has_kernels(x):
+        return F.max_pool2d(x, size, stride, padding)
     x = _aligned(x, torch.channels_last)
     height, width = ((length + 2 * padding - size) // stride + 1 for length in x.shape[2:])
     out = _images(x, x.shape[1], height, width)
@@ -125,16 +111,11 @@ def _max_pool_on_cuda(x: Tensor, size: int, stride: int, padding: int) -> Tensor
     return out
 
 
-@torch.library.impl(_library, "add_layer_norm", "CompositeExplicitAutograd")
-def _add_layer_norm(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    added = x.clone() if y is None else x + y
-    return added, F.layer_norm(added, weight.shape, weight, bias, epsilon)
-
-
-@torch.library.impl(_library, "add_layer_norm", "CUDA")
-def _add_layer_norm_on_cuda(
-    x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float
-) -> tuple[Tensor, Tensor]:
+def add_layer_norm(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """The sum of two tensors, and its layer normalisation. Without `y`, the kernel returns no sum."""
+    if not has_kernels(x):
+        added = x if y is None else x + y
+        return added, F.layer_norm(added, weight.shape, weight, bias, epsilon)
     x, weight, bias = (_aligned(tensor) for tensor in (x, weight, bias))
     out = torch.empty_like(x)
     added = torch.empty_like(x) if y is not None else x.new_empty(0)
@@ -145,16 +126,13 @@ def _add_layer_norm_on_cuda(
     return added, out
 
 
-@torch.library.impl(_library, "depth_to_space_add_relu", "CompositeExplicitAutograd")
-def _depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
-    rows, channels, height, width = x.shape
-    cells = x.view(rows, block, block, channels // block**2, height, width).permute(0, 3, 4, 1, 5, 2)
-    images = cells.reshape(rows, -1, block * height, block * width)
-    return torch.relu(images.contiguous(memory_format=torch.channels_last) + added)
-
-
-@torch.library.impl(_library, "depth_to_space_add_relu", "CUDA")
-def _depth_to_space_add_relu_on_cuda(x: Tensor, added: Tensor, block: int) -> Tensor:
+def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
+    """The inverse of `space_to_depth`, followed by an addition and a ReLU."""
+    if not has_kernels(x):
+        rows, channels, height, width = x.shape
+        cells = x.view(rows, block, block, channels // block**2, height, width).permute(0, 3, 4, 1, 5, 2)
+        images = cells.reshape(rows, -1, block * height, block * width)
+        return torch.relu(images.contiguous(memory_format=torch.channels_last) + added)
     x, added = (_aligned(tensor, torch.channels_last) for tensor in (x, added))
     out = torch.empty_like(added)
     constants = {"CHANNELS": added.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "BLOCK": block}

@@ -73,10 +73,7 @@ class Denoiser(nn.Module, ABC):
 
 
 def _range(name: str, given: tuple[float, float]) -> tuple[float, float]:
-    try:
-        low, high = (float(value) for value in given)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be two numbers (LOW, HIGH), got {given!r}") from None
+    low, high = map(float, given)
     if not low <= high:
         raise InvalidInput(f"{name} must be (LOW, HIGH) with LOW at most HIGH, got {given!r}")
     return low, high

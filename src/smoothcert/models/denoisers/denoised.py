@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
-from smoothcert.models.check import check_weights
 from smoothcert.models.denoisers.base import Denoiser
 from smoothcert.models.denoisers.check import check_noise
 from smoothcert.models.identity import state_hash
@@ -98,7 +97,6 @@ def compose(model: Callable[[Tensor], Any], denoiser: Denoiser, noise: Noise) ->
         noise: The smoothing noise.
     """
     check_noise(denoiser, noise)
-    check_weights(denoiser, what=f"the denoiser {denoiser.name}")
     front = denoiser.at(noise.deviation)
     if not isinstance(model, nn.Module):
         return DenoisedFunction(front, model)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -23,15 +22,6 @@ from smoothcert.models.denoisers.base import Denoiser
 
 Prediction: TypeAlias = Literal["epsilon", "v_prediction", "sample"]
 """What a diffusion model estimates: the noise, a mixture of noise and image, or the image."""
-_SCHEDULE = (
-    "beta_end",
-    "beta_schedule",
-    "beta_start",
-    "num_train_timesteps",
-    "rescale_betas_zero_snr",
-    "trained_betas",
-)
-"""The settings of a scheduler that determine the noise level of each timestep."""
 
 
 class DiffusionDenoiser(Denoiser):
@@ -148,75 +138,53 @@ def load(folder: str) -> DiffusionDenoiser:
     if place is None:
         raise InvalidInput(f"{spec}: there is no config.json of a diffusers model in the folder {folder}")
     config = _read(place / "config.json")
-    _check_config(spec, config)
-    pipeline = here.parent if (here := place.absolute()).name == "unet" else here
-    if latent := next((name for name in ("vae", "vqvae") if (pipeline / name).is_dir()), None):
-        raise InvalidInput(
-            f"{spec} is a latent diffusion model, with the autoencoder {latent}: use a diffusion model of images"
-        )
-    if not any(place.glob("diffusion_pytorch_model*.safetensors")):
-        raise InvalidInput(f"{spec}: there is no diffusion_pytorch_model.safetensors in {place}")
+    kind, here = config.get("_class_name"), place.absolute()
+    pipeline = here.parent if here.name == "unet" else here
+    other_range = config.get("time_embedding_type", "positional") == "fourier" or config.get("center_input_sample")
+    reasons = {
+        f"it is a {kind}, not a UNet2DModel": kind != "UNet2DModel",
+        "it needs the class of the image": config.get("class_embed_type") or config.get("num_class_embeds"),
+        "it is not variance-preserving, for images in [-1, 1]": other_range,
+        "it is a latent diffusion model": any((pipeline / name).is_dir() for name in ("vae", "vqvae")),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise InvalidInput(f"{spec} cannot be a denoiser: {reason}; use a diffusion model of images alone")
     try:
-        from diffusers import UNet2DModel
+        from diffusers import DDPMScheduler, UNet2DModel
     except ImportError:
         raise MissingExtra(spec, "diffusers") from None
 
+    places = (Path(folder, "scheduler"), place, place.parent / "scheduler")
+    file = next((p / "scheduler_config.json" for p in places if (p / "scheduler_config.json").is_file()), None)
+    schedule = {} if file is None else _read(file)
+    if schedule and "beta_schedule" not in schedule:
+        raise InvalidInput(
+            f"{spec}: its scheduler {schedule.get('_class_name')} has no beta_schedule, and only variance-preserving "
+            "diffusion models can be used"
+        )
     try:
         model = UNet2DModel.from_pretrained(place, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False)
+        scheduler = DDPMScheduler.from_config(schedule)
     except Exception as error:  # settings that do not fit each other may raise any error
         raise InvalidInput(f"{spec} cannot be loaded: {first_line(error).rstrip('.')}") from None
     channels, size = model.config.in_channels, model.config.sample_size
     edges = (size, size) if isinstance(size, int) else size
-    alphas, prediction = _schedule(spec, Path(folder), place)
     return DiffusionDenoiser(
         _Sample(model.float()),
-        alphas,
-        prediction=prediction,
+        scheduler.alphas_cumprod,
+        prediction=scheduler.config.prediction_type,
         shape=None if edges is None else (channels, *edges),
     )
-
-
-def _check_config(spec: str, config: Mapping[str, Any]) -> None:
-    """Refuse a model that needs more than a noisy image."""
-    kind = config.get("_class_name")
-    if kind != "UNet2DModel":
-        raise InvalidInput(f"{spec} is a {kind}, and a denoiser must be a UNet2DModel, which needs no text or label")
-    if config.get("class_embed_type") is not None or config.get("num_class_embeds") is not None:
-        raise InvalidInput(f"{spec} needs the class of the image: use a diffusion model without class labels")
-    if config.get("time_embedding_type", "positional") == "fourier" or config.get("center_input_sample"):
-        raise InvalidInput(f"{spec} is not a variance-preserving diffusion model for images in [-1, 1]")
-
-
-def _schedule(spec: str, folder: Path, place: Path) -> tuple[Tensor, Prediction]:
-    """abar_t of every timestep, and what the model estimates. The default is that of DDPM."""
-    from diffusers import DDPMScheduler
-
-    places = (folder / "scheduler", place, place.parent / "scheduler")
-    file = next((p / "scheduler_config.json" for p in places if (p / "scheduler_config.json").is_file()), None)
-    config = {} if file is None else _read(file)
-    if config and "beta_schedule" not in config:
-        raise InvalidInput(
-            f"{spec}: its scheduler {config.get('_class_name')} has no beta_schedule, and only variance-preserving "
-            "diffusion models can be used"
-        )
-    known = {key: value for key, value in config.items() if key in _SCHEDULE}
-    try:
-        scheduler = DDPMScheduler(**known)
-    except (NotImplementedError, TypeError, ValueError) as error:
-        raise InvalidInput(f"{spec}: its scheduler cannot be used: {first_line(error)}") from None
-    prediction = config.get("prediction_type", "epsilon")
-    if prediction not in get_args(Prediction):
-        raise InvalidInput(f"{spec} predicts {prediction!r}, and known are {', '.join(get_args(Prediction))}")
-    return scheduler.alphas_cumprod, prediction
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
+        if not isinstance(content, dict):
+            raise ValueError("it holds no settings")
     except (OSError, ValueError) as error:
         raise InvalidInput(f"cannot read {path}: {first_line(error)}") from None
-    if not isinstance(content, dict):
-        raise InvalidInput(f"{path} holds no settings")
     return content
 
 
