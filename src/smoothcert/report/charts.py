@@ -47,8 +47,7 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
     """Certified accuracy CA(r) against the radius r, one curve per run that has labels."""
     shown = [r for r in results if r.labelled]
     attacks = {r.name: found for r in shown if isinstance(r, Run) and (found := read_attacks(r)) is not None}
-    changes = [found.distance[np.isfinite(found.distance)] for found in attacks.values()]
-    largest = max((float(each.max(initial=0)) for each in [*(r.radius for r in shown), *changes]), default=0.0)
+    largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
     layers = []
     for r in shown:
@@ -60,7 +59,9 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
         layers.append(Line(r.name, radii, share, low, high, step=True, columns=tuple(columns)))
         if r.name in attacks:
             label = "attacked" if len(shown) == 1 else f"{r.name}, attacked"
-            layers.append(Line("", grid, attacks[r.name].attacked_accuracy(grid), label=label))
+            changes = attacks[r.name].distance
+            wide = np.linspace(0, np.max(changes[np.isfinite(changes)], initial=grid[-1]), 2 * _CURVE_POINTS)
+            layers.append(Line("", wide, attacks[r.name].attacked_accuracy(wide), label=label))
     fewest = min(map(len, attacks.values()), default=0)
     return Chart(
         "certified-accuracy",
