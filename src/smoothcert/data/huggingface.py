@@ -9,7 +9,6 @@ import numpy as np
 from torch import Size, Tensor
 
 from smoothcert._check import NO_CLASS
-from smoothcert._hub import hub_is_reachable, unreachable
 from smoothcert.data.base import check_labels, first_readable
 from smoothcert.data.images import fit, to_tensor
 from smoothcert.errors import InvalidInput, MissingExtra
@@ -64,13 +63,9 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
         raise MissingExtra(f"hf:{place}", "hf") from None
 
     saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
-    if not saved and not Path(place).is_dir() and not hub_is_reachable():
-        datasets.config.HF_HUB_OFFLINE = True  # else it tries again and again to connect
     try:
         found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
     except (OSError, ValueError, RuntimeError, IndexError) as error:  # an empty folder raises IndexError
-        if not Path(place).exists() and not hub_is_reachable():
-            raise InvalidInput(f"cannot get the data set hf:{place}: {unreachable(place)}") from None
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise InvalidInput(
             f"cannot get the data set hf:{place} ({reason}): check the name and the connection, or give a folder "

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from smoothcert._hub import hub_is_reachable, unreachable
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.models.architectures import Normalize, Normalized
 from smoothcert.models.base import Classifier, Weights, check_classes, fresh_weights, not_loaded
@@ -33,18 +31,15 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     except ImportError:
         raise MissingExtra(spec, "hf") from None
 
-    local = not Path(name).is_dir() and not hub_is_reachable()
     try:
-        config = AutoConfig.from_pretrained(name, local_files_only=local)
+        config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
-        if local:
-            raise InvalidInput(f"cannot get the model {spec}: {unreachable(name)}") from None
         raise not_loaded(spec, error) from None
     if weights == "default":
         check_classes(spec, config.num_labels, classes)
     try:
         if weights == "default":
-            model = AutoModelForImageClassification.from_pretrained(name, local_files_only=local)
+            model = AutoModelForImageClassification.from_pretrained(name)
         else:
             config.num_labels = classes or config.num_labels
             with fresh_weights():
@@ -53,7 +48,7 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
         raise not_loaded(spec, error) from None
     except ValueError as error:
         raise InvalidInput(f"{spec} is not an image classifier: {' '.join(str(error).split())[:200]}") from None
-    processor = _processor(name, local=local)
+    processor = _processor(name)
     edges = _edges(processor)
     return Classifier(
         module=Normalized(_normalize(processor), _Logits(model.float())).eval(),
@@ -63,12 +58,12 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     )
 
 
-def _processor(name: str, *, local: bool) -> dict[str, Any]:
+def _processor(name: str) -> dict[str, Any]:
     """The settings of the image processor."""
     from transformers.image_processing_base import ImageProcessingMixin
 
     try:
-        settings: dict[str, Any] = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
+        settings: dict[str, Any] = ImageProcessingMixin.get_image_processor_dict(name)[0]
     except OSError:
         raise InvalidInput(
             f"hf:{name} has no preprocessor_config.json, so its normalisation is unknown: save its image processor "
