@@ -27,7 +27,7 @@ def bench(inputs: Inputs, *, model: str, options: str, seconds: float, states: l
                 | {"classifier": found["forward"], "sampler": found["sampler"], "of limit": found["of_limit"]}
                 | {"loop": found["published"], "times loop": found["speedup"], "setup": found["setup"]}
                 | {"ready": ready, "first certificate": ready + found["first_certificate_seconds"]}
-                | {"differing votes": 100 * found["disagreement"], "GiB": found["memory"] / 2**30}
+                | {"differing votes": 100 * found["disagreement"]}
             )
     return {"rows": rows}
 

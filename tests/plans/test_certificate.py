@@ -175,15 +175,3 @@ def test_votes_after_the_last_look_prove_no_more(plan):
         looks.append(Look(more, {3: more * 2 // 3, 5: more // 4}))
     more = looks + 60 * [Look(9_000, {3: 9_000})]
     assert Case(plan, NOISE, looks=more).proof() == Case(plan, NOISE, looks=looks).proof()
-
-
-def test_a_notebook_shows_the_radius_rounded_down():
-    certificate = Certificate.from_votes([Look(100, {3: 100}), Look(1000, {3: 1000})], plan=Fixed(1000), noise=NOISE)
-    shown = replace(certificate, radius=1.23996)._repr_html_()
-    assert "1.2399 (l2)" in shown
-
-
-def test_a_notebook_never_shows_a_tiny_alpha_as_certainty():
-    looks = [Look(100, {3: 100}), Look(1000, {3: 1000})]
-    certificate = Certificate.from_votes(looks, plan=Fixed(1000, alpha=1e-40), noise=NOISE)
-    assert f"<td>0.{40 * '9'}</td>" in certificate._repr_html_()

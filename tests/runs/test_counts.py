@@ -28,7 +28,7 @@ def test_votes_of_the_predicted_class_are_read(log):
 def test_mistakes_are_told_in_one_sentence(log, tmp_path):
     with pytest.raises(InvalidInput, match="does not contain its noise: give noise="):
         read_population(log, Fixed(1000))
-    with pytest.raises(InvalidInput, match="contains its counts and samples: leave out log_samples="):
+    with pytest.raises(InvalidInput, match="contains its samples: leave out log_samples="):
         read_population(log, Fixed(1000), noise=NOISE, log_samples=10)
     bad = tmp_path / "bad.tsv"
     bad.write_text("idx\tlabel\tpredict\tcount\tsamples\n0\t3\t3\t1001\t1000\n")

@@ -6,12 +6,12 @@ import pytest
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, certify
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
+from smoothcert.plans.simulation import simulated
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics import metrics
 from smoothcert.tasks.replay import (
     Population,
-    _follow,
     from_shares,
     from_votes,
     measured_probabilities,
@@ -270,6 +270,7 @@ def test_a_run_with_known_labels_is_replayed_from_the_votes_of_all_classes(tmp_p
 def test_samples_without_a_vote_lower_the_probability_of_every_class():
     population = from_votes([[60, 20], [0, 0]], [0, 0], [100, 100])
     assert population.p.tolist() == [[0.6, 0.2], [0, 0]]
-    found = _follow(population, Fixed(10_000, pilot=100, bound="runner-up"), NOISE, 20, np.random.default_rng(0))
+    plan = Fixed(10_000, pilot=100, bound="runner-up")
+    found = simulated(plan, NOISE, population.p, (20, 2), np.random.default_rng(0))
     assert found.count[:, 0].mean() == pytest.approx(6_000, rel=0.02)
     assert not found.count[:, 1].any()

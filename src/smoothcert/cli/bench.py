@@ -51,7 +51,7 @@ def command(
         rows,
         caption=(
             f"{found.counted_rows:.1%} of rows counted; {found.disagreement:.3%} of votes differ from float32's; "
-            f"{found.memory / 2**30:.1f} GiB; prepared in {found.prepare_seconds:.1f} s, first certificate "
+            f"prepared in {found.prepare_seconds:.1f} s, first certificate "
             f"{found.first_certificate_seconds:.1f} s later"
         ),
     )

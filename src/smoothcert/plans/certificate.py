@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Self
 
 from smoothcert._registry import naming_users_code
@@ -13,7 +12,6 @@ from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
 from smoothcert.plans.machine import Case
 from smoothcert.plans.records import Look, Proof
-from smoothcert.statistics.metrics import confidence, round_down
 
 
 @dataclass(frozen=True)
@@ -83,22 +81,13 @@ class Certificate:
             id: The number of the input.
             seconds: How long it took.
         """
-        proof = case.proof()
+        proof, plan, noise = case.proof(), case.plan, case.noise
         with naming_users_code():
-            radius = float(case.plan.certified_radius(proof.lower, proof.upper, case.noise))
+            radius = float(plan.certified_radius(proof.lower, proof.upper, noise))
         radius = radius if proof.radius is None else proof.radius
         certified = proof.prediction is not None and not math.isnan(radius)
-        return cls(
-            id=id,
-            label=case.label,
-            prediction=proof.prediction if certified else None,
-            radius=radius if certified else 0.0,
-            proof=proof,
-            looks=tuple(looks),
-            plan=case.plan,
-            noise=case.noise,
-            seconds=seconds,
-        )
+        prediction, radius = (proof.prediction, radius) if certified else (None, 0.0)
+        return cls(id, case.label, prediction, radius, proof, tuple(looks), plan, noise, seconds)
 
     @property
     def count(self) -> int:
@@ -131,21 +120,3 @@ class Certificate:
     def correct(self) -> bool | None:
         """Whether the label is certified, so False for an abstention; None where the label is unknown."""
         return None if self.label is None else self.prediction == self.label
-
-    def _repr_html_(self) -> str:
-        """The certificate in a notebook."""
-        answer = "abstained" if self.abstained else f"class {self.prediction}"
-        radius = "-" if self.abstained else f"{round_down(self.radius, 4)} ({self.noise.norm})"
-        shown = {
-            "input": self.id,
-            "label": "unknown" if self.label is None else self.label,
-            "certified": answer,
-            "radius": radius,
-            "votes": f"{self.count:,} of {self.counted:,}",
-            "samples": f"{self.samples:,}",
-            "plan": self.plan,
-            "noise": self.noise,
-            "confidence": confidence(self.plan.alpha),
-        }
-        rows = (f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in shown.items())
-        return f"<table>{''.join(rows)}</table>"

@@ -7,8 +7,6 @@ published  the loop of published programs: one input at a time, repeat, randn_li
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +34,7 @@ from smoothcert.sampling.packing import Segment
 from smoothcert.sampling.sampler import Sampler
 from smoothcert.sampling.voting import VoteCounter
 from smoothcert.smoothed import Smoothed
-from smoothcert.smoothed.subject import Say, say_nothing
+from smoothcert.smoothed.subject import Say, Subject, say_nothing
 
 PUBLISHED_BATCHES = (200, 1000)
 """Batch sizes of the published loop."""
@@ -71,8 +69,6 @@ class Bench:
     """The share of rows that were a sample of an input. The other rows were padding."""
     disagreement: float
     """The share of votes that differ from those of float32 on the same noise."""
-    memory: int
-    """Peak memory in bytes: of the device on CUDA, otherwise of the process."""
     setup: dict[str, float]
     """Seconds by step: "check", "trace", "compile" and "batch", and on the command line also "import" and "load"."""
     prepare_seconds: float
@@ -113,7 +109,7 @@ def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: S
     on_cuda = runtime.torch_device.type == "cuda"
     published: dict[int, float] = {}
     if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster
-        published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
+        published = _published_rates(subject, inputs, seconds, say)
     clock = SetupClock()
     start = time.perf_counter()
     prepared = subject.prepare(say, clock)
@@ -131,18 +127,15 @@ def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: S
     say("timing the sampler")
     sampler = Sampler(counter)
     rate = _sampler_rate(_Simulated(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
-    memory = _peak_memory(runtime.torch_device)
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
     reference = _reference(classifier, runtime)
     disagreement = _disagreement(counter, reference, compared, blank(shape, replace(runtime, dtype="float32")))
     if on_cuda:  # at the end, so that the set-up contains the start of the device
         torch.cuda.empty_cache()
-        published = _published_rates(classifier, inputs, noise, runtime, seconds, say)
+        published = _published_rates(prepared.subject, inputs, seconds, say)
     return Bench(
-        device=torch.cuda.get_device_name(runtime.torch_device)
-        if runtime.torch_device.type == "cuda"
-        else runtime.device,
+        device=torch.cuda.get_device_name(runtime.torch_device) if on_cuda else runtime.device,
         dtype=runtime.dtype,
         compile=runtime.compile,
         batch=runtime.batch,
@@ -152,7 +145,6 @@ def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: S
         ceiling=plan.samples,
         counted_rows=sampler.counted / sampler.forwarded,
         disagreement=disagreement,
-        memory=memory,
         setup=clock.seconds,
         prepare_seconds=prepare_seconds,
         first_certificate_seconds=first_certificate_seconds,
@@ -165,27 +157,19 @@ def _reference(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
     return LabelClassifier(module, classifier.classes)
 
 
-def _published_rates(
-    classifier: Classifier,
-    inputs: Tensor,
-    noise: Noise,
-    runtime: Runtime,
-    seconds: float,
-    say: Callable[[str], None],
-) -> dict[int, float]:
+def _published_rates(subject: Subject, inputs: Tensor, seconds: float, say: Say) -> dict[int, float]:
     """The rate of the published loop by batch size."""
-    shape = tuple(inputs.shape[1:])
-    if noise.draw.output_shape(shape) != shape:  # the published loop can only add noise
+    if subject.noisy_shape != subject.shape:  # the published loop can only add noise
         return {}
-    reference = _reference(classifier, runtime)
-    check_classifier(reference.module, classifier.classes, inputs[:8].to(runtime.torch_device))
+    reference, runtime = _reference(subject.classifier, subject.runtime), subject.runtime
+    check_classifier(reference.module, reference.classes, inputs[:8].to(runtime.torch_device))
     rates: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:
         if rates and batch / min(rates.values()) > _LONGEST_BATCH * seconds:
             say(f"leaving out the published loop at batch {batch}, which is too slow here for the time given")
             continue
         say(f"timing the published loop at batch {batch}")
-        rates[batch] = _published_rate(reference, inputs, noise.deviation, batch, runtime, seconds)
+        rates[batch] = _published_rate(reference, inputs, subject.noise.deviation, batch, runtime, seconds)
     return rates
 
 
@@ -303,10 +287,3 @@ def _disagreement(counter: VoteCounter, reference: LabelClassifier, inputs: Tens
             counter.stream.write(out, counter.inputs, [Segment(0, id, 0, batch)], rows)
         differing += int((counter.classify(counter.noisy) != reference(exact)).sum())
     return differing / (batch * len(inputs))
-
-
-def _peak_memory(device: torch.device) -> int:
-    """Peak memory in bytes."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_reserved(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

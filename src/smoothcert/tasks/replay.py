@@ -122,41 +122,37 @@ def read_population(
 
     Returns it with the noise, and with a remark for the reader or None.
     """
-    missing = InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
-    if (table := read_votes(path)) is not None:
-        if noise is None:
-            raise missing
-        return from_votes(*table), noise, None
-    if (counted := read_counts(path)) is not None:
-        if noise is None:
-            raise missing
-        if log_samples is not None or log_alpha is not None:
-            raise InvalidInput(
-                f"{path} contains its counts and samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
-            )
-        return from_shares(*counted), noise, None
-    results = read_results(path)
-    if not len(results):
-        raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
-    # The options of a noise say nothing about the size of an input, which the run knows.
-    if noise is None or (results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)):
-        noise = results.noise
+    votes, counted = read_votes(path), read_counts(path)
+    results = read_results(path) if votes is None and counted is None else None
+    if results is not None:
+        if not len(results):
+            raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
+        # The options of a noise say nothing about the size of an input, which the run knows.
+        if noise is None or (results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)):
+            noise = results.noise
     if noise is None:
-        raise missing
+        raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
+    if votes is not None:
+        return from_votes(*votes), noise, None
+    if (results is None or results.noise is not None) and not (log_samples is None and log_alpha is None):
+        raise InvalidInput(
+            f"{path} contains its samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
+        )
+    if counted is not None:
+        return from_shares(*counted), noise, None
+    assert results is not None
+    if plan.known_labels and results.unlabelled:
+        raise InvalidInput(
+            f"{path} has inputs without a label, and {setting('known_labels', True)} needs one for every input"
+        )
     if results.noise is None:  # a published log, or an export of one
         samples = 100_000 if log_samples is None else log_samples
         alpha = plan.alpha if log_alpha is None else log_alpha
         p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
-        _check_labelled(path, plan, results)
         remark = f"Radii in the log are taken to be of {samples:,} samples per input (see {setting('log_samples')})."
         return _labelled(from_shares(p, results.correct), results), noise, remark
-    if log_samples is not None or log_alpha is not None:
-        raise InvalidInput(
-            f"{path} contains its samples and alpha: leave out {setting('log_samples')} and {setting('log_alpha')}"
-        )
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
     of_label = results.certified_by is not None and results.certified_by.known_labels  # p is that of the label
-    _check_labelled(path, plan, results)
     if isinstance(results, Run) and (plan.known_labels or plan.bound == "runner-up" or of_label):
         # It has the votes of all classes.
         return _population_of(results), noise, _remark(results, plan.samples)
@@ -167,13 +163,6 @@ def read_population(
         )
     correct = np.ones(len(results), bool) if of_label else results.correct
     return _labelled(from_shares(p, correct), results), noise, _remark(results, plan.samples)
-
-
-def _check_labelled(path: str | Path, plan: Plan, results: Results) -> None:
-    if plan.known_labels and results.unlabelled:
-        raise InvalidInput(
-            f"{path} has inputs without a label, and {setting('known_labels', True)} needs one for every input"
-        )
 
 
 def _labelled(population: Population, results: Results) -> Population:
@@ -275,14 +264,19 @@ def simulate(
             f"only the share of the predicted class is known here, and {setting('bound', 'runner-up')} needs the votes "
             "of all classes: replay the folder of a run, or a file of votes"
         )
-    ran = _follow(population, plan, noise, repetitions, rng)
-    cost = float(np.mean(ran.spent))
+    shape, fixed_class = (repetitions, len(population)), population.label if plan.known_labels else population.chosen
+    chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
+    state = simulated(plan, noise, population.p, shape, rng, chosen)
+    final = settled(plan, state)
+    with naming_users_code():
+        radius = np.asarray(plan.certified_radius(final.lower, upper(plan, noise, final), noise))
+    p, correct, cost = of_class(population.p, final.chosen), final.chosen == population.label, spent(plan, state).mean()
     # Fixed sampling at the ceiling continues the same votes, with the usual bound.
-    full = ran.count + rng.binomial(plan.samples - ran.counted, ran.p)
+    full = final.count + rng.binomial(plan.samples - final.drawn, p)
     # Fixed sampling at the same cost also pays for a pilot like that of the plan.
     n = max(round(cost) - (0 if plan.pilot_counts else plan.pilot), 1)
-    fixed = rng.binomial(n, ran.p, size=ran.p.shape)
-    full_of_fixed = fixed + rng.binomial(plan.samples - n, ran.p, size=ran.p.shape)
+    fixed = rng.binomial(n, p, size=shape)
+    full_of_fixed = fixed + rng.binomial(plan.samples - n, p, size=shape)
 
     def usual(count: Counts, samples: int) -> Array:
         radius = np.asarray(noise.certified_radius(lower_bound(count, samples, alpha=plan.alpha)))
@@ -294,45 +288,13 @@ def simulate(
         radii = list(plan.radii or metrics.default_radii(largest))
     radii = [_check.at_least("each radius", radius, 0) for radius in radii]
     closed = plan.radii is not None
-    own = _summary(cost, ran.radius, reference, ran.correct, radii, closed=closed)
+    own = _summary(cost, radius, reference, correct, radii, closed=closed)
     return Replay(
         len(population),
         repetitions,
         replace(own, mad=None) if basis(plan) is None or plan.uses_rivals else own,
-        _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), ran.correct, radii),
-        _summary(plan.most_samples, reference, reference, ran.correct, radii),
-    )
-
-
-@dataclass(frozen=True)
-class _Followed:
-    """What a plan did, as arrays of shape (repetitions, inputs)."""
-
-    p: Array
-    """The probability of the class."""
-    correct: NDArray[np.bool_]
-    count: Counts
-    counted: Counts
-    spent: Counts
-    radius: Array
-    """NaN if there is no certificate."""
-
-
-def _follow(population: Population, plan: Plan, noise: Noise, repetitions: int, rng: np.random.Generator) -> _Followed:
-    """Simulate a plan on all inputs and repetitions at once."""
-    shape, fixed_class = (repetitions, len(population)), population.label if plan.known_labels else population.chosen
-    chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
-    state = simulated(plan, noise, population.p, shape, rng, chosen)
-    final = settled(plan, state)
-    with naming_users_code():
-        radius = np.asarray(plan.certified_radius(final.lower, upper(plan, noise, final), noise))
-    return _Followed(
-        p=of_class(population.p, final.chosen),
-        correct=final.chosen == population.label,
-        count=final.count,
-        counted=final.drawn,
-        spent=spent(plan, state),
-        radius=radius,
+        _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), correct, radii),
+        _summary(plan.most_samples, reference, reference, correct, radii),
     )
 
 
@@ -344,7 +306,7 @@ def _summary(
     accuracy = metrics.certified_accuracy(known, right, radii, closed=closed)
     lost = [metrics.largest_decline(r, f) for r, f in zip(known, np.nan_to_num(reference), strict=True)]
     return Outcome(
-        samples=cost,
+        samples=float(cost),
         acr=metrics.average_certified_radius(known, right),
         mad=float(np.mean(lost)),
         abstained=float(np.mean(np.isnan(radius))),
