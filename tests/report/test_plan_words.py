@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, Plan, Price
-from smoothcert.plans.prose import caveat
+from smoothcert.plans.coverage import caveat
 from smoothcert.report.page import environment
 
 PLANS = [

@@ -32,7 +32,6 @@ def command(
     from dataclasses import asdict
 
     from smoothcert.cli.coverage import plain
-    from smoothcert.plans.prose import verdict
     from smoothcert.runs.run import open_run
     from smoothcert.runs.summary import all_together
     from smoothcert.tasks.audit import audit
@@ -56,6 +55,6 @@ def command(
         checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
         labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
         print(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}.")
-        print("Nothing is known about the alpha of the plan." if found.coverage is None else verdict(found.coverage))
+        print("Nothing is known about the alpha of the plan." if found.coverage is None else found.coverage.sentence)
     if not found.holds:
         raise typer.Exit(1)

@@ -34,8 +34,6 @@ def command(*, noise: NoiseOptions, plan: PlanOptions, json: Json = False) -> No
 
 
 def _print(found: Coverage, plan: Plan) -> None:
-    from smoothcert.plans.prose import verdict
-
     alpha = found.alpha
     bound = "" if found.exact else f", at most ({found.theorem})"
     title = "Exact failure probability" if found.exact else "Failure probability"
@@ -49,7 +47,7 @@ def _print(found: Coverage, plan: Plan) -> None:
         f"{title}\n{plan}; pilot {plan.pilot:,}, alpha {alpha:g}",
         ["case", "failure", "of alpha"],
         cases,
-        caption=" ".join(filter(None, [verdict(found), _simulation(found), _drawing(found.drawing_error)])),
+        caption=" ".join(filter(None, [found.sentence, _simulation(found), _drawing(found.drawing_error)])),
     )
 
 

@@ -3,34 +3,19 @@
 To add one, copy `fixed.py` (or see `examples/own_plan.py` for a plan outside of this package).
 """
 
-from smoothcert.plans.at_radii import AtRadii
-from smoothcert.plans.base import Plan
-from smoothcert.plans.certificate import Certificate
-from smoothcert.plans.combined import Combined
-from smoothcert.plans.exact import Exact
-from smoothcert.plans.fixed import Fixed
-from smoothcert.plans.input_specific import InputSpecific, plan_or_default
-from smoothcert.plans.machine import Case
-from smoothcert.plans.one_look import OneLook
-from smoothcert.plans.pilot import PilotPlan
-from smoothcert.plans.price import Price
-from smoothcert.plans.records import Look, Proof, State, Votes
-
-__all__ = [
-    "AtRadii",
-    "Case",
-    "Certificate",
-    "Combined",
-    "Exact",
-    "Fixed",
-    "InputSpecific",
-    "Look",
-    "OneLook",
-    "PilotPlan",
-    "Plan",
-    "Price",
-    "Proof",
-    "State",
-    "Votes",
-    "plan_or_default",
-]
+from smoothcert.plans.at_radii import AtRadii as AtRadii
+from smoothcert.plans.base import Plan as Plan
+from smoothcert.plans.certificate import Certificate as Certificate
+from smoothcert.plans.combined import Combined as Combined
+from smoothcert.plans.exact import Exact as Exact
+from smoothcert.plans.fixed import Fixed as Fixed
+from smoothcert.plans.input_specific import InputSpecific as InputSpecific
+from smoothcert.plans.input_specific import plan_or_default as plan_or_default
+from smoothcert.plans.machine import Case as Case
+from smoothcert.plans.one_look import OneLook as OneLook
+from smoothcert.plans.pilot import PilotPlan as PilotPlan
+from smoothcert.plans.price import Price as Price
+from smoothcert.plans.records import Look as Look
+from smoothcert.plans.records import Proof as Proof
+from smoothcert.plans.records import State as State
+from smoothcert.plans.records import Votes as Votes

@@ -2,7 +2,7 @@
 
 A plan is defined once, on arrays of states: `request` says how many more samples each state gets, `lower_bound` which
 bound on the probability of the class it proves. `machine` follows it, for one input, for a replay of 10,000, and for
-the exact failure probability. What describes, draws or verifies a plan stands beside it: `prose`, `outlook`,
+the exact failure probability. What describes, draws or verifies a plan stands beside it: `outlook`,
 `second_route`, `coverage`.
 """
 

@@ -108,6 +108,20 @@ class Coverage:
             return "yes" if self.proved else "not disproved"
         return "no" if self.exceeds else "not proved"
 
+    @property
+    def sentence(self) -> str:
+        """The verdict in a sentence."""
+        alpha = f"its alpha of {self.alpha:g}"
+        unknown = f"Nothing proves that the plan keeps {alpha}: the pilot that chooses the class also counts."
+        if self.simulated:
+            unknown = f"The simulation does not tell whether the plan keeps {alpha}."
+        return {
+            "yes": f"The plan keeps {alpha}.",
+            "not disproved": f"The search found no p at which the plan exceeds {alpha}. This is not a proof.",
+            "no": f"The plan does NOT keep {alpha}.",
+            "not proved": unknown,
+        }[self.verdict]
+
 
 class Failure(NamedTuple):
     """How often a plan fails."""
@@ -149,6 +163,19 @@ def _(plan: AtRadii, noise: Noise) -> Failure:
 @closed_form.register(Exact)
 def _(plan: Exact, noise: Noise) -> Failure:
     return Failure((0.0, 0.5), 0.0)
+
+
+def caveat(plan: Plan) -> str | None:
+    """A sentence about what the plan does not guarantee; None if a theorem says that it keeps its alpha."""
+    plan = primary(plan)
+    if plan.pilot_counts:
+        return (
+            f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
+            f"({plan.alpha:g}) says; `coverage` computes how often"
+        )
+    if plan.samples and closed_form.known_for(plan) is None:  # a plan without samples certifies nothing
+        return f"nothing proves that this plan keeps its alpha ({plan.alpha:g}); `coverage` looks for where it fails"
+    return None
 
 
 def exact_coverage(plan: Plan, noise: Noise) -> Coverage:

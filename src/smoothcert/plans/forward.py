@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from smoothcert.noises import Noise
 from smoothcert.plans import machine
 from smoothcert.plans.base import Plan
-from smoothcert.plans.claim import claims_its_bound, needed_for_claim
 from smoothcert.plans.records import State
+from smoothcert.plans.simulation import claims_its_bound, needed_for_claim
 from smoothcert.statistics.binomial import pmf
 
 Array = NDArray[np.float64]
@@ -122,7 +122,7 @@ class Forward:
                 seen.append(needed)
             wrong = needed > limit
             failed += float(probability[wrong].sum())
-            level = machine.raised(lower, proved) if self._reads_lower else np.zeros(len(probability))
+            level = np.maximum(lower, proved) if self._reads_lower else np.zeros(len(probability))
             for value in np.unique(level[~wrong]).tolist():
                 kept[drawn, value].append((first, np.where(~wrong & (level == value), probability, 0.0)))
         merged = {key: _merged(pieces) for key, pieces in kept.items()}

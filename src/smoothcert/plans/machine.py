@@ -66,20 +66,13 @@ def conclude(plan: Plan, noise: Noise, state: State) -> State:
     """What is proved after a look, and how many more samples are wanted."""
     if state.chosen is None and state.memory is None:  # the plans in a memory choose classes of their own
         return state._replace(more=0)
-    state = state._replace(lower=raised(state.lower, bound(plan, noise, state)))
+    state = state._replace(lower=np.maximum(state.lower, bound(plan, noise, state)))  # what was proved stays proved
     return state._replace(more=wanted(plan, noise, state))
 
 
 def bound(plan: Plan, noise: Noise, state: State) -> Any:
     """The lower bound that this look proves, 0 for none."""
     return _checked(plan, "lower_bound", state, noise, state.more) if counts(plan, state.look) else 0.0
-
-
-def raised(before: Any, bound: Any) -> Any:
-    """The largest lower bound of a look and of all before it: what was proved stays proved."""
-    if isinstance(before, np.ndarray) or isinstance(bound, np.ndarray):
-        return np.maximum(before, bound)
-    return max(before, bound)
 
 
 def wanted(plan: Plan, noise: Noise, state: State) -> Any:

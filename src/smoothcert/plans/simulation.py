@@ -1,4 +1,4 @@
-"""A plan, simulated on inputs whose classes have known probabilities."""
+"""A plan, simulated on inputs whose classes have known probabilities, and what its claims need to be true."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert._registry import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
-from smoothcert.plans.claim import needed_for_claim
 from smoothcert.plans.machine import follow, reads_only_counts, spent
 from smoothcert.plans.records import ClassVotes, ManyVotes, State, Votes
 
@@ -60,3 +59,25 @@ def simulated_endings(
     shape = (len(each), repetitions)
     state = simulated(plan, noise, each[:, None], shape, rng, chosen=np.zeros(shape, np.int64))
     return SimulatedEndings(needed_for_claim(plan, noise, state.lower), spent(plan, state))
+
+
+def claims_its_bound(plan: Plan) -> bool:
+    """Whether the radius is the one that the noise gives for the lower bound, so that it is true if the bound is."""
+    return type(plan).certified_radius is Plan.certified_radius
+
+
+def needed_for_claim(plan: Plan, noise: Noise, lower: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The smallest probability of the class for which the radius that is certified with these bounds is true.
+
+    0 where nothing is certified. Any certificate needs more than 1/2.
+    """
+    if claims_its_bound(plan):
+        return lower
+    values, where = np.unique(plan.certified_radius(lower, None, noise), return_inverse=True)
+    radii = values[~np.isnan(values)]
+    if plan.radii is None:
+        needed = np.minimum(np.asarray(noise.probability(radii), float) + noise.drawing_error, 1.0)
+    else:  # a plan that decides radii states more: that the true radius is above them
+        needed = np.array([noise.needed_probability(radius) for radius in radii.tolist()])
+    nothing = np.zeros(len(values) - len(radii))
+    return np.concatenate([np.maximum(needed, np.nextafter(0.5, 1)), nothing])[where].reshape(np.shape(lower))

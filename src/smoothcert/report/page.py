@@ -22,9 +22,10 @@ from smoothcert._files import write_whole
 from smoothcert._registry import describe
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
+from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, PilotPlan, Plan, Price
 from smoothcert.plans.combined import primary
-from smoothcert.plans.coverage import exact_coverage
-from smoothcert.plans.prose import caveat, kind
+from smoothcert.plans.coverage import caveat, exact_coverage
+from smoothcert.plans.dispatch import keeps_rule
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
 from smoothcert.report.charts import charts, evenly
@@ -127,6 +128,14 @@ def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: M
             version=__version__,
         )
     )
+
+
+def kind(plan: Plan) -> str:
+    """The name of the built-in rule that a plan follows; "pilot" for another rule of two looks, else empty."""
+    for known in (Fixed, InputSpecific, Price, AtRadii, Exact, Combined):
+        if isinstance(plan, known) and keeps_rule(type(plan), known):
+            return known.name
+    return "pilot" if isinstance(plan, PilotPlan) and keeps_rule(type(plan), PilotPlan) else ""
 
 
 def environment() -> Environment:

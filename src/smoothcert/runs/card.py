@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 
-from smoothcert.plans.prose import caveat
+from smoothcert.plans.coverage import caveat
 from smoothcert.runs.leaderboard import check_reportable
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics

@@ -13,7 +13,7 @@ from decimal import ROUND_FLOOR, Decimal
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
-from smoothcert.plans.prose import caveat
+from smoothcert.plans.coverage import caveat
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from smoothcert.plans.prose import caveat
+from smoothcert.plans.coverage import caveat
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import confidence, default_radii, round_down
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothcert import _check
+from smoothcert.plans.coverage import caveat
 from smoothcert.plans.outlook import is_adaptive
-from smoothcert.plans.prose import caveat
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.collect import Source, collect, opened
 from smoothcert.runs.results import Results

@@ -81,14 +81,9 @@ def attack(
     """
     run = run if isinstance(run, Run) else open_run(run)
     norm = _checked_norm(run, norm)
-    search = _Search(
-        norm,
-        _check.whole("steps", steps, least=1),
-        _check.whole("copies", copies, least=1),
-        _check.whole("attempts", attempts, least=1),
-        _check.whole("samples", samples, least=1),
-        _check.between("alpha", alpha, 0, 1),
-    )
+    counts = {"steps": steps, "copies": copies, "attempts": attempts, "samples": samples}
+    checked = {name: _check.whole(name, count, least=1) for name, count in counts.items()}
+    search = _Search(norm, **checked, alpha=_check.between("alpha", alpha, 0, 1))
     chosen = run.id[select_ids(len(run), limit=limit)].tolist() if ids is None else select_ids(10**8, ids=ids)[:limit]
     if unknown := [id for id in chosen if id not in run]:
         raise InvalidInput(f"{run.path} has no certificate of input {unknown[0]}")
@@ -210,7 +205,8 @@ class _Attacker:
         if self.module is not None:
             return loss_gradient(self.module, labels, noise)
         assert self.classify is not None
-        classify, dtype, rows = self.classify, self.subject.runtime.torch_dtype, self._batch()
+        classify, dtype = self.classify, self.subject.runtime.torch_dtype
+        rows = self.smoothed.prepared(self.subject).subject.runtime.batch
         scale = torch.ones(len(x), *[1] * (x.ndim - 1), device=x.device)
 
         @torch.inference_mode()
@@ -224,9 +220,6 @@ class _Attacker:
             return torch.where(unanimous, noise[0], (noise * (other - other.mean(0))).mean(0))
 
         return towards_other_answers
-
-    def _batch(self) -> int:
-        return self.smoothed.prepared(self.subject).subject.runtime.batch
 
     def _answers(self, x: Tensor) -> list[int | None]:
         """The answers of the smoothed classifier. All attempts on an input share alpha."""

@@ -29,7 +29,7 @@ from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.noises.grid_gaussian import is_gaussian
 from smoothcert.plans import Certificate, OneLook, Plan, plan_or_default
 from smoothcert.plans.at_radii import continuing, earlier_plans
-from smoothcert.plans.prose import caveat
+from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
 from smoothcert.runs.progress import Progress, choose_progress
@@ -348,16 +348,14 @@ def _on_disk(
 
     progress.start()
     try:
-        if spending is None:
-            _follow(executor, ids, job.plan, progress, keep)
-        else:
-            for block, plan in spending.blocks(ids, manifest.spending):
+        for block, plan in [(ids, job.plan)] if spending is None else spending.blocks(ids, manifest.spending):
+            if spending is not None:
                 if manifest.spending is None:  # the first block
                     manifest = replace(manifest, plan=plan)
                     progress.say(f"forecast: {spending.forecast(plan)}")
                 manifest = replace(manifest, spending=spending.record(block, plan))
                 journal.write_manifest({key: manifest.plain()[key] for key in ("plan", "spending")})
-                _follow(executor, block, plan, progress, keep, spending)
+            _follow(executor, block, plan, progress, keep, spending)
     except ModelFailed as error:
         raise ModelFailed(
             f"{error.message}; all finished inputs are saved, and the same command continues"
@@ -403,14 +401,15 @@ def _check_votes(executor: Executor, known: Certificate) -> None:
 
 def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int], *, known: bool) -> None:
     """Where all labels are at hand, refuse a wrong one before the run instead of in the middle of it."""
-    labels = getattr(dataset, "labels", {})
-    if known and (without := [id for id in ids if len(labels) and labels[id] < 0]):
+    labels = getattr(dataset, "labels", ())
+    if not len(labels):
+        return
+    if known and (without := [id for id in ids if labels[id] < 0]):
         raise InvalidInput(
             f"input {without[0]} of {dataset.name} has no label, and {setting('known_labels', True)} needs one "
             "for every input"
         )
-    wrong = [id for id in ids if len(labels) and labels[id] >= classifier.classes]
-    if wrong:
+    if wrong := [id for id in ids if labels[id] >= classifier.classes]:
         raise InvalidInput(
             f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but {classifier.name} knows only the "
             f"classes 0 to {classifier.classes - 1}"

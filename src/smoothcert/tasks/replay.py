@@ -270,7 +270,8 @@ def simulate(
     final = settled(plan, state)
     with naming_users_code():
         radius = np.asarray(plan.certified_radius(final.lower, upper(plan, noise, final), noise))
-    p, correct, cost = of_class(population.p, final.chosen), final.chosen == population.label, spent(plan, state).mean()
+    p, correct = of_class(population.p, final.chosen), final.chosen == population.label
+    cost = float(np.mean(spent(plan, state)))
     # Fixed sampling at the ceiling continues the same votes, with the usual bound.
     full = final.count + rng.binomial(plan.samples - final.drawn, p)
     # Fixed sampling at the same cost also pays for a pilot like that of the plan.
@@ -306,7 +307,7 @@ def _summary(
     accuracy = metrics.certified_accuracy(known, right, radii, closed=closed)
     lost = [metrics.largest_decline(r, f) for r, f in zip(known, np.nan_to_num(reference), strict=True)]
     return Outcome(
-        samples=float(cost),
+        samples=cost,
         acr=metrics.average_certified_radius(known, right),
         mad=float(np.mean(lost)),
         abstained=float(np.mean(np.isnan(radius))),

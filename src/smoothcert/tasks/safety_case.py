@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from smoothcert._files import write_whole
-from smoothcert.plans.prose import verdict
 from smoothcert.report.explained import class_name
 from smoothcert.report.page import dataset_of, fill
 from smoothcert.report.thumbnails import picture_of
@@ -44,7 +43,7 @@ def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
         each=confidence(run.plan.alpha),
         together=confidence(run.plan.alpha, len(run.manifest.ids)),
         proved=found.coverage is not None and found.coverage.proved,
-        verdict="" if found.coverage is None else verdict(found.coverage),
+        verdict="" if found.coverage is None else found.coverage.sentence,
         pictures={c.id: picture_of(dataset[c.id][0]) for c in certified} if dataset else {},
         class_name=partial(class_name, names=dataset.class_names if dataset else None),
     )
