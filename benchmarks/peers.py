@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from benchmarks.experiments import Inputs
 from benchmarks.logs import ALPHA, betting
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, Smoothed
-from smoothcert.compat.art import PyTorchRandomizedSmoothing
 from smoothcert.compat.cohen import Smooth
 from smoothcert.data import load_dataset
 from smoothcert.models import load_classifier
@@ -84,14 +83,15 @@ def side_by_side(
         **{f"loop: {name}": loop.follows(plan, noise, radius) for name, plan in plans.items()},
         f"loop: betting confidence sequence at {radius:g}": loop.bets(radius, noise, samples),
         "`compat.cohen`": theirs(lambda x: smooth.certify(x.to(device), pilot, samples, ALPHA, batch)),
-        "`compat.art`": art(PyTorchRandomizedSmoothing),
         **{f"smoothcert: {name}": packed(plan) for name, plan in plans.items()},
         f"smoothcert: radius {radius:g}, known labels": packed(deciding),
     }
     if find_spec("art"):
         from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing as Theirs
 
-        programs["ART"] = art(Theirs)
+        from smoothcert.compat.art import PyTorchRandomizedSmoothing
+
+        programs |= {"`compat.art`": art(PyTorchRandomizedSmoothing), "ART": art(Theirs)}
     rows = []
     for name, certify in programs.items():
         certify(pairs[:1])

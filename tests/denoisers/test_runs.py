@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import smoothcert as sc
-from smoothcert.compat.art import PyTorchRandomizedSmoothing
 from smoothcert.compat.cohen import Smooth
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers import compose, denoised
@@ -169,6 +168,8 @@ def test_the_drop_in_classes_take_a_denoiser(unet, network):
     plan, x = {"n0": 50, "n": 300, "alpha": 0.001, "batch_size": 100}, torch.from_numpy(IMAGES[0]).float()
     found = Smooth(network, 2, 0.25, denoiser=unet).certify(x, **plan)
     assert found == Smooth(compose(network, unet, NOISE), 2, 0.25).certify(x, **plan)
+    from smoothcert.compat.art import PyTorchRandomizedSmoothing
+
     settings = {"device_type": "cpu", "sample_size": 50, "scale": 0.25}
     behind = PyTorchRandomizedSmoothing(network, None, (1, 8, 8), 2, denoiser=unet, **settings)
     assert behind.certify(IMAGES[:1], 300)[1].tolist() == [found[1]]

@@ -1,7 +1,6 @@
-"""`PyTorchRandomizedSmoothing`, as in the Adversarial Robustness Toolbox (ART).
+"""`PyTorchRandomizedSmoothing` of the Adversarial Robustness Toolbox (ART), with our `certify` and `predict`.
 
-Where ART is installed, it is ART's own estimator with our `certify` and `predict`: attacks take it, and `fit` trains
-it. Without ART, it only certifies and predicts.
+It is ART's own estimator: attacks take it, and `fit` trains it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from art.estimators.certification import randomized_smoothing
+from art.preprocessing.standardisation_mean_std.utils import broadcastable_mean_std
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
@@ -21,88 +22,37 @@ from smoothcert.noises import Gaussian
 from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.certify import certify
 
-try:
-    from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing as _Estimator
-except ImportError:
-    _Estimator = object
 
-
-class PyTorchRandomizedSmoothing(_Estimator):  # type: ignore[misc]
-    """ART's estimator with our `certify` and `predict`, and the same constructor.
-
-    Noise is added to the inputs before `preprocessing`, as ART does it.
+class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing):  # type: ignore[misc]
+    """ART's estimator with our `certify` and `predict`. Noise is added before `preprocessing`, as ART does it.
 
     Args:
-        model: The base classifier.
-        loss: For training and for attacks, which need ART.
-        input_shape: The shape of one input.
-        nb_classes: The number of classes.
-        optimizer: For training, which needs ART.
-        channels_first: Whether the channels of an image come first; `preprocessing` with one number per channel needs
-            it.
-        clip_values: The range of the values, for attacks.
-        preprocessing_defences: Not supported.
-        postprocessing_defences: Not supported.
-        preprocessing: What is subtracted from a noisy input, and what it is then divided by; None for neither.
-        device_type: "gpu", which falls back to the CPU if there is none, or "cpu".
-        sample_size: Samples that choose the class in `certify`, and samples of `predict`.
-        scale: The standard deviation of the Gaussian noise.
-        alpha: The probability of a wrong answer, at most.
+        *of_art: The arguments of ART's estimator. Defences are not supported.
         decline: How much of each radius may be given up, as in 0.05. `certify` then spends on an input only what it
             needs, and at most n samples. None spends n on every input, as ART does.
         seed: The key of the noise.
         denoiser: Removes the noise before `preprocessing`; see `smoothcert.load_denoiser`.
+        **settings: The arguments of ART's estimator, by name.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        loss: Any,
-        input_shape: tuple[int, ...],
-        nb_classes: int,
-        optimizer: Any = None,
-        channels_first: bool = True,
-        clip_values: Any = None,
-        preprocessing_defences: Any = None,
-        postprocessing_defences: Any = None,
-        preprocessing: Any = (0.0, 1.0),
-        device_type: str = "gpu",
-        sample_size: int = 32,
-        scale: float = 0.1,
-        alpha: float = 0.001,
-        *,
+        *of_art: Any,
         decline: float | None = None,
         seed: int = 0,
         denoiser: str | Path | nn.Module | None = None,
+        **settings: Any,
     ) -> None:
-        if preprocessing_defences or postprocessing_defences:
+        super().__init__(*of_art, **settings)
+        if self.preprocessing_defences or self.postprocessing_defences:
             raise InvalidInput("defences are not supported: put what they do into the model, where they are certified")
-        _check.one_of("device_type", device_type, ("gpu", "cpu"))
-        of_art = {
-            "model": model,
-            "loss": loss,
-            "input_shape": tuple(input_shape),
-            "nb_classes": nb_classes,
-            "optimizer": optimizer,
-            "channels_first": channels_first,
-            "clip_values": clip_values,
-            "sample_size": sample_size,
-            "scale": scale,
-            "alpha": alpha,
-        }
-        network = _Preprocessed(model, preprocessing, tuple(input_shape), channels_first=channels_first)
-        if _Estimator is object:
-            self.__dict__.update(of_art)
-        else:
-            super().__init__(**of_art, preprocessing=preprocessing, device_type=device_type)
         self.decline = decline
-        self._settings: dict[str, Any] = {
-            "classes": nb_classes,
-            "seed": seed,
-            "denoiser": denoiser,
-            "device": "cuda" if device_type == "gpu" and torch.cuda.is_available() else "cpu",
-        }
-        self._network, self._by_scale = network, dict[float, Current]()
+        device = str(self.device)
+        self._settings = {"classes": self.nb_classes, "seed": seed, "denoiser": denoiser, "device": device}
+        self._network, self._by_scale = self.model, dict[float, Current]()
+        if (scaling := self.preprocessing) is not None:
+            example = np.empty((1, *self.input_shape))
+            self._network = _Scaled(self.model, *broadcastable_mean_std(example, scaling.mean, scaling.std))
 
     def _smoothed(self, batch_size: int) -> Smoothed:
         """The classifier with the noise as it is now: ART lets its users change `scale`."""
@@ -159,25 +109,17 @@ class PyTorchRandomizedSmoothing(_Estimator):  # type: ignore[misc]
         return inputs
 
 
-class _Preprocessed(nn.Module):
+class _Scaled(nn.Module):
     """(x - subtrahend) / divisor, then the model."""
 
     subtrahend: Tensor
     divisor: Tensor
 
-    def __init__(self, model: nn.Module, preprocessing: Any, shape: tuple[int, ...], *, channels_first: bool) -> None:
+    def __init__(self, model: nn.Module, subtrahend: NDArray[np.float32], divisor: NDArray[np.float32]) -> None:
         super().__init__()
         self.model = model
-        try:
-            subtrahend, divisor = (0.0, 1.0) if preprocessing is None else preprocessing
-            numbers = [np.asarray(part, np.float32) for part in (subtrahend, divisor)]
-        except (TypeError, ValueError):
-            raise InvalidInput(
-                f"preprocessing must be a pair (subtrahend, divisor) of numbers, got {type(preprocessing).__name__}"
-            ) from None
-        for name, part in zip(("subtrahend", "divisor"), numbers, strict=True):
-            channels = part.ndim == 1 and len(shape) == 3 and channels_first
-            self.register_buffer(name, torch.from_numpy(part.reshape(-1, 1, 1) if channels else part), persistent=False)
+        self.register_buffer("subtrahend", torch.from_numpy(subtrahend), persistent=False)
+        self.register_buffer("divisor", torch.from_numpy(divisor), persistent=False)
 
     def forward(self, x: Tensor) -> Any:
         return self.model((x - self.subtrahend) / self.divisor)
