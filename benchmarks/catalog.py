@@ -396,6 +396,8 @@ EXPERIMENTS = [
         Experiment(f"reliability-{name}", "reliability.kills", minutes, needs, {"executor": name, "times": times})
         for name, minutes, needs, times in (("local", 9, "", 700), ("processes", 20, "", 200), ("ray", 20, "ray", 100))
     ),
+    Experiment("reliability-disks", "reliability.full_disks", 4, settings={"times": 30}),
+    Experiment("reliability-nodes", "reliability.lost_nodes", 5, "ray", {"times": 5}),
     # Many inputs.
     Experiment("size-10000", "size.commands", 0.6, settings={"size": 10_000}),
     Experiment("size-100000", "size.commands", 2.5, settings={"size": 100_000}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -28,6 +29,7 @@ from smoothcert.runs.journal import Journal
 INPUTS = 2_000
 MARK = "SMOOTHCERT_RELIABILITY"
 """A variable in the environment of all processes of a try, by which they are found."""
+_NEW_USER, _NEW_MOUNTS, _REMOUNT = 0x10000000, 0x00020000, 32  # of Linux
 _STOPPED = 3
 """The exit code of a run that gave up, because one input or three starts were hit too often. It can be resumed."""
 _SESSION_SECONDS = 540
@@ -93,6 +95,97 @@ def kills(inputs: Inputs, *, executor: str, times: int) -> dict[str, Any]:
             shutil.rmtree(out)
         state.write_text(json.dumps(found))
     return {"rows": [found]}
+
+
+def full_disks(inputs: Inputs, *, times: int) -> dict[str, Any]:
+    """Certify on disks that are too small, make them larger, and certify again."""
+    expected, out = _undisturbed(inputs.work / "undisturbed"), inputs.work / "copied"
+    found = {"what": "full disks", "times": 0, "certificates": 0, "lost": 0, "different": 0}
+    told, sizes = inputs.work / "told.json", random.Random(0)
+    while found["times"] < times:
+        size = int(2 ** sizes.uniform(5, 12))
+        shutil.rmtree(out, ignore_errors=True)
+        told.unlink(missing_ok=True)
+        disk = inputs.work / "disk"
+        disk.mkdir(exist_ok=True)
+        if os.waitpid(_fork(lambda: _fill(disk, size, told, out), "full"), 0)[1]:  # noqa: B023
+            raise RuntimeError(f"a run on a disk of {size} KB was not resumed")
+        if told.is_file():  # else the disk was large enough
+            _add(found, expected, out, json.loads(told.read_text()))
+    return {"rows": [found]}
+
+
+def _fill(disk: Path, size: int, told: Path, out: Path) -> None:
+    """Mount a disk of so many KB, which only this process sees, certify until it is full, enlarge it, and certify."""
+    libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
+
+    def mount(flags: int, options: str) -> None:
+        if libc.mount(b"tmpfs", str(disk).encode(), b"tmpfs", flags, options.encode()):
+            raise OSError(ctypes.get_errno(), "mount")
+
+    if libc.unshare(_NEW_USER | _NEW_MOUNTS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+        Path(f"/proc/self/{name}").write_text(text)
+    mount(0, f"size={size}k")
+    ours, theirs = os.pipe()
+    try:
+        certify(disk / "run", LocalExecutor(), Told(theirs))
+    except sc.SmoothcertError as error:
+        print(error, file=sys.stderr)
+        os.close(theirs)
+        saved = _ids(disk / "run")
+        told.write_text(json.dumps(len({int(id) for id in os.read(ours, 10**6).split()} - saved)))
+    mount(_REMOUNT, "size=64m")
+    certify(disk / "run", LocalExecutor(), sc.Progress())
+    shutil.copytree(disk / "run", out)
+
+
+def lost_nodes(inputs: Inputs, *, times: int) -> dict[str, Any]:
+    """Take one of the two nodes of a Ray cluster away during a run."""
+    expected, out = _undisturbed(inputs.work / "undisturbed"), inputs.work / "lost"
+    found = {"what": "lost Ray nodes", "times": 0, "certificates": 0, "lost": 0, "different": 0}
+    for number in range(times):
+        shutil.rmtree(out, ignore_errors=True)
+        after = random.Random(number).randrange(INPUTS // 2)
+        ended = os.waitpid(_fork(lambda: _lose_a_node(out, after), f"node {number}"), 0)[1]  # noqa: B023
+        _end_others(f"node {number}")
+        if ended:
+            raise RuntimeError("a run on a cluster that lost a node failed")
+        _add(found, expected, out, 0)
+    return {"rows": [found]}
+
+
+class _Removal(sc.Progress):
+    """Takes a node away after some certificates."""
+
+    def __init__(self, after: int, remove: Callable[[], None]) -> None:
+        self.left, self.remove = after, remove
+
+    def update(self, certificate: sc.Certificate, status: Status) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.remove()
+
+
+def _lose_a_node(out: Path, after: int) -> None:
+    from ray.cluster_utils import Cluster
+
+    small = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
+    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon, **small})
+    nodes = [cluster.add_node(num_cpus=1, **small) for _ in range(2)]
+    removal = _Removal(after, lambda: cluster.remove_node(nodes[1], allow_graceful=False))
+    certify(out, choose_executor("ray", address=cluster.address, workers=2), removal)
+
+
+def _add(found: dict[str, Any], expected: dict[int, sc.Certificate], out: Path, lost: int) -> None:
+    """Count a run that was disturbed and is complete now."""
+    same = _certificates(out)
+    found["times"] += 1
+    found["certificates"] += len(same)
+    found["lost"] += lost
+    found["different"] += sum(same.get(id) != c for id, c in expected.items())
 
 
 def _try(
