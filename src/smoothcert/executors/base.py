@@ -59,12 +59,11 @@ class Status:
     highest: float = -inf
 
 
-@dataclass
+@dataclass(eq=False)
 class WorkerStatus:
     """How far one worker is. Its executor keeps this up to date.
 
     Args:
-        number: Counts workers from 1 on.
         since: When the worker was ready.
         until: When the worker was lost or the run ended; None before that.
         open: Inputs that the worker has.
@@ -72,7 +71,6 @@ class WorkerStatus:
         sampling: Seconds in which the worker had something to sample.
     """
 
-    number: int
     since: float = field(default_factory=time.perf_counter)
     until: float | None = None
     open: int = 0
@@ -83,11 +81,6 @@ class WorkerStatus:
     def seconds(self) -> float:
         """Seconds since the worker was ready, up to its loss or the end of the run."""
         return (self.until or time.perf_counter()) - self.since
-
-    @property
-    def rate(self) -> float:
-        """Samples per second."""
-        return self.counted / self.seconds if self.seconds else 0.0
 
 
 class Executor(ABC):

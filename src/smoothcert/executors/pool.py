@@ -170,7 +170,7 @@ class PoolExecutor(Executor, Generic[Handle]):
             self._assignment.join(worker, record.ready.capacity)
             record.status.until = None
             if record.status not in self._statuses:
-                record.status = WorkerStatus(len(self._statuses) + 1)
+                record.status = WorkerStatus()
                 self._statuses.append(record.status)
             self._send_inputs(worker, record)
 
@@ -247,7 +247,7 @@ class _Record:
     """
 
     ready: Ready | None = None
-    status: WorkerStatus = field(default_factory=lambda: WorkerStatus(0))
+    status: WorkerStatus = field(default_factory=WorkerStatus)
     calls: int = 0
     finished: int = 0
     spent: int = 0

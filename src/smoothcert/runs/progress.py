@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -21,8 +23,6 @@ from smoothcert.runs.run import Run
 from smoothcert.runs.summary import summary
 from smoothcert.statistics.metrics import round_down
 
-_MOST_WORKERS = 8
-"""Up to this many workers are shown one by one."""
 # Writing to stderr raises OSError if its disk is full, and ValueError if it is closed. Neither should stop a run.
 _IGNORE_BROKEN_STDERR = suppress(OSError, ValueError)
 
@@ -135,23 +135,42 @@ class Pace:
         """The figures as one line of text."""
         acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
         eta = "" if self.eta is None else f", {clock(self.eta)} left"
-        return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}" + (
-            f"; {describe_workers(self.workers)}" if self.workers else ""
-        )
+        here = [worker for worker in self.workers if worker.until is None]
+        idle = sum(not worker.open for worker in here)
+        workers = f"; {_count(here)}" + (f", {idle} idle" if idle else "") if here else ""
+        return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}{workers}"
 
     @property
     def workers(self) -> Sequence[WorkerStatus]:
         """All workers; empty if there is only this process."""
         return self._status.workers
 
-    @property
-    def sampling(self) -> float:
-        """The share of the workers' time in which they sampled."""
-        total = sum(worker.seconds for worker in self.workers)
-        return sum(worker.sampling for worker in self.workers) / total if total else 0.0
+
+class _NowAndThen(Progress):
+    """Follows a run, and shows its figures from time to time."""
+
+    def __init__(self, *, every: float) -> None:
+        self._every = every
+        self._last = time.perf_counter()
+
+    def begin(self, run: Run, *, total: int) -> None:
+        self._pace = Pace(run, total)
+
+    def start(self) -> None:
+        self._pace.start()
+
+    def update(self, certificate: Certificate, status: Status) -> None:
+        self._pace.add(certificate, status)
+        if time.perf_counter() - self._last >= self._every:
+            self._last = time.perf_counter()
+            self.show()
+
+    @abstractmethod
+    def show(self) -> None:
+        """Show the figures."""
 
 
-class PlainProgress(Progress):
+class PlainProgress(_NowAndThen):
     """Prints a line from time to time, for logs and pipes.
 
     Args:
@@ -160,12 +179,11 @@ class PlainProgress(Progress):
     """
 
     def __init__(self, *, every: float = 30.0, summary: bool = True) -> None:
-        self._every = every
+        super().__init__(every=every)
         self._summary = summary
-        self._last = time.perf_counter()
 
     def begin(self, run: Run, *, total: int) -> None:
-        self._pace = Pace(run, total)
+        super().begin(run, total=total)
         self._run = run
         if 0 < len(run) < total:
             self.say(f"resuming: {len(run)} of {total} inputs are done")
@@ -177,17 +195,7 @@ class PlainProgress(Progress):
             with _IGNORE_BROKEN_STDERR:
                 print(message, file=sys.stderr, flush=True)
 
-    def start(self) -> None:
-        self._pace.start()
-
-    def update(self, certificate: Certificate, status: Status) -> None:
-        self._pace.add(certificate, status)
-        if time.perf_counter() - self._last >= self._every:
-            self._last = time.perf_counter()
-            self.show()
-
     def show(self) -> None:
-        """Show the figures."""
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
     def close(self) -> None:
@@ -196,7 +204,8 @@ class PlainProgress(Progress):
 
     def end(self, run: Run) -> None:
         if workers := self._pace.workers:
-            self.say(f"{_count(workers)} took part, and sampled for {self._pace.sampling:.0%} of the time")
+            share = sum(worker.sampling for worker in workers) / (sum(worker.seconds for worker in workers) or 1)
+            self.say(f"{_count(workers)} took part, and sampled for {share:.0%} of the time")
         if self._summary:
             self.say(summary(run))
 
@@ -259,7 +268,7 @@ class NotebookProgress(PlainProgress):
             self._output.update(line, raw=True)
 
 
-class Tracker(Progress):
+class Tracker(_NowAndThen):
     """Base of all trackers, which report figures to another program such as an experiment tracker.
 
     A tracker works beside the usual display. If it raises an error, the run continues without it, with a warning. A
@@ -270,8 +279,7 @@ class Tracker(Progress):
     """
 
     def __init__(self, *, every: float = 10.0) -> None:
-        self._every = every
-        self._last = 0.0
+        super().__init__(every=every)
 
     def open(self, settings: dict[str, Any]) -> None:
         """Called at the beginning.
@@ -293,7 +301,7 @@ class Tracker(Progress):
         """Called when the run is complete."""
 
     def begin(self, run: Run, *, total: int) -> None:
-        self._pace = Pace(run, total)
+        super().begin(run, total=total)
         m = run.manifest
         self.open(
             {"model": m.classifier, "data": m.data, "noise": str(m.noise), "plan": str(m.plan), "alpha": m.plan.alpha}
@@ -301,17 +309,14 @@ class Tracker(Progress):
         )
 
     def start(self) -> None:
-        self._pace.start()
+        super().start()
         self._last = time.perf_counter()
 
-    def update(self, certificate: Certificate, status: Status) -> None:
-        self._pace.add(certificate, status)
-        if time.perf_counter() - self._last >= self._every:
-            self._last = time.perf_counter()
-            pace = self._pace
-            figures = {"inputs": pace.done, "samples": pace.spent, "samples_per_second": pace.rate}
-            acr = {} if pace.acr is None else {"acr": pace.acr}
-            self.log(figures | {"samples_saved": pace.saved} | acr, step=pace.done)
+    def show(self) -> None:
+        pace = self._pace
+        figures = {"inputs": pace.done, "samples": pace.spent, "samples_per_second": pace.rate}
+        acr = {} if pace.acr is None else {"acr": pace.acr}
+        self.log(figures | {"samples_saved": pace.saved} | acr, step=pace.done)
 
     def end(self, run: Run) -> None:
         figures = {"inputs": len(run), "samples": int(run.samples.sum()), "average_samples": run.average_samples or 0.0}
@@ -331,29 +336,13 @@ class Several(Progress):
 
     def __init__(self, members: Sequence[Progress]) -> None:
         self._members = list(members)
+        for method in ("begin", "say", "start", "update", "close", "end"):
+            setattr(self, method, partial(self._call_each, method))
 
-    def begin(self, run: Run, *, total: int) -> None:
-        self._call_each(lambda member: member.begin(run, total=total))
-
-    def say(self, message: str) -> None:
-        self._call_each(lambda member: member.say(message))
-
-    def start(self) -> None:
-        self._call_each(lambda member: member.start())
-
-    def update(self, certificate: Certificate, status: Status) -> None:
-        self._call_each(lambda member: member.update(certificate, status))
-
-    def close(self) -> None:
-        self._call_each(lambda member: member.close())
-
-    def end(self, run: Run) -> None:
-        self._call_each(lambda member: member.end(run))
-
-    def _call_each(self, call: Callable[[Progress], None]) -> None:
+    def _call_each(self, method: str, *news: Any, **more: Any) -> None:
         for member in list(self._members):
             try:
-                call(member)
+                getattr(member, method)(*news, **more)
             except Exception as error:
                 if not isinstance(member, Tracker):
                     raise
@@ -383,29 +372,6 @@ def progress_here(*, summary: bool = True) -> Progress:
     if getattr(shell, "kernel", None) is not None:  # IPython on a terminal has no kernel
         return NotebookProgress()
     return (LiveProgress if sys.stderr and sys.stderr.isatty() else PlainProgress)(summary=summary)
-
-
-def describe_workers(workers: Sequence[WorkerStatus]) -> str:
-    """How fast each worker is, and which ones are idle. For many workers: the slowest and the fastest rate.
-
-    >>> now = time.perf_counter()
-    >>> busy = [WorkerStatus(n, since=now - 10, until=None, open=1, counted=1000 * n) for n in range(1, 4)]
-    >>> describe_workers([*busy, WorkerStatus(4)])
-    '4 workers: 100/s, 200/s, 300/s, idle'
-    """
-    here = [worker for worker in workers if worker.until is None]
-    idle = [worker for worker in here if not worker.open]
-    if len(here) <= _MOST_WORKERS:
-        each = ", ".join(f"{worker.rate:,.0f}/s" if worker.open else "idle" for worker in here)
-        return f"{_count(here)}: {each}"
-    rates = [worker.rate for worker in here if worker.open]
-    names = ", ".join(str(worker.number) for worker in idle[:_MOST_WORKERS])
-    names += ", ..." if len(idle) > _MOST_WORKERS else ""
-    return (
-        _count(here)
-        + (f": {min(rates):,.0f} to {max(rates):,.0f}/s each" if rates else "")
-        + (f", {len(idle)} idle ({names})" if idle else "")
-    )
 
 
 def _count(workers: Sequence[WorkerStatus]) -> str:
