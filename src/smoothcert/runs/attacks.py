@@ -102,18 +102,19 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
     norm = norm or run.noise.norm
     with Journal(run.path) as journal:
         found = journal.attacks(norm)
-    if found is None or not found.distances:
+    if found is None or not found[1]:
         return None
-    where = np.searchsorted(run.id, np.array(sorted(found.distances), np.int64))
+    settings, distances = found
+    where = np.searchsorted(run.id, np.array(sorted(distances), np.int64))
     ids = run.id[where]
     right = (run.prediction == run.label) | ((run.label == NO_CLASS) & ~run.abstained)
-    radius = run.radius if norm == run.noise.norm else run.noise.other_radii(run.radius, found.settings["shape"])[norm]
+    radius = run.radius if norm == run.noise.norm else run.noise.other_radii(run.radius, settings["shape"])[norm]
     return Attacks(
         norm,
-        found.settings,
+        settings,
         ids,
         np.where(right, radius, 0.0)[where],
-        np.array([found.distances[id] for id in ids.tolist()]),
+        np.array([distances[id] for id in ids.tolist()]),
         run.decided_radii is not None,
         right[where],
         len(ids) == len(run),

@@ -88,13 +88,6 @@ class Attack(NamedTuple):
     changed: bytes | None = None
 
 
-class AttackedInputs(NamedTuple):
-    """The attacks on a run in one norm."""
-
-    settings: dict[str, Any]
-    distances: dict[int, float]
-
-
 class Journal:
     """The journal in a run's folder; use it as a context manager.
 
@@ -241,19 +234,15 @@ class Journal:
         with self.transaction():
             self._db.executemany("INSERT OR REPLACE INTO attacks VALUES (?, ?, ?, ?, ?)", rows)
 
-    def attacks(self, norm: str) -> AttackedInputs | None:
-        """The attacks in one norm; None if there are none."""
+    def attacks(self, norm: str) -> tuple[dict[str, Any], dict[int, float]] | None:
+        """The settings of the attacks in one norm, and the distances by id; None if there are none."""
         with self._errors("read"):
             recorded = self._db.execute("SELECT value FROM manifest WHERE key = ?", (f"attack in {norm}",)).fetchone()
-            if recorded is None:
-                return None
             rows = self._db.execute("SELECT id, distance FROM attacks WHERE norm = ?", (norm,)).fetchall()
-        return AttackedInputs(json.loads(recorded[0]), {id: inf if d is None else d for id, d in rows})
+        return recorded and (json.loads(recorded[0]), {id: inf if d is None else d for id, d in rows})
 
     def attack(self, norm: str, id: int) -> Attack | None:
         """The attack on one input, with the changed input."""
-        if self.attacks(norm) is None:
-            return None
         with self._errors("read"):
             query = "SELECT id, distance, prediction, changed FROM attacks WHERE norm = ? AND id = ?"
             row = self._db.execute(query, (norm, id)).fetchone()
@@ -318,9 +307,7 @@ class Journal:
         except sqlite3.Error as error:
             # An operational error, such as a full disk, leaves the file intact. Other errors mean that it is damaged.
             stopped = action == "write to" and isinstance(error, sqlite3.OperationalError)
-            advice = (
-                "all committed certificates are safe, and the same command resumes the run"
-                if stopped
-                else "restore it from a copy, or choose another folder"
-            )
+            advice = "restore it from a copy, or choose another folder"
+            if stopped:
+                advice = "all committed certificates are safe, and the same command resumes the run"
             raise SmoothcertError(f"cannot {action} {self.path}: {error}; {advice}") from error

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
+
+from smoothcert._differences import differences
 from smoothcert._files import exclusive
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.journal import Journal
@@ -56,21 +60,17 @@ def _check_settings(runs: Sequence[Run]) -> None:
     for run in runs[1:]:
         other = replace(run.manifest, ids=first.ids)
         found = other.differences(first)
-        for name in ("batch", "compile"):
-            if (there := getattr(first, name)) != (now := getattr(other, name)):
-                found.append(f"{name} (there {there}, now {now})")
+        there, now = ({"batch": m.batch, "compile": m.compile} for m in (first, other))
+        found += differences(there, now)
         if found:
             raise InvalidInput(f"{run.path} does not belong to {runs[0].path}: it differs in {'; '.join(found)}")
 
 
 def _check_different_inputs(runs: Sequence[Run]) -> None:
     """Raise if two runs have certificates of the same input."""
-    owner: dict[int, Run] = {}
-    for run in runs:
-        double = [id for id in run.id.tolist() if id in owner]
-        if double:
-            raise InvalidInput(f"{_listed(double)} in {owner[double[0]].path} and in {run.path} as well")
-        owner |= dict.fromkeys(run.id.tolist(), run)
+    for one, other in combinations(runs, 2):
+        if len(double := np.intersect1d(one.id, other.id)):
+            raise InvalidInput(f"{_listed(double.tolist())} in {one.path} and in {other.path} as well")
 
 
 def _check_missing(runs: Sequence[Run]) -> None:
@@ -81,20 +81,17 @@ def _check_missing(runs: Sequence[Run]) -> None:
                 f"{run.path} is not complete, {_listed(missing)} missing: run its command again, or merge the existing "
                 f"certificates with {setting('partial', True)}"
             )
-    shards = [tuple(map(int, run.manifest.shard.split("/"))) for run in runs if run.manifest.shard is not None]
+    shards = [run.manifest.shard.split("/") for run in runs if run.manifest.shard is not None]
     if len({parts for _, parts in shards}) > 1:
         raise InvalidInput(
-            "the runs are shards of different divisions of the inputs: "
-            + ", ".join(str(run.manifest.shard) for run in runs)
+            f"the runs are shards of different divisions of the inputs: {', '.join(map('/'.join, shards))}"
         )
     if shards:
-        parts = shards[0][1]
-        if absent := sorted(set(range(1, parts + 1)).difference(part for part, _ in shards)):
-            named = ", ".join(f"{part}/{parts}" for part in absent[:_MOST_NAMED]) + (
-                ", ..." if absent[_MOST_NAMED:] else ""
-            )
+        parts, present = int(shards[0][1]), {int(part) for part, _ in shards}
+        absent = [f"{part}/{parts}" for part in range(1, parts + 1) if part not in present]
+        if absent:
             raise InvalidInput(
-                f"shard {named} is missing: add its run, or merge the existing certificates with "
+                f"shard {_few(absent)} is missing: add its run, or merge the existing certificates with "
                 f"{setting('partial', True)}"
             )
 
@@ -119,5 +116,8 @@ def _merged(runs: Sequence[Run]) -> Manifest:
 
 def _listed(ids: Sequence[int]) -> str:
     """Ids with a verb, as in "2 inputs (3, 5) are"."""
-    names = ", ".join(map(str, ids[:_MOST_NAMED])) + (", ..." if len(ids) > _MOST_NAMED else "")
-    return f"input {names} is" if len(ids) == 1 else f"{len(ids)} inputs ({names}) are"
+    return f"input {ids[0]} is" if len(ids) == 1 else f"{len(ids)} inputs ({_few(ids)}) are"
+
+
+def _few(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names[:_MOST_NAMED])) + (", ..." if len(names) > _MOST_NAMED else "")

@@ -92,14 +92,14 @@ def attack(
     settings = search._asdict() | {"shape": list(subject.shape), "by": "gradients" if attacker.module else "votes"}
     with exclusive(run.path) as folder, Journal(folder, write=True) as journal:
         before = journal.attacks(norm)
-        if before is not None and not restart and (found := differences(before.settings, settings)):
+        if before is not None and not restart and (found := differences(before[0], settings)):
             raise InvalidInput(
                 f"{folder} was attacked with other settings: {'; '.join(found)}; give the same ones to continue, or "
                 f"{setting('restart', True)} to attack it again"
             )
         if before is None or restart:
             journal.forget_attacks(norm, settings)
-        done = set() if before is None or restart else set(before.distances)
+        done = set() if before is None or restart else set(before[1])
         todo = [id for id in chosen if id not in done]
         together = max(_ROWS // attacker.copies, 1)
         for first in range(0, len(todo), together):
