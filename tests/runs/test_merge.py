@@ -116,9 +116,3 @@ def test_a_run_is_iterated_and_indexed_by_id(shards):
     assert shards[0][3] not in run
     with pytest.raises(KeyError, match="no certificate of input 5"):
         run[5]
-
-
-def test_a_certificate_shows_in_a_notebook(shards):
-    shown = shards[0][0]._repr_html_()
-    assert "<td>0.999</td>" in shown
-    assert "Gaussian(sigma=0.25)" in shown
