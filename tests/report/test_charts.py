@@ -107,7 +107,7 @@ def test_inputs_of_the_same_decided_radius_and_samples_share_a_mark(radii_run, i
     for n, x, y, outcome in zip(points.inputs, points.x, points.y, points.outcome, strict=True):
         same = (radii_run.samples == x) & (radii_run.radius == y) & (charts.outcomes(radii_run) == outcome)
         assert n == same.sum()
-    told = {column.title: column.values for column in points.columns}["input"]
+    told = points.columns["input"]
     assert all((text == f"{n} inputs") == (n > 1) for text, n in zip(told, points.inputs, strict=True))
     assert "larger marks stand for more" in chart.caption
     assert "are shown" not in chart.caption

@@ -101,7 +101,7 @@ def test_page_shows_the_same_acr_as_the_json(page, iss_run, fixed_run):
 def test_every_chart_is_drawn_with_alternative_text(page):
     described = page.eval_on_selector_all("[role=graphics-document]", "all => all.map(e => e.ariaLabel)")
     assert len(described) == page.locator(".chart").count() == 6
-    assert described[0].startswith("Certified accuracy against the radius")
+    assert described[0].startswith("Certified accuracy. The share of inputs whose answer is correct")
     assert all(len(text) > 40 for text in described)
 
 

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 
-from smoothcert.report.chart import Axis, Chart, Column, Line
+from smoothcert.report.chart import Axis, Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts, radius_against_samples
 from smoothcert.report.vega import spec
 
@@ -20,7 +20,7 @@ def test_a_value_that_is_drawn_is_not_written_twice(iss_run):
     [group] = spec(radius_against_samples([iss_run]))["layer"]
     assert set(group["data"]["values"][0]) == {"run", "x", "y", "outcome", "input", "p"}
     tooltip = group["layer"][0]["encoding"]["tooltip"]["value"]["expr"]
-    assert '"samples": (datum.datum || datum)["x"] == null' in tooltip
+    assert '"samples spent": (datum.datum || datum)["x"] == null' in tooltip
     assert '"outcome": (datum.datum || datum)["outcome"]' in tooltip
 
 
@@ -42,7 +42,7 @@ def test_a_legend_is_only_there_where_runs_have_to_be_told_apart(iss_run, fixed_
 
 def test_several_lines_of_one_run_stay_separate():
     x = np.array([0.0, 1.0])
-    lines = tuple(Line("run", x, y, columns=(Column("votes", y, ",d"),)) for y in (x, 2 * x))
+    lines = tuple(Line("run", x, y) for y in (x, 2 * x))
     [group] = spec(Chart("paths", "Paths", ("run",), Axis("samples"), Axis("votes"), lines))["layer"]
     assert [row["line"] for row in group["data"]["values"]] == [0, 0, 1, 1]
     assert group["layer"][0]["encoding"]["detail"] == {"field": "line"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -52,21 +53,6 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
-    """Values that a reader sees when pointing at a mark.
-
-    Args:
-        title: What the values are. It is unique within a layer.
-        values: One value per mark. Where a layer draws the same array, it is stored only once.
-        format: A format that Python and D3 both understand, as in ",.0f"; empty for text.
-    """
-
-    title: str
-    values: Values
-    format: str = ""
-
-
-@dataclass(frozen=True, eq=False)
 class Line:
     """A curve, with a band around it where `low` and `high` are given.
 
@@ -77,7 +63,7 @@ class Line:
         low: The lower end of the band.
         high: The upper end of the band.
         step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
-        columns: What a reader sees when pointing at it.
+        columns: What a reader sees when pointing at it, besides its values: one array for each title.
         label: The name of a line that belongs to no run, such as a boundary. The line is grey and has its name beside
             its right end.
     """
@@ -88,15 +74,13 @@ class Line:
     low: Values | None = None
     high: Values | None = None
     step: bool = False
-    columns: tuple[Column, ...] = ()
+    columns: Mapping[str, Values] = field(default_factory=dict)
     label: str = ""
 
 
 def histogram(series: str, edges: Values, y: Values) -> Line:
-    """A histogram as a curve with steps, filled down to 0: the heights `y` of bins between `edges`."""
-    x, heights = np.append(edges, edges[-1]), np.concatenate([[0.0], y, [0.0]])
-    columns = (Column("up to", x, ",.0f"), Column("share", heights, ".1%"))
-    return Line(series, x, heights, 0 * heights, heights, step=True, columns=columns)
+    """A histogram as a curve with steps: the heights `y` of bins between `edges`."""
+    return Line(series, np.append(edges, edges[-1]), np.concatenate([[0.0], y, [0.0]]), step=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +95,7 @@ class Points:
         high: The upper ends of the vertical lines.
         outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
         inputs: How many inputs each stands for, which decides its size; None for one each.
-        columns: What a reader sees when pointing at one.
+        columns: What a reader sees when pointing at one, besides its values: one array for each title.
         hollow: Whether only their outlines are drawn, to tell them from other marks of the same run.
     """
 
@@ -122,7 +106,7 @@ class Points:
     high: Values | None = None
     outcome: Values | None = None
     inputs: Values | None = None
-    columns: tuple[Column, ...] = ()
+    columns: Mapping[str, Values] = field(default_factory=dict)
     hollow: bool = False
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
-from smoothcert.report.chart import Axis, Chart, Column, Line, Points, Values, histogram
+from smoothcert.report.chart import Axis, Chart, Line, Points, Values, histogram
 from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise
 from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.results import Results
@@ -54,9 +54,7 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
         decided = r.decided_radii
         radii = grid if decided is None else np.union1d(grid[grid <= max(decided)], decided)
         share, (low, high) = r.certified_accuracy(radii), r.certified_accuracy_band(radii)
-        columns = [Column("radius", radii, ".3f"), Column("certified accuracy", share, ".1%")]
-        columns += [Column("95% band from", low, ".1%"), Column("to", high, ".1%")]
-        layers.append(Line(r.name, radii, share, low, high, step=True, columns=tuple(columns)))
+        layers.append(Line(r.name, radii, share, low, high, step=True))
         if r.name in attacks:
             label = "attacked" if len(shown) == 1 else f"{r.name}, attacked"
             changes = attacks[r.name].distance
@@ -89,13 +87,10 @@ def trade_off(results: Sequence[Results]) -> Chart:
         if not r.labelled or (average := r.average_samples) is None:
             continue
         x, y = np.array([average]), np.array([r.acr])
-        columns = [Column("method", np.array([str(r.plan)])), Column("average samples", x, ",.0f")]
-        columns.append(Column("ACR", y, ".4f"))
         low = high = None
         if (band := r.acr_band) is not None:
             low, high = np.array([band.low]), np.array([band.high])
-            columns += [Column("95% band from", low, ".3f"), Column("to", high, ".3f")]
-        layers.append(Points(r.name, x, y, low, high, columns=tuple(columns)))
+        layers.append(Points(r.name, x, y, low, high, columns={"method": np.array([str(r.plan)])}))
         shown.append(r)
     return Chart(
         "trade-off",
@@ -167,9 +162,7 @@ def probabilities(results: Sequence[Results]) -> Chart:
     layers = []
     for r in shown:
         share, (low, high) = r.share_above(grid), r.share_above_band(grid)
-        columns = [Column("p", grid, ".3f"), Column("share of inputs", share, ".1%")]
-        columns += [Column("95% band from", low, ".1%"), Column("to", high, ".1%")]
-        layers.append(Line(r.name, grid, share, low, high, step=True, columns=tuple(columns)))
+        layers.append(Line(r.name, grid, share, low, high, step=True))
     correct = any(r.labelled for r in shown)
     return Chart(
         "probabilities",
@@ -198,8 +191,7 @@ def sample_maps(results: Sequence[Results]) -> Chart:
             continue
         p, found = _outlook(plan, r.noise)
         needed = np.asarray(found.samples)
-        columns = (Column("p", p, ".5f"), Column("samples", needed, ",.0f"))
-        layers.append(Line(r.name, p, needed, columns=columns))
+        layers.append(Line(r.name, p, needed))
         expected.append(found.expected)
     title = "expected samples" if all(expected) else "samples needed"
     some = any(expected) and not all(expected)
@@ -240,9 +232,8 @@ def _marks(results: Results, kept: Values, *, together: bool) -> Points:
         p = np.bincount(group, np.nan_to_num(p)) / inputs
         spent, radius, became = spent[first], radius[first], became[first]
         id = np.where(inputs > 1, np.array([f"{n:,} inputs" for n in inputs.tolist()], object), id[first])
-    columns = [Column("input", id), Column("samples", spent, ",d"), Column("radius", radius, ".4f")]
-    columns += [Column("p", p, ".4f"), Column("outcome", became)]
-    return Points(results.name, spent, radius, outcome=became, inputs=inputs, columns=tuple(columns))
+    columns = {"input": id, "p": p, "outcome": became}
+    return Points(results.name, spent, radius, outcome=became, inputs=inputs, columns=columns)
 
 
 def _names(results: Sequence[Results]) -> tuple[str, ...]:

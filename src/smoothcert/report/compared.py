@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smoothcert.report.chart import Axis, Chart, Column, Line
+from smoothcert.report.chart import Axis, Chart, Line
 from smoothcert.report.charts import certified_accuracy
 from smoothcert.report.page import dataset_of, fill
 from smoothcert.report.thumbnails import picture_of
@@ -57,10 +57,8 @@ def _strip(d: Difference) -> dict[str, float]:
 def _difference(comparison: Comparison, curve: Curve) -> Chart:
     a, b = comparison.a.name, comparison.b.name
     low, high = (np.clip(curve.difference + side * curve.band, -1, 1) for side in (-1, 1))
-    columns = [Column("radius", curve.radii, ".3f"), Column("difference", curve.difference, "+.1%")]
-    columns += [Column("band from", low, "+.1%"), Column("to", high, "+.1%")]
     zero = Line("", curve.radii, 0 * curve.radii, label="alike")
-    line = Line(b, curve.radii, curve.difference, low, high, step=True, columns=tuple(columns))
+    line = Line(b, curve.radii, curve.difference, low, high, step=True)
     return Chart(
         "difference",
         f"Certified accuracy of {b} minus that of {a}",

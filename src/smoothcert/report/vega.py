@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from smoothcert.report.chart import OUTCOMES, Chart, Column, Layer, Line, Points, Values
+from smoothcert.report.chart import OUTCOMES, Chart, Layer, Line, Points, Values
 
 Spec = dict[str, Any]
 
@@ -26,6 +26,7 @@ _SHAPES = dict(zip(OUTCOMES, ("circle", "cross", "diamond", "triangle-up", "squa
 _DASHES = ([1, 0], [5, 2], [5, 2, 1, 2], [1, 2])
 _LETTER_WIDTH = 0.45  # of its height, on average
 _SYMBOL_WIDTH, _LEGEND_WIDTH = 25, 225  # points, in print
+_FORMATS = {"number": ".4f", "percent": ".1%", "count": ",.0f"}
 _TICKS: dict[str, Spec] = {
     "number": {},
     "percent": {"format": "%"},
@@ -115,8 +116,8 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec | None:
     if any(line.low is not None for line in lines):
         band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
         layers.insert(0, {"mark": {"type": "area", "opacity": 0.15} | curve, "encoding": band})
-    if any(line.columns for line in lines) and not style.printed:
-        layers.append(_hover_points(x, y, lines[0]))
+    if any(line.series for line in lines) and not style.printed:
+        layers.append(_hover_points(x, y, lines[0], chart))
     return {"data": {"values": rows}, "layer": layers}
 
 
@@ -125,7 +126,7 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None
         return None
     rows = [row for layer in points for row in _rows(layer)]
     x, y = _axis("x", chart, padding=8, nice=False), _axis("y", chart)  # with room, so that no mark is cut off
-    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0])}
+    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
     mark: Spec = {"type": "point", "filled": not points[0].hollow, "size": style.mark, "opacity": 1}
     present = [outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)]
     if present:
@@ -173,7 +174,7 @@ def _room(places: Sequence[tuple[Line, float]], style: Style) -> float:
     return 8 + _LETTER_WIDTH * style.text * max(len(line.label) for line, _ in places)
 
 
-def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
+def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
     """Points that show, with their values, only under the pointer."""
     name = "hover_step" if line.step else "hover"
     return {
@@ -185,7 +186,7 @@ def _hover_points(x: Spec, y: Spec, line: Line) -> Spec:
             "x": x,
             "y": y,
             "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
-            "tooltip": _tooltip(line),
+            "tooltip": _tooltip(line, chart),
         },
     }
 
@@ -206,35 +207,31 @@ def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
 
 
 def _rows(layer: Layer) -> Iterator[Spec]:
-    """One row per mark. A column that is drawn as well is not written twice."""
-    shown = {_field(column, layer): column.values for column in layer.columns}
-    fields = {name: _plain(values) for name, values in (_drawn(layer) | shown).items()}
+    """One row per mark, with everything that is drawn or shown."""
+    drawn = {name: values for name, values in vars(layer).items() if isinstance(values, np.ndarray)}
+    fields = {name: _plain(values) for name, values in (drawn | dict(layer.columns)).items()}
     for values in zip(*fields.values(), strict=True):
         yield {"run": layer.series} | dict(zip(fields, values, strict=True))
 
 
-def _tooltip(layer: Layer) -> Spec:
-    """The columns under the pointer, as an expression.
+def _tooltip(layer: Layer, chart: Chart) -> Spec:
+    """The values under the pointer, as an expression.
 
     For the nearest point, Vega-Lite gives every point a cell that holds the point's row as "datum".
     """
-    shown = ['"run": (datum.datum || datum)["run"]']
-    for column in layer.columns:
-        value = f"(datum.datum || datum)[{json.dumps(_field(column, layer))}]"
-        if column.format:
-            value = f"{value} == null ? '-' : format({value}, {json.dumps(column.format)})"
-        shown.append(f"{json.dumps(column.title)}: {value}")
+    x, y = _FORMATS[chart.x.kind], _FORMATS[chart.y.kind]
+    x_title, y_title = (axis.title.partition(" (")[0] for axis in (chart.x, chart.y))  # without norm and scale
+    fields = {"run": ("run", ""), x_title: ("x", x), y_title: ("y", y)}
+    if layer.low is not None:
+        fields |= {"band from": ("low", y), "to": ("high", y)}
+    fields |= {title: (title, ".4f" if values.dtype.kind == "f" else "") for title, values in layer.columns.items()}
+    shown = []
+    for title, (name, format) in fields.items():
+        value = f"(datum.datum || datum)[{json.dumps(name)}]"
+        if format:
+            value = f"{value} == null ? '-' : format({value}, {json.dumps(format)})"
+        shown.append(f"{json.dumps(title)}: {value}")
     return {"value": {"expr": f"{{{', '.join(shown)}}}"}}
-
-
-def _drawn(layer: Layer) -> dict[str, Values]:
-    """The arrays of a layer by their names."""
-    return {name: values for name, values in vars(layer).items() if isinstance(values, np.ndarray)}
-
-
-def _field(column: Column, layer: Layer) -> str:
-    """Where a row holds the value of a column."""
-    return next((name for name, values in _drawn(layer).items() if values is column.values), column.title)
 
 
 def _plain(values: Values) -> list[Any]:
