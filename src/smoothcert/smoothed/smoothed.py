@@ -238,7 +238,7 @@ class Smoothed:
         dtype = settle_dtype("float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module)
         runtime = resolve(self.device, dtype, self.compile, self.batch)
         noise = self.noise
-        if self.sigma is not None and levels is not None and (self.exact or _on_cuda(runtime)):
+        if self.sigma is not None and levels is not None and (self.exact or runtime.torch_device.type == "cuda"):
             # On a CPU, the grid can cost a third of the samples per second.
             noise = Gaussian(self.sigma)
             if self.sigma * levels <= LARGEST_DEVIATION:
@@ -297,10 +297,6 @@ class Smoothed:
         return x
 
 
-def _on_cuda(runtime: Runtime) -> bool:
-    return runtime.torch_device.type == "cuda"
-
-
 def _totals(values: Tensor) -> tuple[float, float]:
     """The sums of all values and of every third one, which show whether values have changed or moved."""
     flat = values.detach().double().to_dense().reshape(-1)
@@ -323,12 +319,8 @@ def _is_numbers(x: Any) -> bool:
 
 def _noise_given(noise: Noise | None, sigma: float | None) -> Noise:
     """The noise that the caller asks for, before the device is known."""
-    if noise is None and sigma is None:
-        raise InvalidInput(f"the noise is missing: give {setting('sigma')}, or {setting('noise')} as in Gaussian(0.5)")
-    if noise is not None and sigma is not None:
-        raise InvalidInput(
-            f"{setting('noise', noise)} and {setting('sigma', sigma)} exclude one another: give one of them"
-        )
+    if (noise is None) == (sigma is None):
+        raise InvalidInput(f"give either {setting('sigma')} or {setting('noise')}, as in Gaussian(0.5)")
     if sigma is not None:
         return Gaussian(sigma)
     if not isinstance(noise, Noise):
