@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def part(inputs: Inputs, *, size: int, number: int) -> dict[str, Any]:
     shutil.rmtree(out, ignore_errors=True)
     options = f"--model {MODEL} --data {data} --sigma 0.5 --samples 1000 --batch 8192 --shard {number}/{PARTS}"
     found = _cost("certify", *options.split(), "--quiet", "--out", out)
-    found["bytes"] = (out / "journal.sqlite").stat().st_size
+    found["megabytes"] = _megabytes(out / "journal.sqlite")
     record.write_text(json.dumps(found))
     return found
 
@@ -45,16 +46,19 @@ def commands(inputs: Inputs, *, size: int) -> dict[str, Any]:
     merged, page = folder / "merged", folder / "report.html"
     shutil.rmtree(merged, ignore_errors=True)
     rows = {
-        "certify": {name: sum(c[name] for c in certified) for name in ("seconds", "cpu", "bytes")}
+        "certify": {name: sum(c[name] for c in certified) for name in ("seconds", "cpu", "megabytes")}
         | {"memory": max(c["memory"] for c in certified)},
         "merge": _cost("merge", *(folder / f"part-{n}" for n in range(1, PARTS + 1)), "--out", merged),
         "table": _cost("table", merged),
         "report": _cost("report", merged, "--out", page),
         "audit": _cost("audit", merged, "--model", MODEL),
     }
-    rows["merge"]["bytes"] = (merged / "journal.sqlite").stat().st_size
-    rows["report"]["bytes"] = page.stat().st_size
+    rows["merge"]["megabytes"], rows["report"]["megabytes"] = _megabytes(merged / "journal.sqlite"), _megabytes(page)
     return {"rows": [{"size": size, "command": name} | row for name, row in rows.items()]}
+
+
+def _megabytes(path: Path) -> float:
+    return path.stat().st_size / 1e6
 
 
 def _cost(*arguments: object) -> dict[str, float]:
@@ -68,4 +72,4 @@ def _cost(*arguments: object) -> dict[str, float]:
     if process.returncode:
         raise RuntimeError(f"smoothcert {' '.join(map(str, arguments))} ended with {process.returncode}")
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "cpu": usage.ru_utime + usage.ru_stime, "memory": usage.ru_maxrss / 1024}
+    return {"seconds": seconds, "cpu": usage.ru_utime + usage.ru_stime, "memory": usage.ru_maxrss * 1024 / 1e6}
