@@ -4,7 +4,6 @@ import pytest
 from typer.testing import CliRunner
 
 from smoothcert.cli import app
-from smoothcert.errors import InvalidInput
 from smoothcert.runs.formats import read_results, write_results
 
 
@@ -38,23 +37,6 @@ def test_export_writes_to_a_file_or_to_standard_output(iss_run, tmp_path):
     assert read_results(out).acr == iss_run.acr
 
 
-def test_an_export_is_what_its_file_is_called(iss_run, tmp_path):
-    write_results(iss_run, tmp_path / "iss.json", "json")
-    for name in ("iss.csv", "iss.parquet", "again.json"):
-        assert (
-            CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--out", str(tmp_path / name)]).exit_code
-            == 0
-        )
-        assert read_results(tmp_path / name).samples.tolist() == iss_run.samples.tolist()
-    refused = CliRunner().invoke(
-        app, ["export", str(tmp_path / "iss.json"), "--format", "cohen", "--out", str(tmp_path / "no.csv")]
-    )
-    assert isinstance(refused.exception, InvalidInput)
-    assert not (tmp_path / "no.csv").exists()
-    refused = CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--out", str(tmp_path / "iss.xlsx")])
-    assert "there is no export for .xlsx" in str(refused.exception)
-
-
 @pytest.mark.parametrize("command", ["export --format json", "report"])
 def test_what_is_read_and_the_journal_of_a_run_are_never_replaced(iss_run, smoothcert, tmp_path, command):
     log, journal = tmp_path / "iss.json", tmp_path / "run" / "journal.sqlite"
@@ -66,14 +48,6 @@ def test_what_is_read_and_the_journal_of_a_run_are_never_replaced(iss_run, smoot
     assert answer.err.endswith("would replace what is read: choose another file\n")
     assert smoothcert(f"{command} {log} --out {journal}").err.endswith("would replace a run: choose another file\n")
     assert (log.read_bytes(), journal.read_text()) == (kept, "kept")
-
-
-def test_runs_of_the_same_name_are_told_apart(iss_run, smoothcert, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for folder in ("a", "b"):
-        write_results(iss_run, tmp_path / folder / "iss.json")
-    runs = json.loads(smoothcert("table a/iss.json b/iss.json --json").out)["runs"]
-    assert [run["name"] for run in runs] == ["a/iss.json", "b/iss.json"]
 
 
 def test_json_and_another_format_exclude_one_another(iss_run, smoothcert, tmp_path):
@@ -90,14 +64,6 @@ def test_a_csv_export_says_where_its_settings_are(iss_run, smoothcert, tmp_path,
         "q.csv: 60 inputs; noise, plan and manifest are in q.csv.json\n"
     )
     assert read_results("q.csv").manifest == iss_run.manifest
-
-
-def test_rows_for_the_leaderboard_are_an_export(iss_run, smoothcert, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_results(iss_run, "iss.json")
-    answer = smoothcert("export iss.json --format sok --radii 0.5")
-    assert answer.out.startswith('- setting: "simulated')
-    assert answer.out.count("score:") == 1
 
 
 def test_a_log_that_tells_no_radius_is_read_with_one(smoothcert, tmp_path, monkeypatch):

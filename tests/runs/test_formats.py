@@ -117,13 +117,10 @@ def test_an_unknown_label_leaves_correct_empty(iss_run: Results, altered):
     assert first["correct"] is None
 
 
-def test_the_settings_of_a_csv_file_are_beside_it_and_bound_to_it(iss_run: Results, tmp_path):
+def test_the_settings_of_a_csv_file_are_beside_it(iss_run: Results, tmp_path):
     path = tmp_path / "q.csv"
     write_results(iss_run, path)
     assert read_results(path).manifest == iss_run.manifest
-    path.write_bytes(path.read_bytes().replace(b"0.", b"1.", 1))
-    with pytest.warns(UserWarning, match=r"q\.csv has changed since q\.csv\.json was written"):
-        assert read_results(path).manifest is None
     (tmp_path / "q.csv.json").unlink()
     assert read_results(path).plan is None
 

@@ -8,7 +8,6 @@ spreadsheets can open the table. Parquet has them in the metadata of its schema,
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import warnings
@@ -24,11 +23,10 @@ from smoothcert._check import NO_CLASS
 from smoothcert._files import write_whole
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.runs.card import to_card
-from smoothcert.runs.leaderboard import to_sok
 from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.publish import to_card, to_sok
 from smoothcert.runs.results import COLUMNS, Results
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
@@ -118,8 +116,7 @@ def write_results(
     if path is not None:
         write_whole(path, content)
         if format == "csv":
-            settings = _settings(results) | {"sha256": hashlib.sha256(content).hexdigest()}
-            write_whole(beside(path), json.dumps(settings, indent=1).encode())
+            write_whole(beside(path), json.dumps(_settings(results), indent=1).encode())
     return content
 
 
@@ -191,27 +188,12 @@ def _to_csv(results: Results) -> bytes:
 
 
 def _read_csv(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    content = path.read_bytes()
-    rows = list(csv.DictReader(content.decode("utf-8-sig").splitlines(), restval=None, strict=True))
+    rows = list(csv.DictReader(path.read_text("utf-8-sig").splitlines(), restval=None, strict=True))
     if any(None in row.values() for row in rows):
         raise ValueError("a row is too short")
     columns = {name: [dtype(row[name] or "nan") for row in rows] for name, dtype in COLUMNS.items()}
-    return columns, _read_settings(path, content)
-
-
-def _read_settings(path: Path, content: bytes) -> dict[str, Any]:
-    """Noise, plan and manifest of a CSV file, from the file beside it; None for each if there is no such file."""
     unknown = {"name": path.stem, "noise": None, "plan": None, "manifest": None}
-    if not beside(path).is_file():
-        return unknown
-    settings: dict[str, Any] = json.loads(beside(path).read_bytes())
-    if settings["sha256"] != hashlib.sha256(content).hexdigest():
-        warnings.warn(
-            f"{path} has changed since {beside(path).name} was written, so its noise, plan and manifest are ignored",
-            stacklevel=4,
-        )
-        return unknown
-    return settings
+    return columns, json.loads(beside(path).read_bytes()) if beside(path).is_file() else unknown
 
 
 def _to_parquet(results: Results) -> bytes:

@@ -11,7 +11,6 @@ Logs of some programs have other columns:
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +27,6 @@ COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 
 _PROVED = "radius proved"
 _COMMON_ALPHA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
-_COMMON_SAMPLES = (1_000, 10_000, 100_000, 500_000, 1_000_000)
-_COMMON_SIGMA = (0.12, 0.25, 0.5, 0.75, 1.0)
 
 
 def read_log(path: str | Path, *, radius: float | None = None) -> Results:
@@ -131,14 +128,15 @@ def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[
     If a radius is slightly above what all votes prove, only because its digits were rounded, all votes are returned. A
     larger radius cannot come from these settings and is an error.
     """
-    all_votes = float(noise.radius(lower_bound(samples, samples, alpha=alpha)))
-    excess = log.radius - slack(log) - all_votes
+    most = {a: float(noise.radius(lower_bound(samples, samples, alpha=a))) for a in (alpha, *_COMMON_ALPHA)}
+    excess = log.radius - slack(log) - most[alpha]
     if np.any(excess > 1e-9):
-        worst = int(np.argmax(excess))
+        worst, room = int(np.argmax(excess)), 2 * float(slack(log).max())
+        fit = [f"{a:g}" for a, radius in most.items() if 0 <= radius - log.radius.max() + room / 2 <= room]
         raise InvalidInput(
             f"{log.name}: radius {log.radius[worst]:g} of input {log.id[worst]} cannot come from {noise} with "
-            f"{samples} samples at alpha {alpha:g}, which prove at most {all_votes:.4f}; "
-            f"{_what_fits(log, noise, samples, alpha)}"
+            f"{samples} samples at alpha {alpha:g}, which prove at most {most[alpha]:.4f}; "
+            + (f"alpha {' or '.join(fit)} would give it" if fit else "give the noise, samples and alpha of the log")
         )
     reaching = np.minimum(critical_count(noise.probability(log.radius), samples, alpha=alpha), samples)
     below = np.maximum(reaching - 1, 0)
@@ -147,21 +145,6 @@ def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[
         for c in (below, reaching)
     ]
     return np.where(log.abstained, 0, np.where(off[0] < off[1], below, reaching))
-
-
-def _what_fits(log: Results, noise: Noise, samples: int, alpha: float) -> str:
-    """A hint: the usual values of one setting with which unanimous votes prove the log's largest radius, or more."""
-    largest, room = float(np.max(log.radius)), float(slack(log)[np.argmax(log.radius)])
-    settings = [(f"alpha {a:g}", noise, samples, a) for a in _COMMON_ALPHA]
-    settings += [(f"samples {n}", noise, n, alpha) for n in _COMMON_SAMPLES]
-    if any(field.name == "sigma" for field in fields(noise)):  # type: ignore[arg-type]
-        settings += [(f"sigma {s:g}", replace(noise, sigma=s), samples, alpha) for s in _COMMON_SIGMA]  # type: ignore
-    spare = {name: float(noise.radius(lower_bound(n, n, alpha=a))) - largest + room for name, noise, n, a in settings}
-    exact = [name for name, left in spare.items() if 0 <= left <= 2 * room]
-    if exact:
-        return f"its largest radius {largest:g} is what {' or '.join(exact)} would give"
-    allowed = [name for name, left in spare.items() if left > 0]
-    return f"{' or '.join(allowed)} would allow it" if allowed else "no usual alpha, samples or sigma would allow it"
 
 
 def _first_line(path: Path) -> bytes:

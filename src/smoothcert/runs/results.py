@@ -169,13 +169,11 @@ class Results:
         return self.kept[id]
 
     def __contains__(self, id: object) -> bool:
-        """Whether there is a certificate for an input, or whether these results contain a certificate.
+        """Whether there is a certificate for an input.
 
         Args:
-            id: The number of the input, or a certificate.
+            id: The number of the input.
         """
-        if isinstance(id, Certificate):
-            return id.id in self and self[id.id] == id
         return not isinstance(id, bool) and isinstance(id, (int, np.integer)) and bool(np.any(self.id == id))
 
     def __repr__(self) -> str:

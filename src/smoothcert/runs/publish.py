@@ -1,4 +1,4 @@
-"""Rows for the leaderboard of "SoK: Certified Robustness for Deep Neural Networks" (Li, Xie, Li 2023).
+"""What others read about a run: a model card, and rows for the leaderboard of Li, Xie and Li (SoK, 2023).
 
 The leaderboard is the file `_data/board.yml` of github.com/sokcertifiedrobustness/sokcertifiedrobustness.github.io. It
 is a list of settings (data set, norm, radius), each with records of papers.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
+from importlib.resources import files
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
@@ -32,7 +33,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
 
     A run must be finished: inputs that finish first may be easier than the others.
     """
-    noise, plan = check_reportable(results)
+    noise, plan = _check_reportable(results)
     if radii is None:
         shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
         radii = [radius for radius in shown if radius > 0]
@@ -69,7 +70,40 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def check_reportable(results: Results) -> tuple[Noise, Plan]:
+def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
+    """Fill the template `card.md`. Without radii, certified accuracy is shown at those of a table."""
+    from jinja2 import Environment, StrictUndefined
+
+    noise, plan = _check_reportable(results)
+    m = results.manifest
+    radii = radii or results.decided_radii or metrics.default_radii(float(results.radius.max()))
+    band = results.certified_accuracy_band(radii)
+    settings = {
+        "inputs": f"{len(results):,}",
+        "noise": noise,
+        "plan": plan,
+        "samples per input": f"{results.average_samples or 0:,.0f}",
+    } | (
+        {}
+        if m is None
+        else {name: getattr(m, name) for name in ("values", "dtype", "seed", "weights_hash", "data_hash")}
+    )
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"quoted": json.dumps, "down": metrics.round_down}
+    template = files(__package__).joinpath("card.md").read_text(encoding="utf-8")
+    page = environment.from_string(template).render(
+        model=m.classifier if m else results.name,
+        data=m.data if m else "unknown",
+        noise=noise,
+        plan=plan,
+        doubt=caveat(plan),
+        settings=settings,
+        rows=list(zip(radii, results.certified_accuracy(radii).tolist(), *(end.tolist() for end in band), strict=True)),
+    )
+    return page.encode()
+
+
+def _check_reportable(results: Results) -> tuple[Noise, Plan]:
     """Noise and plan of a run that others may read about: it knows them, it is finished, and it has labels."""
     if results.noise is None or results.plan is None:
         raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
