@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from smoothcert.device.runtime import Runtime
 from smoothcert.noises import Gaussian
 from smoothcert.sampling.packing import Batch
 from smoothcert.sampling.sampler import Sampler
@@ -21,17 +22,8 @@ def thirds(x):
 
 
 def make(*, slots, batch, classify=thirds, classes=3, shape=(3, 4), seed=0):
-    counter = VoteCounter(
-        classify,
-        noise=Gaussian(0.25),
-        shape=shape,
-        classes=classes,
-        slots=slots,
-        batch=batch,
-        seed=seed,
-        device=CPU,
-        dtype=torch.float32,
-    )
+    runtime = Runtime("cpu", "float32", "none", batch)
+    counter = VoteCounter(classify, runtime, noise=Gaussian(0.25), shape=shape, classes=classes, slots=slots, seed=seed)
     return Sampler(counter)
 
 

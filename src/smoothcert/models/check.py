@@ -20,7 +20,6 @@ from smoothcert.models.seeded import SeededRows
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
 _NEEDS_GRADIENTS = re.compile("does not require grad|saved for backward|inference tensor", re.IGNORECASE)
-_TAKES_INTEGERS = re.compile("scalar types: Long, Int|embedding", re.IGNORECASE)
 
 
 def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = None) -> Tensor:
@@ -76,11 +75,6 @@ def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
 
 def _hint(x: Tensor, reason: str) -> str:
     """What to do about an error of the model, where we know it."""
-    if _TAKES_INTEGERS.search(reason):
-        return (
-            "; the model takes whole numbers such as token ids, and noise cannot be added to these: certify the part "
-            "of it that follows the embedding"
-        )
     if _NEEDS_GRADIENTS.search(reason):
         return (
             "; the model computes gradients, and a run has none: give a function that calls it in "

@@ -107,13 +107,8 @@ def _find(spec: str) -> tuple[Source, str]:
     """The source of a model, and the model's name there."""
     if spec.replace("_", "-").lower() in (*ARCHITECTURES, *NAMED_WEIGHTS):
         return bundled, spec
-    if names_code(spec):
-        return _module("factory"), spec
     prefix, _, name = spec.partition(":")
-    if prefix not in _SOURCES or not name:
+    source = "factory" if names_code(spec) else _SOURCES.get(prefix)
+    if source is None or not name:
         raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
-    return _module(_SOURCES[prefix]), name
-
-
-def _module(name: str) -> Source:
-    return cast(Source, import_module(f"smoothcert.models.{name}"))
+    return cast(Source, import_module(f"smoothcert.models.{source}")), spec if source == "factory" else name

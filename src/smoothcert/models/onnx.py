@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, MissingExtra, first_line, setting
+from smoothcert.errors import InvalidInput, MissingExtra, setting
 from smoothcert.models.base import Classifier, Weights, check_classes
 from smoothcert.models.checkpoint import sigma_in_name
 
@@ -46,9 +47,6 @@ class OnnxModule(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor) -> Tensor:
         """The logits or labels for a batch."""
-        expected = tuple(own or given for own, given in zip(self.input_shape, x.shape[1:], strict=False))
-        if x.shape[1:] != expected or len(expected) != len(self.input_shape):
-            raise InvalidInput(f"{self.path} takes inputs of shape {self.input_shape}, got {tuple(x.shape[1:])}")
         if self.batch is None:
             return self._run(x)
         parts = list(torch.split(x, self.batch))
@@ -85,8 +83,9 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     path = Path(name)
     if weights != "default":
         raise InvalidInput(f"onnx:{name} contains its weights: leave out {setting('weights')}")
-    if not path.is_file():
-        raise InvalidInput(f"no ONNX file at {path}")
+    if not (find_spec("onnx") and find_spec("onnxruntime")):
+        raise MissingExtra(f"onnx:{path}", "onnx")
+
     module = OnnxModule(path)
     own = module.output_shape[1] if len(module.output_shape) == 2 else None
     if own:
@@ -102,10 +101,7 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
 
 
 def _open(path: Path, device: torch.device) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise MissingExtra(f"onnx:{path}", "onnx") from None
+    import onnxruntime
 
     cuda = ("CUDAExecutionProvider", {"device_id": device.index})
     available = onnxruntime.get_available_providers()
@@ -137,15 +133,9 @@ def _hash(path: Path) -> str:
 
 def _locations(path: Path) -> list[str]:
     """The files with the external data of a graph, relative to its folder."""
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtra(f"onnx:{path}", "onnx") from None
+    import onnx
 
-    try:
-        model = onnx.load(path, format="protobuf", load_external_data=False)
-    except Exception as error:  # the protobuf library has several error types
-        raise InvalidInput(f"{path} cannot be read as an ONNX file: {first_line(error)}") from None
+    model = onnx.load(path, format="protobuf", load_external_data=False)
     entries = [entry for tensor in _tensors(model) for entry in tensor.external_data]
     locations = {entry.value for entry in entries if entry.key == "location"}
     for location in locations:

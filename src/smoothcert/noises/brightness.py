@@ -28,7 +28,7 @@ class Brightness(GaussianRadius):
 
     @property
     def drawing_error(self) -> float:
-        return 2.0**-63
+        return 2.0**-53  # float64 holds so many bits of the uniform number
 
     def certified_change(self, limit: str) -> str:
         return f"change of all values by the same number, without clipping, that is smaller than {limit}"

@@ -63,16 +63,11 @@ class Drawer(ABC):
 
     enumerated = False
     """Whether the only word of a sample is its number, because nothing is random."""
+    words = 1
+    """64-bit words that one sample takes."""
 
     def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
-        self.draw = draw
-        self.shape = shape
-        self.size = prod(shape)
-
-    @property
-    @abstractmethod
-    def words(self) -> int:
-        """64-bit words that one sample takes."""
+        self.draw, self.shape, self.size = draw, shape, prod(shape)
 
     @abstractmethod
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
@@ -106,9 +101,9 @@ def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
 class _HalfWords(Drawer):
     """Base of drawers that take 32 bits for each number."""
 
-    @property
-    def words(self) -> int:
-        return (self.size + 1) // 2
+    def __init__(self, draw: Any, shape: tuple[int, ...]) -> None:
+        super().__init__(draw, shape)
+        self.words = (self.size + 1) // 2
 
     def halves(self, words: Tensor) -> Tensor:
         """All 32-bit halves of the words. If the size is odd, the last one of a row is not used."""
@@ -200,14 +195,11 @@ class _AdditiveGrid(_HalfWords):
 
 @draws(CommonShift)
 class _CommonShift(Drawer):
-    words = 1
-
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        word = words[:, 0]
+        word = words[:, 0].cpu() if words.device.type == "mps" else words[:, 0]  # which has no float64
         beyond = (word ^ (word >> 63)).bitwise_not() & (2**63 - 1)  # how far |u| is from 1, in units of 2^-63
-        exact = torch.float32 if word.device.type == "mps" else torch.float64
-        z = torch.special.ndtri((beyond.to(exact) + 0.5) * 2.0**-64).neg().copysign(word.to(exact) + 0.5)
-        noisy: Tensor = x + (self.draw.drawn_scale * z).float().view(-1, *[1] * len(self.shape))
+        z = torch.special.ndtri((beyond.double() + 0.5) * 2.0**-64).neg().copysign(word.double() + 0.5)
+        noisy: Tensor = x + (self.draw.drawn_scale * z).float().view(-1, *[1] * len(self.shape)).to(x.device)
         return noisy
 
 
@@ -235,11 +227,8 @@ class _CircularShift(Drawer):
 class _Split(_HalfWords):
     def __init__(self, draw: Split, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
-        self.enumerated = draw.levels > 0
-
-    @property
-    def words(self) -> int:
-        return 1 if self.enumerated else super().words
+        if draw.levels:
+            self.enumerated, self.words = True, 1
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         width = 2 * self.draw.scale
@@ -264,11 +253,7 @@ class _Split(_HalfWords):
 class _Keep(Drawer):
     def __init__(self, draw: Keep, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
-        self.pixels = prod(shape[1:] if len(shape) >= 3 else shape)
-
-    @property
-    def words(self) -> int:
-        return self.pixels
+        self.words = prod(shape[1:] if len(shape) >= 3 else shape)
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         kept = words.topk(self.draw.keep, dim=1, largest=False, sorted=False).indices
@@ -279,7 +264,6 @@ class _Keep(Drawer):
 @draws(Window)
 class _Window(Drawer):
     enumerated = True
-    words = 1
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         height, width = self.shape[-2:]
@@ -290,9 +274,9 @@ class _Window(Drawer):
 
 @draws(Replace)
 class _Replace(Drawer):
-    @property
-    def words(self) -> int:
-        return self.size if self.draw.values == 2 else 2 * self.size
+    def __init__(self, draw: Replace, shape: tuple[int, ...]) -> None:
+        super().__init__(draw, shape)
+        self.words = self.size if draw.values == 2 else 2 * self.size
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         others = self.draw.values - 1

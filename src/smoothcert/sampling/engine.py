@@ -158,18 +158,9 @@ def assemble(
     flexible: bool = False,
 ) -> Engine:
     """Make an engine for a classifier that is already prepared for this shape and runtime."""
+    slots = _window(plan.smallest_request or runtime.batch, runtime.batch, shape)
     counter = VoteCounter(
-        classify,
-        noise=noise,
-        shape=shape,
-        classes=classes,
-        slots=_window(plan.smallest_request or runtime.batch, runtime.batch, shape),
-        batch=runtime.batch,
-        seed=seed,
-        device=runtime.torch_device,
-        dtype=runtime.torch_dtype,
-        memory_format=runtime.memory_format(shape),
-        flexible=flexible,
+        classify, runtime, noise=noise, shape=shape, classes=classes, slots=slots, seed=seed, flexible=flexible
     )
     return Engine(Sampler(counter), plan=plan, noise=noise)
 

@@ -47,16 +47,15 @@ def settle_number_format(
     inputs = [x for x in inputs[:COMPARED_INPUTS] if bool(x.isfinite().all())]
     if not inputs:
         return runtime
-    formats = [runtime.dtype]
+    to_try = [runtime.dtype]
     if runtime.torch_device.type == "cuda" and runtime.dtype == "bfloat16":
-        formats.append("float16")
+        to_try.append("float16")
     shares = []
-    for dtype in formats:
+    for dtype in to_try:
         try:
             shares.append(_differing(replace(runtime, dtype=dtype), module, inputs, classes, noise))
         except _FailsInFloat32 as error:
-            message = f"the labels in {dtype} cannot be compared with those in float32: {error}"
-            warnings.warn(message, stacklevel=3)
+            warnings.warn(f"the labels in {dtype} cannot be compared with those in float32: {error}", stacklevel=3)
             return runtime
         except Exception:  # a classifier that fails, for any reason, is reported when it is prepared
             return runtime
@@ -65,13 +64,11 @@ def settle_number_format(
     else:
         dtype = "float32"
     if dtype != runtime.dtype:
-        warnings.warn(
-            SmoothcertWarning(
-                f"in {runtime.dtype}, {shares[0]:.0%} of the labels of noisy inputs differ from those in float32, so "
-                f"the classifier runs in {dtype}; give {setting('dtype', runtime.dtype)} to keep {runtime.dtype}"
-            ),
-            stacklevel=3,
+        message = (
+            f"in {runtime.dtype}, {shares[0]:.0%} of the labels of noisy inputs differ from those in float32, so the "
+            f"classifier runs in {dtype}; give {setting('dtype', runtime.dtype)} to keep {runtime.dtype}"
         )
+        warnings.warn(SmoothcertWarning(message), stacklevel=3)
     return replace(runtime, dtype=dtype)
 
 

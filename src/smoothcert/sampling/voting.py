@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothcert.device.runtime import Runtime
 from smoothcert.kernels import StageClassifier
 from smoothcert.noises import Noise
 from smoothcert.sampling.packing import Batch
@@ -30,15 +31,12 @@ class VoteCounter:
     Args:
         classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row; `classes` means "no vote".
             A `StageClassifier` draws the noise itself where it can.
+        runtime: Device, number format and rows of the noisy batch.
         noise: The smoothing noise.
         shape: The shape of one input.
         classes: The number of classes.
         slots: How many inputs can be open at a time.
-        batch: Rows per forward pass.
         seed: The key of the noise.
-        device: Where to compute.
-        dtype: The number format of the noisy batch.
-        memory_format: The memory format of the noisy batch.
         flexible: Whether `classify` also takes smaller batches. Then a batch that is not full is not filled up.
     """
 
@@ -47,18 +45,17 @@ class VoteCounter:
     def __init__(
         self,
         classify: Callable[[Tensor], Tensor],
+        runtime: Runtime,
         *,
         noise: Noise,
         shape: tuple[int, ...],
         classes: int,
         slots: int,
-        batch: int,
         seed: int,
-        device: torch.device,
-        dtype: torch.dtype,
-        memory_format: torch.memory_format = torch.contiguous_format,
         flexible: bool = False,
     ) -> None:
+        device, dtype, batch = runtime.torch_device, runtime.torch_dtype, runtime.batch
+        memory_format = runtime.memory_format(shape)
         self.classify = classify
         self.stream = stream_for(device, seed, noise.draw)
         draw = self.stream.kernel_draw
