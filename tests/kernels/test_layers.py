@@ -9,7 +9,6 @@ from emulated import AVAILABLE, layer_kernel
 from torch import nn
 
 from smoothcert.kernels.layers import kernels
-from smoothcert.kernels.layers.convolution import convolution_relu
 from smoothcert.kernels.layers.graph import Fusion, input_affine
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.architectures import Normalize, Normalized
@@ -94,7 +93,7 @@ def test_a_residual_network_has_no_separate_additions(make):
     traced, counts = fused(module, (3, 64, 64))
     x = torch.rand(4, 3, 64, 64)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[convolution_relu] == 10
+    assert counts[kernels.convolution_relu] == 10
     assert counts[kernels.space_to_depth] == counts[kernels.max_pool] == 1
     assert counts[torch.relu] == counts[torch.add] == 0
     assert counts[torch.conv2d] == 1  # the shortcut, whose bias the other branch has
@@ -169,7 +168,7 @@ class Followed(nn.Module):
 def test_a_relu_that_cannot_be_fused_stays_as_it_is(module):
     module.eval().requires_grad_(False)
     traced, counts = fused(module, (16, 8, 8))
-    assert counts[convolution_relu] == 0
+    assert counts[kernels.convolution_relu] == 0
     x = torch.rand(2, 16, 8, 8)
     torch.testing.assert_close(traced(x), module(x))
 

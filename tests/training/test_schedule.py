@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from smoothcert.training.schedule import cosine, onecycle, step
+from smoothcert.training.recipe import cosine, onecycle, step
 
 
 def test_cosine_falls_from_one_over_a_half_to_zero():

@@ -18,8 +18,8 @@ from smoothcert.device.placement import in_finer_format
 from smoothcert.device.runtime import Compiled, Runtime, blank, noisy_images
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput, first_line
-from smoothcert.kernels.layers.convolution import FUSED_DTYPES
 from smoothcert.kernels.layers.graph import Fusion, input_affine
+from smoothcert.kernels.layers.kernels import FUSED_DTYPES
 from smoothcert.kernels.resnet.classifier import StageClassifier
 from smoothcert.kernels.resnet.match import match
 from smoothcert.kernels.tracing import trace

@@ -13,8 +13,7 @@ from torch import Tensor, fx
 
 from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
 from smoothcert.kernels.layers import kernels
-from smoothcert.kernels.layers.convolution import CHANNEL_MULTIPLE, convolution_relu
-from smoothcert.kernels.layers.kernels import VECTOR
+from smoothcert.kernels.layers.kernels import CHANNEL_MULTIPLE, VECTOR, convolution_relu
 from smoothcert.kernels.tracing import add_buffer, constant
 
 _LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp

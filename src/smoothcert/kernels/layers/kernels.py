@@ -1,4 +1,4 @@
-"""Operations of layers.cu for torch. On a CPU they have the same results by torch's own operations."""
+"""The fused operations: those of layers.cu, and one of cuDNN. On a CPU, torch's own operations compute the same."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smoothcert.kernels.layers.convolution import FUSED_DTYPES
 from smoothcert.kernels.nvrtc import Kernel, defines
 
+CHANNEL_MULTIPLE = 8
+"""Tensor cores need channel counts that are multiples of this."""
+FUSED_DTYPES = (torch.bfloat16, torch.float16)
+"""The number formats in which there are fused kernels."""
 VECTOR = 8
 """Numbers that a thread reads at once; channel counts must be multiples of it."""
 _VECTOR_BYTES = 16
@@ -138,3 +141,18 @@ def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
     constants = {"CHANNELS": added.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "BLOCK": block}
     _launch("depth_to_space", x, out.numel() // VECTOR, constants, x=x, y=added, out=out)
     return out
+
+
+def convolution_relu(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
+    """A convolution, an addition and a ReLU. `geometry` stands for stride, padding, dilation and groups."""
+    if x.is_cuda:
+        try:
+            if added is None:
+                return torch.cudnn_convolution_relu(x, weight, bias, *geometry)
+            return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *geometry)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # cuDNN has no such kernel for this shape or this device
+            pass
+    y = torch.conv2d(x, weight, bias, *geometry)
+    return (y if added is None else y + added).relu()
