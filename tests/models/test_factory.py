@@ -52,8 +52,8 @@ def test_a_module_needs_no_factory() -> None:
 
 def test_a_module_loads_weights(tmp_path: Path) -> None:
     state = {"module.2.weight": torch.ones(3, 12), "module.2.bias": torch.arange(3.0)}
-    torch.save({"state_dict": state}, tmp_path / "sigma0.5.pth")
-    loaded = load_classifier("users_models:network", weights="sigma0.5.pth")
+    torch.save({"state_dict": state, "sigma": 0.5}, tmp_path / "trained.pth")
+    loaded = load_classifier("users_models:network", weights="trained.pth")
     assert loaded.module(torch.zeros(1, 12)).tolist() == [[0, 1, 2]]
     assert loaded.trained_sigma == 0.5
 

@@ -20,6 +20,7 @@ from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.layers.graph import Fusion, input_affine
 from smoothcert.kernels.layers.kernels import FUSED_DTYPES
+from smoothcert.kernels.nvrtc import runs_kernels
 from smoothcert.kernels.resnet.classifier import StageClassifier
 from smoothcert.kernels.resnet.match import match
 from smoothcert.kernels.tracing import trace
@@ -118,7 +119,7 @@ def accelerate(
 def _fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> nn.Module:
     """A traced module on its device, with fused operations where the device has them."""
     device = runtime.torch_device
-    if runtime.torch_dtype in FUSED_DTYPES and _has_kernels(device):
+    if runtime.torch_dtype in FUSED_DTYPES and runs_kernels(device):
         affine = input_affine(traced, shape)
         example = blank(shape, replace(runtime, dtype="float32"), 2)
         layout = runtime.memory_format(shape)
@@ -126,7 +127,3 @@ def _fuse(traced: fx.GraphModule, shape: tuple[int, ...], runtime: Runtime) -> n
         Fusion(exact.to(memory_format=layout), example, affine).run()  # type: ignore[call-overload]
     module = traced.to(device, runtime.torch_dtype)
     return module.to(memory_format=runtime.memory_format(shape))  # type: ignore[no-any-return, call-overload]
-
-
-def _has_kernels(device: torch.device) -> bool:
-    return device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)

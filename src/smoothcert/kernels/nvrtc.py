@@ -33,6 +33,11 @@ class CudaError(RuntimeError):
     """NVRTC or the CUDA driver reported an error."""
 
 
+def runs_kernels(device: torch.device) -> bool:
+    """Whether a device has the tensor core instructions that our kernels use."""
+    return device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def defines(**values: object) -> list[str]:
     """Constants of the source as options of NVRTC."""
     return [f"-D{name}={value}" for name, value in values.items()]

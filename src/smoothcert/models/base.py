@@ -23,7 +23,7 @@ class Classifier:
     Args:
         module: The function. It takes a batch of floats of shape (b, ...) and returns logits of shape (b, classes) or
             integer labels of shape (b,). A torch module must be in evaluation mode, unless it is random by design.
-        classes: The number of classes; 0 if it is not known yet, see `counted`.
+        classes: The number of classes; 0 if it is not known yet.
         name: What the user gave as the model.
         input_shape: The shape of one input, if it is known.
         weights_hash: The SHA-256 hash of the weights, which identifies the classifier. For a torch module it covers the

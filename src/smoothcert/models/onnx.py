@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, MissingExtra, setting
 from smoothcert.models.base import Classifier, Weights, check_classes
-from smoothcert.models.checkpoint import sigma_in_name
 
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
 
@@ -96,7 +95,6 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
         name=f"onnx:{name}",
         input_shape=tuple(size or 0 for size in module.input_shape) if all(module.input_shape) else None,
         weights_hash=_hash(path),
-        trained_sigma=sigma_in_name(path),
     )
 
 

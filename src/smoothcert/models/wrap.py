@@ -31,7 +31,7 @@ def as_classifier(
         # Without the seeds, the same weights are another classifier.
         own = found.weights_hash and hashlib.sha256(f"{found.weights_hash} seeded by row".encode()).hexdigest()
         found = replace(found, module=seeded, weights_hash=own)
-    return counted(found, example)
+    return found if found.classes else replace(found, classes=_count_classes(found.module, example))
 
 
 def _described(model: Any, example: Tensor) -> Classifier:
@@ -49,11 +49,6 @@ def _described(model: Any, example: Tensor) -> Classifier:
         input_shape=tuple(example.shape),
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
     )
-
-
-def counted(classifier: Classifier, example: Tensor) -> Classifier:
-    """The classifier with its number of classes: the number of its logits, if its source does not know it."""
-    return classifier if classifier.classes else replace(classifier, classes=_count_classes(classifier.module, example))
 
 
 def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:

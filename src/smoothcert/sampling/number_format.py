@@ -18,7 +18,7 @@ from torch import Tensor
 from smoothcert._agreement import REDUCED_FORMAT, differing_labels
 from smoothcert.device.placement import place
 from smoothcert.device.runtime import Runtime, blank
-from smoothcert.errors import SmoothcertWarning, first_line, setting
+from smoothcert.errors import SmoothcertWarning, setting
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Noise
@@ -54,9 +54,6 @@ def settle_number_format(
     for dtype in to_try:
         try:
             shares.append(_differing(replace(runtime, dtype=dtype), module, inputs, classes, noise))
-        except _FailsInFloat32 as error:
-            warnings.warn(f"the labels in {dtype} cannot be compared with those in float32: {error}", stacklevel=3)
-            return runtime
         except Exception:  # a classifier that fails, for any reason, is reported when it is prepared
             return runtime
         if shares[-1] <= REDUCED_FORMAT.labels:
@@ -70,10 +67,6 @@ def settle_number_format(
         )
         warnings.warn(SmoothcertWarning(message), stacklevel=3)
     return replace(runtime, dtype=dtype)
-
-
-class _FailsInFloat32(Exception):
-    """A classifier runs in a reduced format, and not in float32."""
 
 
 @torch.inference_mode()
@@ -98,10 +91,6 @@ def _differing(
         stream.write(noisy, clean, [segment], torch.empty(0))
         like_run = blank(shape, runtime, _ROWS_AT_A_TIME).copy_(noisy)
         like_exact = blank(shape, exact_runtime, _ROWS_AT_A_TIME).copy_(noisy)
-        labels = reduced(like_run)
-        try:
-            differing += differing_labels(labels, exact(like_exact)) * len(labels)
-        except Exception as error:
-            raise _FailsInFloat32(first_line(error)) from error
+        differing += differing_labels(reduced(like_run), exact(like_exact)) * _ROWS_AT_A_TIME
         rows += _ROWS_AT_A_TIME
     return differing / rows

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from smoothcert.kernels.grid_noise import grid_noise
-from smoothcert.kernels.nvrtc import Kernel, defines
+from smoothcert.kernels.nvrtc import Kernel, defines, runs_kernels
 from smoothcert.kernels.resnet.layout import Layout, layouts
 from smoothcert.kernels.resnet.match import NotAResNet
 from smoothcert.kernels.resnet.network import Block, Network
@@ -24,7 +24,6 @@ from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 
 _DTYPES = {torch.bfloat16: 1, torch.float16: 0}
 _NO_NOISE, _NORMAL, _GRID = 0, 1, 2  # values of NOISE in stage.cu
-_OLDEST = (8, 0)  # the compute capability that first had these tensor core instructions
 _BATCH = 4096  # about this many rows keep the device busy long enough
 
 
@@ -143,11 +142,9 @@ class StageClassifier:
         *,
         draw: Draw | None = None,
     ) -> None:
-        if dtype not in _DTYPES or device.type != "cuda" or torch.version.hip:
-            raise NotAResNet(f"the kernels compute in bfloat16 or float16 on CUDA, not in {dtype} on {device}")
+        if dtype not in _DTYPES or not runs_kernels(device):
+            raise NotAResNet(f"there are no kernels for {dtype} on {device}")
         device = torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
-        if torch.cuda.get_device_capability(device) < _OLDEST:
-            raise NotAResNet("the device has no tensor cores for this")
         packed = pack_network(network, dtype, device)
         properties: Any = torch.cuda.get_device_properties(device)
         if chosen is None:
