@@ -196,7 +196,9 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
     last = {int(i): number for number, i in enumerate(kept)}  # the last place of each row in the batch
     # Copies, because some classifiers change their inputs.
     singles = (Again(few[i : i + 1].clone(), [0], [last[i]], alone.numbers, may_fail=True) for i in sorted(chosen))
-    return repeats(outputs, first, singles)
+    # As in a run, the same memory gets other rows. A classifier that remembers batches by their address fails here.
+    batch.copy_(few[kept.flip(0).to(few.device)])
+    return repeats(outputs, first, [Again(batch, range(rows), range(rows)[::-1], order.numbers), *singles])
 
 
 def largest(x: Tensor) -> float:

@@ -39,6 +39,11 @@ def test_images_get_their_channels_first(given: tuple[int, ...], seen: tuple[int
         torch.testing.assert_close(x[0, 2, 5], torch.tensor(values[1, 2, 5, 0] / 255, dtype=torch.float32))
 
 
+def test_floats_whose_axes_are_moved_give_a_warning() -> None:
+    with pytest.warns(UserWarning, match="the last axis becomes the first, as channels"):
+        assert ArrayDataset(RANDOM.random((4, 9, 8, 3)), name="d")[0][0].shape == (3, 9, 8)
+
+
 def test_sequences_of_floats_keep_their_shape() -> None:
     assert ArrayDataset(RANDOM.random((4, 9, 8)), name="d")[0][0].shape == (9, 8)
 

@@ -36,4 +36,16 @@ def compiled(module):
 
 @pytest.mark.parametrize("wrap", [nn.DataParallel, compiled, lambda module: nn.DataParallel(compiled(module))])
 def test_what_only_runs_a_module_is_left_out(wrap):
-    assert type(copied(wrap(nn.Linear(4, 3)))) is nn.Linear
+    inner = nn.Linear(4, 3)
+    inner.register_forward_hook(lambda module, inputs, outputs: -outputs)
+    assert type(copied(wrap(inner))) is nn.Linear
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, compiled])
+@pytest.mark.parametrize("hook", ["register_forward_hook", "register_forward_pre_hook"])
+def test_hooks_that_would_be_left_out_are_refused(wrap, hook):
+    """They may normalise the input, and a certificate without them would be about another classifier."""
+    module = wrap(nn.Linear(4, 3))
+    getattr(module, hook)(lambda *given: None)
+    with pytest.raises(InvalidInput, match="hooks of .* would be lost"):
+        copied(module)

@@ -178,6 +178,11 @@ def _moved(model):
         parameter.data.copy_(parameter.data.flip(0))
 
 
+def _swapped(model):
+    one, other = model[3].weight.data[0, 1:3].tolist()
+    model[3].weight.data[0, 1], model[3].weight.data[0, 2] = 99 + other, one - 99  # the sum stays
+
+
 def _hooked(model):
     model.register_forward_hook(lambda module, inputs, outputs: -outputs)
 
@@ -190,7 +195,7 @@ def _replaced(model):
     model[3] = nn.Linear(16, 3)
 
 
-@pytest.mark.parametrize("change", [_loaded, _step, _data, _moved, _hooked, _patched, _replaced])
+@pytest.mark.parametrize("change", [_loaded, _step, _data, _moved, _swapped, _hooked, _patched, _replaced])
 def test_after_a_change_of_the_weights_the_next_call_uses_the_new_ones(change):
     model = network()
     before = smoothed(model, classes=None)

@@ -207,10 +207,31 @@ def test_a_model_that_changed_where_nobody_looked_is_noticed_before_anything_is_
     certify(tmp_path, model, data, ids=range(4, 8))
     certify(tmp_path, model, data, ids=range(4, 9))
     border[0] = 0.55
-    changed = r"input \d got the votes .* when the run was begun, and now gets .* changed"
+    changed = r"input \d got the votes .* before, and now gets .* changed"
     with pytest.raises(InvalidInput, match=changed):
         certify(tmp_path, model, data, ids=range(4, 12))
     assert len(sc.open_run(tmp_path)) == 5
+
+
+def test_a_model_that_changes_during_a_run_ends_it_with_an_error(tmp_path):
+    """A model that adapts to its inputs, or that counts its calls, is no function of its input."""
+    calls = 0
+
+    def model(x):
+        nonlocal calls
+        calls += 1
+        return above_half(x) if calls < 60 else above_half(x + 9)
+
+    with pytest.raises(InvalidInput, match=r"got the votes .* before, and now gets .* has changed"):
+        certify(tmp_path, model, plan=sc.Fixed(2000))
+    with pytest.raises(InvalidInput, match="differs in what the model answers to the same inputs"):
+        calls = 0
+        certify(tmp_path, model, plan=sc.Fixed(2000))
+
+
+def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):
+    settings = {"sigma": 0.25, "plan": PLAN, "limit": 2, "device": "cpu", "batch": 500}
+    assert sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, **settings).label.tolist() == [3, 3]
 
 
 def test_fewer_inputs_than_a_run_holds_are_told(tmp_path, capsys):

@@ -46,6 +46,19 @@ def test_batches_do_not_matter_and_a_reset_draws_other_noise(images):
     assert metric.compute() != shares[0]
 
 
+def test_bytes_and_arrays_are_the_same_inputs_as_for_certify(images):
+    x, y = images
+    model, shares = nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), []
+    for given in (x, (255 * x).round().to(torch.uint8), x.numpy()):
+        metric = sc.CertifiedAccuracy([0], sc.Gaussian(0.25), samples=20)
+        metric.update(model, given, y)
+        shares.append(metric.compute()[0])
+    assert shares == pytest.approx(shares[:1] * 3, abs=1e-3)
+    for label, message in ((-1, "at least 0, got -1"), (1.5, "a whole number"), (10, "numbers from 0 to 9")):
+        with pytest.raises(sc.InvalidInput, match=message):
+            metric.update(model, x[:1], [label])
+
+
 def test_the_mode_and_the_gradients_of_the_model_stay(images):
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10)).train()
     metric = sc.CertifiedAccuracy([0], sc.Gaussian(0.25), samples=10)

@@ -30,7 +30,7 @@ _SOURCES = {
 
 def find_dataset(data: Any, labels: Any = None) -> Dataset:
     """The data set that the caller names or has, as `certify` takes it."""
-    return load_dataset(data) if isinstance(data, (str, Path)) else as_dataset(data, labels)
+    return as_dataset(load_dataset(data) if isinstance(data, (str, Path)) else data, labels)
 
 
 def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:

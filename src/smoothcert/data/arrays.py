@@ -75,6 +75,8 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
     if inputs.dtype == np.uint8 and inputs.ndim == 3:
         return inputs[:, None]
     if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
+        if inputs.dtype != np.uint8:
+            warnings.warn(f"{name}: the last axis becomes the first, as channels; a list keeps its place", stacklevel=4)
         inputs = np.moveaxis(inputs, -1, 1)
     if inputs.dtype == np.uint8 and inputs.ndim == 2:
         warnings.warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it", stacklevel=4)

@@ -21,7 +21,12 @@ def copied(module: nn.Module) -> nn.Module:
     Raises:
         InvalidInput: The module holds something that cannot be copied, such as a lock or an open file.
     """
-    while (compiled := hasattr(module, "_orig_mod")) or isinstance(module, _PARALLEL):
+    while (compiled := hasattr(module, "_orig_mod")) or type(module) in _PARALLEL:
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise InvalidInput(
+                f"the hooks of {type(module).__name__} would be lost, and with them a part of the classifier: "
+                "register them on the module inside of it"
+            )
         module = getattr(module, "_orig_mod" if compiled else "module")
     attributes = (value for part in module.modules() for value in vars(part).values())
     computed = (value for value in attributes if isinstance(value, Tensor) and not value.is_leaf)

@@ -45,6 +45,8 @@ Keep = Callable[[list[Certificate], Status], None]
 """What is done with certificates as soon as they are finished."""
 _MANY_SAMPLES, _LONG = 1_000_000, 30.0
 """A run that may take so many samples gets a forecast, which is said if it is at least so many seconds."""
+_CHECKED_SHARE = 0.02
+"""How much a run may cost more for the check that the classifier has not changed in the meantime."""
 
 
 @naming_users_code()
@@ -82,7 +84,8 @@ def certify(
         joint: Whether to divide the alpha of the plan by the number of inputs, so that all certificates hold together
             with its confidence. Inputs cannot be added later, because this would change their alpha. Unless you choose,
             8-bit images get noise on their grid, and the model runs in float32.
-        out: The run's folder. By default, the certificates stay in memory, and every call draws new noise.
+        out: The run's folder. By default, the certificates stay in memory, and every call of a `Smoothed` draws new
+            noise; what was selected in memory must be certified with `out`.
         ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
         skip: Certify every `skip`-th input.
         limit: Certify at most so many inputs.
@@ -360,6 +363,13 @@ def _on_disk(
         raise ModelFailed(
             f"{error.message}; all finished inputs are saved, and the same command continues"
         ) from error.__cause__
+    known = known or _telling(open_run(journal.path.parent))
+    if known.looks[0].samples <= _CHECKED_SHARE * executor.status().counted:
+        try:
+            _check_votes(executor, known)  # a classifier may adapt to its inputs, or count its calls
+        except InvalidInput:
+            journal.write_manifest({"answers": []})  # no classifier has these, so nobody goes on with this run
+            raise
     if journal.ids().issuperset(manifest.ids) and not _begun(journal, job):
         journal.write_manifest({"finished": _now()})
 
@@ -393,7 +403,7 @@ def _check_votes(executor: Executor, known: Certificate) -> None:
     [[again]] = executor.certify([known.id], OneLook(look.samples))
     if not same_votes(look.votes, again.looks[0].votes):
         raise InvalidInput(
-            f"input {known.id} got the votes {look.votes} when the run was begun, and now gets "
+            f"input {known.id} got the votes {look.votes} before, and now gets "
             f"{again.looks[0].votes}: the classifier, or the machine that runs it, has changed; choose another "
             f"{setting('out', 'DIR')}"
         )

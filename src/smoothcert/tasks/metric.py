@@ -11,6 +11,8 @@ from scipy.special import betainc
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.data.base import check_labels
+from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.models.outputs import LabelClassifier, find_logits
@@ -58,11 +60,13 @@ class CertifiedAccuracy:
 
         Args:
             model: The model as it is now, from a batch to logits. It is put into evaluation mode for this call.
-            x: Inputs, with a batch dimension.
+            x: Inputs, with a batch dimension. Bytes are divided by 255.
             labels: Their labels.
         """
         if len(x) != len(labels):
             raise InvalidInput(f"there must be one label for each of {len(x)} inputs, got {len(labels)}")
+        x = x if isinstance(x, Tensor) and x.is_floating_point() else as_input(x)  # bytes are divided by 255
+        numbers = np.array([_check.whole("each label", label) for label in torch.as_tensor(labels).tolist()])
         training = isinstance(model, nn.Module) and model.training
         weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
         where = x if weight is None else weight
@@ -73,6 +77,7 @@ class CertifiedAccuracy:
                 logits = find_logits(model(x[:1].to(where)), classes=None, device=where.device)
                 if logits.ndim != 2:
                     raise InvalidInput(f"the model must return logits (batch, classes), got {tuple(logits.shape)}")
+                check_labels(numbers, classes=logits.shape[1], name="the batch")
                 engine = assemble(
                     LabelClassifier(model, logits.shape[1]),
                     classes=logits.shape[1],
@@ -83,7 +88,7 @@ class CertifiedAccuracy:
                     seed=key_for(self.seed, "metric", self._epoch),
                     flexible=True,
                 )
-                inputs = zip(range(len(self._votes), len(self._votes) + len(x)), x, map(int, labels), strict=True)
+                inputs = zip(range(len(self._votes), len(self._votes) + len(x)), x, numbers.tolist(), strict=True)
                 found = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
                 self._votes += [c.looks[0].of(c.label) for c in found]
         finally:
