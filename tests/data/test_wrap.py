@@ -138,6 +138,23 @@ def test_data_that_runs_code_of_the_user_is_not_read_completely():
     assert len(data.read) < 30
 
 
+def test_nested_lists_of_numbers_are_inputs_and_not_pairs_with_a_label():
+    for dataset in (as_dataset([[0.5, 1.0], [0.25, 0.0]]), as_dataset([[0.5, 1.0], [0.25, 0.0]], [1, 0])):
+        assert dataset[0][0].tolist() == [0.5, 1.0]
+    assert dataset[0][1] == 1
+
+
+def test_a_column_of_whole_numbers_beside_a_column_of_floats_is_labels():
+    dataset = as_dataset((X[:, :1], Y[:, None]))
+    assert [dataset[i][1] for i in range(len(dataset))] == [0, 1, 2, 3]
+
+
+def test_labels_beside_pairs_replace_theirs():
+    dataset = as_dataset(list(zip(X, Y, strict=True)), [3, 3, 3, 3])
+    assert torch.equal(dataset[1][0], X[1])
+    assert dataset[1][1] == 3
+
+
 def test_a_pair_of_arrays_may_have_whole_floats_and_unknown_labels():
     for labels in (torch.tensor([0.0, 1, -1, 1]), [0.0, 1, None, 1]):
         dataset = as_dataset((X, labels))
@@ -224,9 +241,17 @@ def test_an_input_of_another_shape_is_named():
         (X.to_sparse(), "got a sparse tensor"),
         ([X.cfloat()], "numbers, got an array of complex64"),
         ([(None, 0)], "got NoneType"),
+        ([(0.5, 0)], "got 2 values as input 0 of list"),
+        ((X, [2**70, 0, 1, 2]), "labels of type object"),
         ([([[1], [1, 2]], 0)], "nested lists of different lengths"),
     ],
 )
 def test_other_objects_are_refused(data, message):
     with pytest.raises(InvalidInput, match=message):
         as_dataset(data)
+
+
+@pytest.mark.parametrize("labels", [{0: 1, 1: 0, 2: 0, 3: 0}, {0, 1, 2, 3}])
+def test_labels_without_an_order_are_refused(labels):
+    with pytest.raises(InvalidInput, match=r"data must be arrays .* got Tensor and (dict|set)"):
+        as_dataset(X, labels)

@@ -47,5 +47,5 @@ def test_hooks_that_would_be_left_out_are_refused(wrap, hook):
     """They may normalise the input, and a certificate without them would be about another classifier."""
     module = wrap(nn.Linear(4, 3))
     getattr(module, hook)(lambda *given: None)
-    with pytest.raises(InvalidInput, match="hooks of .* would be lost"):
+    with pytest.raises(InvalidInput, match=r"hooks of .* would be lost"):
         copied(module)

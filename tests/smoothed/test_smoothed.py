@@ -81,7 +81,7 @@ def test_without_a_plan_it_is_input_specific_sampling():
 
 
 @pytest.mark.parametrize(
-    "x", [[[0.4, 0.1]], ((0.4, 0.1),), np.array([[0.4, 0.1]]), torch.tensor([[0.4, 0.1]], requires_grad=True)]
+    "x", [[[0.4, 0.1]], np.array([[0.4, 0.1]]), torch.tensor([[0.4, 0.1]], requires_grad=True)]
 )
 def test_lists_arrays_and_tensors_are_the_same_batch(x):
     assert certificates(smoothed().certify(x, plan=PLAN)) == certificates(

@@ -224,8 +224,8 @@ def test_a_model_that_changes_during_a_run_ends_it_with_an_error(tmp_path):
 
     with pytest.raises(InvalidInput, match=r"got the votes .* before, and now gets .* has changed"):
         certify(tmp_path, model, plan=sc.Fixed(2000))
+    calls = 0
     with pytest.raises(InvalidInput, match="differs in what the model answers to the same inputs"):
-        calls = 0
         certify(tmp_path, model, plan=sc.Fixed(2000))
 
 
@@ -369,7 +369,7 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
         ({"plan": sc.InputSpecific(2000, decline=5)}, "decline"),
         ({"model": "no-such-model"}, "unknown model 'no-such-model'"),
         ({"model": lambda x: x.sum()}, "the model returns labels|must return logits"),
-        ({"classes": 7}, "7 classes"),
+        ({"classes": 7}, r"logits of shape \(8, 7\)"),
         ({"model": lambda x: torch.full((len(x), 2), torch.nan)}, "NaN or infinite values for every input"),
         ({"ids": 3}, r"ids=3 is a single number: give ids=\[3\] for this input, or limit=3 for the first inputs"),
     ],
@@ -396,7 +396,7 @@ def test_grey_images_do_not_pass_for_colours(tmp_path):
 
 
 def test_inputs_without_a_shape_are_refused(tmp_path):
-    with pytest.raises(sc.InvalidInput, match=r"takes inputs of shape \(1, 28, 28\), but .*\(\)"):
+    with pytest.raises(sc.InvalidInput, match="nested lists of different lengths"):
         certify(tmp_path, "fashion-cnn", [[1, 2], [3]])
 
 

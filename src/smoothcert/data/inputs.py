@@ -37,6 +37,11 @@ def as_input(x: Any) -> Tensor:
     return floats / 255 if array.dtype == np.uint8 else floats
 
 
+def is_numbers(x: Any) -> bool:
+    """Whether these are nested lists of numbers and nothing else. A tuple could be an input with its label."""
+    return isinstance(x, list) and len(x) > 0 and all(isinstance(part, (int, float)) or is_numbers(part) for part in x)
+
+
 def as_array(x: Any) -> NDArray[np.generic]:
     """Numbers of the caller as an array."""
     if isinstance(x, Tensor):

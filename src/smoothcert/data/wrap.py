@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert._users_code import users_code
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.data.base import Dataset, first_readable, hashed_inputs
-from smoothcert.data.inputs import as_array, as_input, outside
+from smoothcert.data.inputs import as_array, as_input, is_numbers, outside
 from smoothcert.errors import InvalidInput
 
 _EXPECTED = (
@@ -31,6 +31,7 @@ _REPEATED_READS = 5  # a transform that acts with probability 1/2 is missed once
 
 def as_dataset(data: Any, labels: Any = None) -> Dataset:
     """Make a data set from any common form of data."""
+    data = as_input(data) if is_numbers(data) else data
     if labels is not None:
         return _with_labels(data, labels)
     if type(data).__module__.startswith("smoothcert."):
@@ -136,7 +137,7 @@ def _split(row: Any, where: str) -> tuple[Any, Any]:
         )
     if _is_array(row) or isinstance(row, Image.Image):
         return row, None
-    if isinstance(row, (tuple, list)) and len(row) in (1, 2):
+    if isinstance(row, (tuple, list)) and len(row) in (1, 2) and not isinstance(row[0], (int, float)):
         return row[0], row[1] if len(row) == 2 else None
     found = f"{len(row)} values" if isinstance(row, (tuple, list)) else type(row).__name__
     raise InvalidInput(f"{_EXPECTED}, got {found} as {where}")
@@ -144,21 +145,24 @@ def _split(row: Any, where: str) -> tuple[Any, Any]:
 
 def _with_labels(data: Any, labels: Any) -> Dataset:
     """Inputs and labels that were given apart from each other."""
-    if not hasattr(data, "__len__") or not hasattr(labels, "__len__"):
+    if not hasattr(data, "__len__") or not hasattr(labels, "__len__") or isinstance(labels, (Mapping, Set)):
         raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__} and {type(labels).__name__}")
     if len(data) != len(labels):
         raise InvalidInput(f"there are {len(data)} inputs but {len(labels)} labels: give one label per input")
     if _is_array(data) and data.ndim:
         numbers = [_as_label(label, index) for index, label in enumerate(labels)]
-        return ArrayDataset(as_array(data), np.array(numbers, np.int64), name="arrays")
-    return WrappedDataset(list(zip(data, labels, strict=True)))
+        return ArrayDataset(as_array(data), np.array(numbers), name="arrays")
+    inputs = as_dataset(data)
+    return WrappedDataset([(inputs[index][0], label) for index, label in enumerate(labels)])
 
 
 def _is_inputs_and_labels(data: Any) -> bool:
-    """Whether the data is an array of inputs and its labels. It could also be two inputs; these have the same shape."""
+    """Whether the data is an array of inputs and its labels. It could also be two inputs, which look alike."""
     if not isinstance(data, (tuple, list)) or len(data) != 2 or not _is_array(data[0]) or data[0].ndim < 2:
         return False
-    return data[1].shape != data[0].shape if _is_array(data[1]) else isinstance(data[1], (tuple, list))
+    if not _is_array(data[1]):
+        return isinstance(data[1], (tuple, list))
+    return data[1].shape != data[0].shape or as_array(data[0]).dtype.kind != as_array(data[1]).dtype.kind
 
 
 def _data_of(loader: torch_data.DataLoader[Any]) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import Dataset, first_readable
-from smoothcert.data.inputs import as_input
+from smoothcert.data.inputs import as_input, is_numbers
 from smoothcert.device.runtime import Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
@@ -283,7 +283,7 @@ class Smoothed:
 
     def _batch_of(self, x: Any) -> Any:
         """The inputs, after a check that a single image has a batch axis. Nested lists of numbers are an array."""
-        if _is_numbers(x):
+        if is_numbers(x):
             x = as_input(x)
         if isinstance(x, (Tensor, np.ndarray)):
             expected = self.model.input_shape if isinstance(self.model, Classifier) else None
@@ -310,11 +310,6 @@ def _attributes(module: nn.Module) -> list[Any]:
         (k, repr(v) if isinstance(v, plain) else (id(v), len(v) if hasattr(v, "__len__") else 0))
         for k, v in vars(module).items()
     ]
-
-
-def _is_numbers(x: Any) -> bool:
-    """Whether these are nested lists of numbers and nothing else."""
-    return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(p, (int, float)) or _is_numbers(p) for p in x)
 
 
 def _noise_given(noise: Noise | None, sigma: float | None) -> Noise:
