@@ -124,6 +124,6 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
     if not in_full_batch(outputs, few, rows):
         raise InvalidInput(
             f"in a batch of {rows}, the model's answer for an input depends on the row of the input or on the other "
-            "rows (experts with a capacity? batch statistics? a cache?), so a certificate would not hold for the input alone: "
-            "change the model, or try a smaller batch"
+            "rows (experts with a capacity? batch statistics? a cache?), so a certificate would not hold for the input "
+            "alone: change the model, or try a smaller batch"
         )
