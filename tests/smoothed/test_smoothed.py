@@ -80,9 +80,7 @@ def test_without_a_plan_it_is_input_specific_sampling():
     assert smoothed().certify([[0.1]]).plan == sc.InputSpecific()
 
 
-@pytest.mark.parametrize(
-    "x", [[[0.4, 0.1]], np.array([[0.4, 0.1]]), torch.tensor([[0.4, 0.1]], requires_grad=True)]
-)
+@pytest.mark.parametrize("x", [[[0.4, 0.1]], np.array([[0.4, 0.1]]), torch.tensor([[0.4, 0.1]], requires_grad=True)])
 def test_lists_arrays_and_tensors_are_the_same_batch(x):
     assert certificates(smoothed().certify(x, plan=PLAN)) == certificates(
         smoothed().certify([torch.tensor([0.4, 0.1])], plan=PLAN)
