@@ -67,15 +67,3 @@ def test_an_error_leaves_no_new_empty_folder_behind(tmp_path):
     assert fail_in(tmp_path / "used", "results") == ["used"]
     (tmp_path / "mine").mkdir()
     assert fail_in(tmp_path / "mine") == ["mine", "used"]
-
-
-@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.safetensors"])
-def test_a_folder_holds_one_kind_of_run(tmp_path, name):
-    (tmp_path / name).touch()
-    with pytest.raises(InvalidInput, match="holds a training run and cannot hold"), exclusive(tmp_path):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-    with exclusive(tmp_path, kind="training run") as folder:
-        (folder / "journal.sqlite").touch()
-    with exclusive(tmp_path), pytest.raises(InvalidInput, match="in use"), exclusive(tmp_path, kind="training run"):
-        pass  # a folder that holds both already can be resumed

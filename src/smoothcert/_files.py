@@ -6,35 +6,28 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 from filelock import FileLock, Timeout
 
 from smoothcert.errors import InvalidInput, setting
 
-Kind = Literal["run of certify", "training run"]
-_FILES: dict[Kind, tuple[str, ...]] = {
-    "run of certify": ("journal.sqlite",),
-    "training run": ("weights.safetensors", "checkpoint.safetensors"),
-}
 _LOCK = ".lock"
 
 
 @contextmanager
-def exclusive(out: str | Path, *, kind: Kind = "run of certify") -> Iterator[Path]:
+def exclusive(out: str | Path) -> Iterator[Path]:
     """Create a folder if it does not exist, and lock it for this process. The lock ends with the process.
 
     If an error occurs before anything is written into a new folder, the folder is removed.
 
     Raises:
-        InvalidInput: Another process has locked the folder, it cannot be written, or it is of another kind.
+        InvalidInput: Another process has locked the folder, or it cannot be written.
     """
     if out is None or not str(out):
         raise InvalidInput(f"out is empty: name a folder, as in {setting('out', 'runs/mine')}")
     folder = Path(out)
     lock = FileLock(folder / _LOCK, timeout=0)
     try:
-        _check_kind(folder, kind)
         new = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -51,15 +44,6 @@ def exclusive(out: str | Path, *, kind: Kind = "run of certify") -> Iterator[Pat
         raise
     finally:
         lock.release()
-
-
-def _check_kind(folder: Path, kind: Kind) -> None:
-    """Refuse a folder that is already used for something else."""
-    holds = {other: any((folder / name).exists() for name in names) for other, names in _FILES.items()}
-    if found := [other for other in holds if holds[other] and not holds[kind]]:
-        raise InvalidInput(
-            f"{folder} holds a {found[0]} and cannot hold a {kind} as well: choose another {setting('out', 'DIR')}"
-        )
 
 
 def _remove_unused(folders: list[Path]) -> None:

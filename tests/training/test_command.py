@@ -247,12 +247,6 @@ def test_data_that_a_denoiser_does_not_take_is_refused(options, method, refused,
     assert "the denoiser takes inputs with values from 0 to 1: scale the data" in refused(own)
 
 
-def test_the_folder_of_a_certified_run_is_refused(options, refused, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "journal.sqlite").touch()
-    assert "holds a run of certify and cannot hold a training run as well: choose another --out DIR" in refused(options)
-
-
 def test_a_resumed_training_says_what_was_left(options, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
@@ -97,8 +96,6 @@ def write_report(
             table=table(runs, reference=reference, radii=radii),
             norms=norms(runs),
             acr_note=acr_note(runs),
-            uncertified=uncertified,
-            known_labels=known_labels,
             plans=grouped((r.plan, r.name) for r in runs if r.plan),
             guarantees=_guarantees(runs),
         )
@@ -110,7 +107,7 @@ def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: M
     """A page with these charts about these runs, with data for its script."""
     scripts = [_vega_script(), _text("page.js")]
     drawn = {"config": vega.PAGE.config, "charts": {chart.id: vega.spec(chart) for chart in shown}}
-    return (
+    return str(
         environment()
         .get_template(template)
         .render(
@@ -119,8 +116,7 @@ def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: M
             promise=promise(runs),
             units=units(runs),
             charts=shown,
-            settings={r.name: dict(_settings(r)) for r in runs},
-            data=_embedded(drawn | dict(data)),
+            data=drawn | dict(data),
             style=_text("page.css"),
             scripts=scripts,
             hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
@@ -146,7 +142,9 @@ def environment() -> Environment:
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "primary": primary, "is_unit": is_unit}
+    made.filters |= {"describe": describe, "known_labels": known_labels, "uncertified": uncertified}
     made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made
 
 
@@ -183,25 +181,6 @@ def _guarantees(results: Sequence[Results]) -> list[dict[str, Any]]:
     return found
 
 
-def _settings(results: Results) -> Iterator[tuple[str, Any]]:
-    """Noise, plan and manifest as flat pairs; nested names are joined by dots."""
-    for title, part in (("noise", results.noise), ("plan", results.plan)):
-        if part is not None:
-            yield from _flat(title, describe(part))
-    if results.manifest is not None:
-        hidden = {"answers", "noise", "plan"}  # answers are of use only to programs
-        yield from _flat("", {k: v for k, v in results.manifest.plain().items() if k not in hidden})
-
-
-def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(value, Mapping):
-            yield from _flat(name, value)
-        else:
-            yield name, value
-
-
 def dataset_of(results: Sequence[Results]) -> Dataset | None:
     """The data set that all runs were made on, if they agree and it can be loaded by its name.
 
@@ -228,11 +207,6 @@ def _checked(dataset: Dataset, results: Sequence[Results]) -> Dataset:
             f"{dataset.name} is not the data that the runs were made on; leave dataset out or give theirs"
         )
     return dataset
-
-
-def _embedded(data: Any) -> str:
-    """JSON in which no HTML parser finds the end of the script."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @lru_cache(maxsize=1)

@@ -124,7 +124,7 @@ def train(
     settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}
     settings |= {} if classifier is None else {"classifier": classifier.weights_hash}
     settings |= {} if denoiser is None else {"denoiser": state_hash(denoiser)}
-    with exclusive(out, kind="training run") as path:
+    with exclusive(out) as path:
         folder = Folder(path, settings)
         if (score := folder.recorded(folder.weights, measure)) is not None:
             return Trained(folder.weights, 0, **{measure: score})
