@@ -105,6 +105,17 @@ def test_a_decline_spends_less_and_gives_up_no_more():
     assert full - 0.1 < less <= 0.25
 
 
+def test_the_axes_of_an_input_stay_as_they_are():
+    shapes = set()
+
+    def model(x):
+        shapes.add(tuple(x.shape[1:]))
+        return above_half(x.flatten(1))
+
+    Smooth(model, 2, 0.25).certify(torch.rand(8, 8, 3), 20, 100, 0.001, 100)
+    assert shapes == {(8, 8, 3)}
+
+
 @pytest.mark.parametrize(("n", "sigma"), [(5, 0.25), (100, -1.0)])
 def test_what_can_never_certify_is_one_sentence(n, sigma):
     with pytest.raises(InvalidInput, match=r"use at least 10|sigma must be"):

@@ -102,11 +102,12 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
                 row[leader] = 1
         return answers
 
-    def _inputs(self, x: ArrayLike) -> NDArray[np.float32]:
+    def _inputs(self, x: ArrayLike) -> list[NDArray[np.float32]]:
+        """A list, because the axes of an array of images could be exchanged to have the channels first."""
         inputs = np.asarray(x, np.float32)
         if inputs.shape[1:] != self.input_shape:
             raise InvalidInput(f"inputs must have the shape (count, {_listed(self.input_shape)}), got {inputs.shape}")
-        return inputs
+        return list(inputs)
 
 
 class _Scaled(nn.Module):

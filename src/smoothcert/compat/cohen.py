@@ -76,7 +76,7 @@ class Smooth:
         """
         plan = plan_for(n, pilot=_check.whole("n0", n0, least=1), alpha=alpha, decline=self.decline)
         smoothed = self._current.smoothed(batch_size, x, x.shape)
-        [certificate] = certify(smoothed, x[None], plan=plan)
+        [certificate] = certify(smoothed, [x], plan=plan)
         if certificate.prediction is None:
             return self.ABSTAIN, 0.0
         return certificate.prediction, certificate.radius
@@ -91,5 +91,5 @@ class Smooth:
             batch_size: Rows per forward pass; more for small inputs.
         """
         smoothed = self._current.smoothed(batch_size, x, x.shape)
-        [(leader, settled)] = vote(smoothed, x[None], samples=n, alpha=alpha)
+        [(leader, settled)] = vote(smoothed, [x], samples=n, alpha=alpha)
         return leader if settled and leader is not None else self.ABSTAIN
