@@ -138,8 +138,8 @@ def test_an_axis_of_radii_names_the_norm(build, iss_run, l1_run, altered):
     assert title(l1_run).endswith("(l1)")
     assert "(" not in title(log)
     assert title(iss_run, log).endswith("(l2 where known)")
-    assert title(iss_run, l1_run).endswith("(l2 or l1, by run)")
-    assert "cannot be compared (iss: l2, manhattan: l1)" in build([iss_run, l1_run]).caption
+    assert title(iss_run, l1_run).endswith("(l2 or l1)")
+    assert "different norms, which cannot be compared." in build([iss_run, l1_run]).caption
 
 
 @pytest.mark.parametrize("build", BUILDERS)

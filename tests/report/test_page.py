@@ -282,10 +282,10 @@ def test_plans_together_promise_what_the_first_one_does(simulate):
 def test_the_norm_is_told(iss_run, l1_run, altered):
     l2, l1 = ("change of the input that is smaller than r in " + norm for norm in ("l2", "l1"))
     assert f"a <em>radius</em> r: no {l2} can alter the answer" in render([iss_run])
-    assert "Radii (in l2)." in render([iss_run])
+    assert "Radii (l2)." in render([iss_run])
     both = render([iss_run, l1_run])
     assert f"no {l2} ({iss_run.name}) and no {l1} ({l1_run.name}) can alter" in both
-    assert "(in the norm that belongs to the noise of the run)" in both
+    assert "Radii (l2 or l1)." in both
 
 
 def test_the_first_sentence_claims_only_what_the_noise_certifies(iss_run, altered):
@@ -300,7 +300,7 @@ def test_the_first_sentence_claims_only_what_the_noise_certifies(iss_run, altere
         assert "no change of the input that" not in text
     log = altered(iss_run, name="log", noise=None, plan=None, manifest=None)
     assert "no change of the input that is smaller than r, in the norm of the noise, can alter" in render([log])
-    assert f"smaller than r in l2 ({iss_run.name}) can alter" in render([iss_run, log])
+    assert f"smaller than r in l2 ({iss_run.name}) and no change of the input that" in render([iss_run, log])
 
 
 def test_an_acr_over_chosen_radii_is_marked(iss_run, deciding_run):

@@ -43,7 +43,6 @@ def render_comparison(comparison: Comparison, dataset: Dataset | None = None) ->
         most=_PICTURES,
         class_of={id: names[label] if label < len(names) else f"class {label}" for id, label in labels.items()},
         strip=_strip,
-        in_norm=in_norm(runs),
     )
 
 

@@ -30,7 +30,7 @@ from smoothcert.report.chart import Chart
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, grouped, known_labels, norms, promise, uncertified, units
+from smoothcert.report.wording import acr_note, grouped, in_norm, known_labels, promise, uncertified, units
 from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.recommendation import Recommendation
@@ -94,7 +94,6 @@ def write_report(
             explained=explained,
             recommendation=recommendation,
             table=table(runs, reference=reference, radii=radii),
-            norms=norms(runs),
             acr_note=acr_note(runs),
             plans=grouped((r.plan, r.name) for r in runs if r.plan),
             guarantees=_guarantees(runs),
@@ -115,6 +114,7 @@ def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: M
             results=runs,
             promise=promise(runs),
             units=units(runs),
+            in_norm=in_norm(runs),
             charts=shown,
             data=drawn | dict(data),
             style=_text("page.css"),

@@ -38,35 +38,22 @@ def norms(results: Sequence[Results]) -> list[str]:
 
 
 def promise(results: Sequence[Results]) -> str:
-    """Which changes a radius r speaks of, in words that follow "no".
-
-    Runs whose radii speak of different changes are named, and so are runs beside published logs.
-    """
-    runs = grouped((r.noise.certified_change("r"), r.name) for r in results if r.noise is not None)
-    if not runs:
-        return "change of the input that is smaller than r, in the norm of the noise,"
-    if len(runs) == 1 and all(r.noise is not None for r in results):
-        return next(iter(runs))
-    return " and no ".join(f"{change} ({', '.join(names)})" for change, names in runs.items())
+    """Which changes a radius r speaks of, in words that follow "no". Runs that differ in that are named."""
+    unknown = "change of the input that is smaller than r, in the norm of the noise,"
+    changes = grouped((r.noise.certified_change("r") if r.noise else unknown, r.name) for r in results)
+    return _with_names(changes, " and no ")
 
 
 def units(results: Sequence[Results]) -> str:
-    """The inputs that radii are for, in words that follow "for"; runs with other inputs are named."""
-    runs = grouped((_inputs(r), r.name) for r in results)
-    if len(runs) == 1:
-        return next(iter(runs))
-    return " and for ".join(f"{known} ({', '.join(names)})" for known, names in runs.items())
+    """The inputs that radii are for, in words that follow "for". Runs that differ in that are named."""
+    return _with_names(grouped((_inputs(r), r.name) for r in results), " and for ")
 
 
 def _inputs(results: Results) -> str:
-    values = None if results.manifest is None else results.manifest.values
     if results.in_unit_interval:
         return "inputs in [0, 1]"
-    return (
-        "inputs with values that are not recorded"
-        if values is None
-        else "inputs with values in [{:g}, {:g}]".format(*values)
-    )
+    values = results.manifest.values if results.manifest else None
+    return f"inputs with values {'in [{:g}, {:g}]'.format(*values) if values else 'that are not recorded'}"
 
 
 def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
@@ -77,28 +64,27 @@ def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:
     return found
 
 
+def _with_names(runs: dict[str, list[str]], between: str) -> str:
+    """What is said about runs; with their names if it differs."""
+    if len(runs) < 2:
+        return "".join(runs)
+    return between.join(f"{words} ({', '.join(names)})" for words, names in runs.items())
+
+
 def acr_note(results: Sequence[Results]) -> str:
     """A sentence about runs that decide chosen radii; empty if there are none."""
     return asked("ACR counts only the radii that were asked for", results)
 
 
 def in_norm(results: Sequence[Results]) -> str:
-    """The norm of the radii, to follow the title of an axis; empty where it is unknown."""
-    known = norms(results)
-    if not known:
-        return ""
-    if len(known) > 1:
-        return f" ({' or '.join(known)}, by run)"
-    return f" ({known[0]})" if all(r.noise is not None for r in results) else f" ({known[0]} where known)"
+    """The norms of the radii in brackets, to follow a word; empty where they are unknown."""
+    known, unknown = norms(results), any(r.noise is None for r in results)
+    return f" ({' or '.join(known)}{' where known' if unknown else ''})" if known else ""
 
 
 def different_norms(results: Sequence[Results]) -> str:
     """A warning about runs with different norms; empty if they agree."""
-    known = norms(results)
-    if len(known) < 2:
-        return ""
-    runs = ", ".join(f"{r.name}: {r.noise.norm}" for r in results if r.noise is not None)
-    return f"The runs measure radii in different norms, which cannot be compared ({runs})."
+    return "The runs measure radii in different norms, which cannot be compared." if len(norms(results)) > 1 else ""
 
 
 def asked(text: str, results: Sequence[Results]) -> str:
