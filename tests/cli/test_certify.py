@@ -187,7 +187,7 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
         ("--model toy:wants_sizes", "missing 1 required positional argument: 'width'"),
         ("--model toy:nothing", "has no function 'nothing'"),
         ("--data none.npz", "none.npz"),
-        ("--data wrong-labels.npz", "input 1 of wrong-labels has label 2, but toy:above_half knows only the classes 0"),
+        ("--data wrong-labels.npz", "input 1 of wrong-labels has label 2, but the model knows only the classes 0"),
         ("--data nan.npz", "input 1 of nan has NaN or infinite values: leave it out with --ids"),
         ("--data empty.npz", "empty has inputs of shape (0, 3)"),
         ("--data wide.npz --model toy:three_classes", "batch of shape (1, 5)"),

@@ -87,7 +87,6 @@ def test_few_votes_prove_no_radius_however_large():
     ("columns", "reason"),
     [
         ({"prediction": 0}, "its votes are for class 1, it states 0"),
-        ({"prediction": None}, "it abstains with radius"),
         ({"prediction": None, "radius": 0}, "abstains though its votes prove a certificate"),
         ({"count": 990}, "it states 990 of"),
         ({"counted": 5}, "counted votes"),

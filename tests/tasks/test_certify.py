@@ -470,18 +470,7 @@ def test_with_known_labels_the_label_is_what_is_certified(tmp_path):
     assert wrong.abstained.all()  # neither a losing label nor another class is certified
 
 
-def test_inputs_without_labels_are_refused_before_the_run_where_labels_must_be_known(tmp_path):
-    plan = sc.Fixed(200, known_labels=True)
-    np.savez(tmp_path / "data.npz", x=np.zeros((20, 6), np.float32))
-    with pytest.raises(
-        sc.InvalidInput, match="input 0 of data has no label, and known_labels=True needs one for every"
-    ):
-        certify(tmp_path / "run", data=str(tmp_path / "data.npz"), plan=plan)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_label_that_turns_out_to_be_missing_is_named_and_nothing_before_it_is_lost(tmp_path):
-    """A list has no array of labels, so a missing label is noticed when the input is read."""
     data = [*DATA[:5], (DATA[5][0], None)]
     with pytest.raises(sc.InvalidInput, match="input 5 has no label, and known_labels=True needs one for every input"):
         certify(tmp_path, data=data, plan=sc.Fixed(200, known_labels=True))

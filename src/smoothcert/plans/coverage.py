@@ -6,7 +6,7 @@ too many, the plan is simulated, and the figures come with a confidence interval
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -123,19 +123,8 @@ class Coverage:
         }[self.verdict]
 
 
-class Failure(NamedTuple):
-    """How often a plan fails."""
-
-    worst: tuple[float, float]
-    """The largest probability of a wrong certificate for a class fixed in advance, and the p where it occurs."""
-    tied: float
-    """The probability of a wrong certificate for two tied classes."""
-    theorem: str = ""
-    """The theorem behind figures that are upper bounds; empty for exact values."""
-
-
 @ByRule
-def closed_form(plan: Plan, noise: Noise) -> Failure | None:
+def closed_form(plan: Plan, noise: Noise) -> Coverage | None:
     """How often a plan fails, where a formula or a theorem says it; None lets `coverage` compute it.
 
     `closed_form.register` adds a kind of plan. A subclass that overrides a method of it has no closed form.
@@ -144,25 +133,27 @@ def closed_form(plan: Plan, noise: Noise) -> Failure | None:
 
 
 @closed_form.register(PilotPlan)
-def _(plan: PilotPlan, noise: Noise) -> Failure:
+def _(plan: PilotPlan, noise: Noise) -> Coverage:
+    alpha = plan.alpha
     if plan.uses_rivals:  # the union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals
-        return Failure((plan.alpha, 0.5), plan.alpha, theorem="union bound")
-    return Failure(pilot_coverage.worst_case(plan, noise), pilot_coverage.tie_failure(plan, noise))
+        return Coverage(alpha, alpha, 0.5, alpha, theorem="union bound")
+    return Coverage(alpha, *pilot_coverage.worst_case(plan, noise), pilot_coverage.tie_failure(plan, noise))
 
 
 @closed_form.register(AtRadii)
-def _(plan: AtRadii, noise: Noise) -> Failure:
+def _(plan: AtRadii, noise: Noise) -> Coverage:
+    alpha = plan.alpha
     if plan.remembers:  # the wealth of the first false claim reaches 1 / alpha with a probability of at most alpha
-        return Failure((plan.alpha, 0.5), plan.alpha, theorem="Ville's inequality")
+        return Coverage(alpha, alpha, 0.5, alpha, theorem="Ville's inequality")
     tables = plan.tables(noise)
     worst = int(np.argmax(tables.spent))
     tied = crossing_probability(tables.needed[0], tables.looks, 0.5)
-    return Failure((float(tables.spent[worst]), float(tables.thresholds[worst])), tied)
+    return Coverage(alpha, float(tables.spent[worst]), float(tables.thresholds[worst]), tied)
 
 
 @closed_form.register(Exact)
-def _(plan: Exact, noise: Noise) -> Failure:
-    return Failure((0.0, 0.5), 0.0)
+def _(plan: Exact, noise: Noise) -> Coverage:
+    return Coverage(0.0, 0.0, 0.5, 0.0)
 
 
 def caveat(plan: Plan) -> str | None:
@@ -193,34 +184,32 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     """
     plan = primary(plan).for_noise(noise)
     check_choice(plan, noise)
-    found, simulated = closed_form(plan, noise), None
-    searched = found is None
-    if found is None and plan.uses_rivals:
+    known = closed_form(plan, noise)
+    if known is None and plan.uses_rivals:
         raise InvalidInput(
             f"{plan} also bounds other classes, and its states tell only the votes for one class, so nothing is known "
             "about its failure: register what a theorem says with smoothcert.plans.coverage.closed_form"
         )
-    if found is None:
-        try:
-            forward = Forward(plan, noise)
-            # Given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes.
-            found = Failure(_search(forward), _failure(forward, 0.5))
-        except TooManyStates:
-            found, simulated = _simulate(plan, noise)
-    return Coverage(
-        plan.alpha,
-        *found.worst,
-        found.tied,
-        plan.pilot_counts,
-        exact=not found.theorem and simulated is None,
-        theorem=found.theorem,
+    found = known or _computed(plan, noise)
+    return replace(
+        found,
+        pilot_counts=plan.pilot_counts,
+        exact=not found.theorem and found.simulated is None,
         drawing_error=noise.drawing_error,
-        searched=searched,
-        simulated=simulated,
+        searched=known is None,
     )
 
 
-def _simulate(plan: Plan, noise: Noise) -> tuple[Failure, Simulated]:
+def _computed(plan: Plan, noise: Noise) -> Coverage:
+    try:
+        forward = Forward(plan, noise)
+        # Given the pilot, the class is fixed; a pilot that does not count tells nothing about later votes.
+        return Coverage(plan.alpha, *_search(forward), _failure(forward, 0.5))
+    except TooManyStates:
+        return _simulate(plan, noise)
+
+
+def _simulate(plan: Plan, noise: Noise) -> Coverage:
     """The failure of a plan at the worst p that a simulation finds."""
     rng = np.random.default_rng(0)
     seen = simulated_endings(plan, noise, _GRID, repetitions=_FEW_REPETITIONS // 10, rng=rng).needed
@@ -237,10 +226,9 @@ def _simulate(plan: Plan, noise: Noise) -> tuple[Failure, Simulated]:
     failures = wrong.sum(axis=1)
     low, high = interval(failures, _REPETITIONS, alpha=(1 - _CONFIDENCE) / 2)  # for both together
     failed, tied = (failures / _REPETITIONS).tolist()
-    return (
-        Failure((failed, float(worst[0])), tied),
-        Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), int(np.count_nonzero(worst[1:]))),
-    )
+    rivals = int(np.count_nonzero(worst[1:]))
+    known = Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), rivals)
+    return Coverage(plan.alpha, failed, float(worst[0]), tied, simulated=known)
 
 
 def _limit(each: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -260,7 +260,6 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     plan = plan.for_noise(subject.noise)
     warn_about_training(subject)
     check_shapes(dataset, ids)
-    _check_labels(subject.classifier, dataset, ids, known=plan.known_labels)
     return Job(subject, dataset, plan)
 
 
@@ -406,23 +405,6 @@ def _check_votes(executor: Executor, known: Certificate) -> None:
             f"input {known.id} got the votes {look.votes} before, and now gets "
             f"{again.looks[0].votes}: the classifier, or the machine that runs it, has changed; choose another "
             f"{setting('out', 'DIR')}"
-        )
-
-
-def _check_labels(classifier: Classifier, dataset: Dataset, ids: list[int], *, known: bool) -> None:
-    """Where all labels are at hand, refuse a wrong one before the run instead of in the middle of it."""
-    labels = getattr(dataset, "labels", ())
-    if not len(labels):
-        return
-    if known and (without := [id for id in ids if labels[id] < 0]):
-        raise InvalidInput(
-            f"input {without[0]} of {dataset.name} has no label, and {setting('known_labels', True)} needs one "
-            "for every input"
-        )
-    if wrong := [id for id in ids if labels[id] >= classifier.classes]:
-        raise InvalidInput(
-            f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but {classifier.name} knows only the "
-            f"classes 0 to {classifier.classes - 1}"
         )
 
 
