@@ -95,19 +95,20 @@ class AtRadii(Plan):
             raise InvalidInput(f"radii must be numbers, as in [0, 0.25, 0.5], got {self.radii!r}") from None
         if not given:
             raise InvalidInput("radii must hold at least one radius, got none")
-        radii = sorted({_check.at_least("each radius", radius, 0) for radius in given})
         pilot = _check.whole("pilot", self.pilot)
         if self.known_labels and pilot:
             raise InvalidInput(f"with known labels, deciding radii needs no pilot, got {setting('pilot', pilot)}")
-        object.__setattr__(self, "radii", tuple(radii))
-        object.__setattr__(self, "samples", check_ceiling(self.samples, self.alpha))
-        object.__setattr__(self, "alpha", float(self.alpha))
         _check.one_of("bound", self.bound, tuple(_PILOTS))
-        object.__setattr__(self, "pilot", 0 if self.known_labels else pilot or _PILOTS[self.bound])
-        if (give_up := _check.at_least("give_up", self.give_up, 0)) >= 1:
-            raise InvalidInput(f"give_up must be below 1, got {give_up:g}")
-        object.__setattr__(self, "give_up", give_up)
-        object.__setattr__(self, "earlier", tuple(Stage(*map(int, stage)) for stage in self.earlier))
+        vars(self).update(
+            radii=tuple(sorted({_check.at_least("each radius", radius, 0) for radius in given})),
+            samples=check_ceiling(self.samples, self.alpha),
+            alpha=float(self.alpha),
+            pilot=0 if self.known_labels else pilot or _PILOTS[self.bound],
+            give_up=_check.at_least("give_up", self.give_up, 0),
+            earlier=tuple(Stage(*map(int, stage)) for stage in self.earlier),
+        )
+        if self.give_up >= 1:
+            raise InvalidInput(f"give_up must be below 1, got {self.give_up:g}")
         grows = all(0 < a.radii <= b.radii and a.ceiling <= b.ceiling for a, b in pairwise(self.stages))
         if self.earlier and not (grows and self.remembers):
             raise InvalidInput(f"earlier must hold smaller ceilings and fewer radii of bets, got {self.earlier}")

@@ -58,14 +58,7 @@ def keeps_rule(cls: type, kind: type) -> bool:
     >>> keeps_rule(Fixed, PilotPlan)
     True
     """
-    own = [name for base in cls.__mro__[: cls.__mro__.index(kind)] for name in vars(base)]
-    return not any(_is_rule(getattr_static(kind, name, None)) for name in own if not _ignored(name))
-
-
-def _ignored(name: str) -> bool:
-    return name.startswith("__") or name in _NO_PART_OF_A_RULE
-
-
-def _is_rule(member: Any) -> bool:
-    described = callable(member) or hasattr(member, "__get__")
-    return described and not getattr(member, "__isabstractmethod__", False)
+    own = {name for base in cls.__mro__[: cls.__mro__.index(kind)] for name in vars(base)} - _NO_PART_OF_A_RULE
+    overridden = [getattr_static(kind, name, None) for name in own if not name.startswith("__")]
+    rules = [member for member in overridden if callable(member) or hasattr(member, "__get__")]
+    return all(getattr(member, "__isabstractmethod__", False) for member in rules)

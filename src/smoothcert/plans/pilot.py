@@ -65,9 +65,7 @@ class PilotPlan(Plan):
             pilot = pilot or min(max(samples // 100, 100), samples)
         if pilot > samples:
             raise InvalidInput(f"pilot must not exceed samples ({samples}), got {pilot}")
-        object.__setattr__(self, "samples", samples)
-        object.__setattr__(self, "pilot", pilot)
-        object.__setattr__(self, "alpha", float(self.alpha))
+        vars(self).update(samples=samples, pilot=pilot, alpha=float(self.alpha))
 
     def __str__(self) -> str:
         return self._in_words()
@@ -93,11 +91,6 @@ class PilotPlan(Plan):
         """
 
     @property
-    def most_looks(self) -> int:
-        """How many looks there are, pilot included."""
-        return 2 if self.pilot else 1
-
-    @property
     def pilot_counts(self) -> bool:
         return self.pilot_use == "reuse"
 
@@ -115,7 +108,7 @@ class PilotPlan(Plan):
         return self.pilot if self.pilot_counts else 0
 
     def request(self, state: State, noise: Noise) -> Any:
-        if state.look >= self.most_looks:
+        if state.look >= (2 if self.pilot else 1):
             return np.zeros(np.shape(state.count), np.int64)[()]
         if not self.pilot:
             return np.full(np.shape(state.count), self.samples)[()]

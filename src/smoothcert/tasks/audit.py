@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -129,21 +130,17 @@ def audit(
         chosen = [journal.certificate(id, plan=manifest.plan, noise=manifest.noise) for id in again]
     if subject is not None and dataset is not None and chosen:
         findings += _draw_again(chosen, manifest, subject, dataset)
+    coverage = None
+    with suppress(InvalidInput):  # it bounds other classes in its own way
+        coverage = exact_coverage(manifest.plan, manifest.noise)
     return Audit(
         checked=len(ids),
         asked=len(asked),
         redrawn=len(chosen),
         findings=tuple(sorted(findings, key=lambda f: f.id)),
         labels_checked=dataset is not None,
-        coverage=_coverage(manifest),
+        coverage=coverage,
     )
-
-
-def _coverage(manifest: Manifest) -> Coverage | None:
-    try:
-        return exact_coverage(manifest.plan, manifest.noise)
-    except InvalidInput:  # it bounds other classes in its own way
-        return None
 
 
 def fault(certificate: Certificate, *, second: bool = True) -> str | None:

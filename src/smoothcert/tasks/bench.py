@@ -217,7 +217,9 @@ class _Simulated(Engine):
         self._p: dict[int, float] = {}
 
     def look_of(self, id: int, look: Look) -> Look:
-        p = self._p.setdefault(id, _typical_p(self._rng))
+        # Typical of a well-trained model: often 1, otherwise anywhere above 1/2.
+        typical = 1.0 if self._rng.random() < 0.35 else 1 - float(self._rng.random()) ** 3 / 2
+        p = self._p.setdefault(id, typical)
         votes = int(self._rng.binomial(look.samples, p))
         return Look(look.samples, {0: votes, 1: look.samples - votes})
 
@@ -241,11 +243,6 @@ def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
         pass
     synchronize(device)
     return engine.committed / (time.perf_counter() - start)
-
-
-def _typical_p(rng: np.random.Generator) -> float:
-    """A random probability of the class, typical of a well-trained model: often 1, otherwise anywhere above 1/2."""
-    return 1.0 if rng.random() < 0.35 else 1 - float(rng.random()) ** 3 / 2
 
 
 def _published_rate(

@@ -109,7 +109,10 @@ def compare(
             certify(smoothed, data, labels, out=folder, executor=executor, **part)
             with Journal(folder, write=True) as journal:
                 journal.write_manifest({"until_clear": True})
-        found = _with_costs(compare_runs(*folders, **about), len(order))
+        found = compare_runs(*folders, **about)
+        spent, took = (sum(r.samples.sum() for r in (found.a, found.b)), found.a.total_seconds + found.b.total_seconds)
+        costs = f"{len(found.a):,} of {len(order):,} inputs in random order, {spent:,} samples and {duration(took)}"
+        found = replace(found, notes=(*found.notes, f"This took {costs}."))
         write_whole(Path(out) / "comparison.json", json.dumps(found.plain(), indent=1).encode())
         on_part(found)
         if all(difference.verdict != "undecided" for difference in found.differences):
@@ -139,10 +142,3 @@ def _names(a: Any, b: Any) -> list[str]:
     words = [str(m) if isinstance(m, (str, Path)) else getattr(m, "name", type(m).__name__) for m in models]
     plain = [re.sub(r"[^\w.-]+", "-", Path(word).stem if Path(word).is_file() else word) for word in words]
     return plain if plain[0] != plain[1] else [f"{name}-{letter}" for name, letter in zip(plain, "ab", strict=True)]
-
-
-def _with_costs(found: Comparison, inputs: int) -> Comparison:
-    spent = int(found.a.samples.sum() + found.b.samples.sum())
-    took = duration(found.a.total_seconds + found.b.total_seconds)
-    note = f"This took {len(found.a):,} of {inputs:,} inputs in random order, {spent:,} samples and {took}."
-    return replace(found, notes=(*found.notes, note))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from smoothcert._registry import naming_users_code
 from smoothcert.data import find_dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans import Certificate, Look, Plan, Proof, State, Votes
+from smoothcert.plans import Case, Certificate, Look, Plan, Proof, State, Votes
 from smoothcert.plans.machine import proof
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
@@ -82,16 +82,13 @@ class UntilSettled(Plan):
 
     def check_ceiling(self, noise: Noise) -> None:
         """Refuse a ceiling at which not even unanimous votes settle an answer."""
-        table, contest = tangents(noise, (0.0,)), None
-        for look in LOOKS.tolist():
-            n = look - (contest.drawn if contest else 0)
-            [contest] = update_contests(table, [contest or begin_contest(table)], [{0: n}], [n], alpha=self.alpha)
-            if contest.settled:
-                break
-        if self.samples < look:
+        case = Case(replace(self, samples=10**9), noise)
+        while case.more:
+            case.add(Look(case.more, {0: case.more}))
+        if self.samples < (needed := case.state.memory.drawn):
             raise InvalidInput(
                 f"samples {self.samples} can never settle an answer at alpha {self.alpha:g}: even unanimous votes "
-                f"could be chance; use at least {look}"
+                f"could be chance; use at least {needed}"
             )
 
 

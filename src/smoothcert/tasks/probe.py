@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any, Unpack
 
 import numpy as np
@@ -221,7 +222,8 @@ def probe(
     front = shared.pop("denoiser", None)
     front = None if front is None else load_denoiser(front, stochastic=shared.get("stochastic", False))
     if sigmas is None:
-        sigmas = SIGMAS if front is None else _removed_by(front)
+        low, high = (0.0, inf) if front is None else front.sigmas
+        sigmas = [sigma for sigma in SIGMAS if low <= sigma <= high] or [low, high]
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
     copies, samples = _check.whole("copies", copies, least=1), _check.whole("samples", samples, least=1)
@@ -344,12 +346,6 @@ def _estimated(
         right += plan.likely(votes, certificate.samples) > 0.5
     shares = zip(radii, plan.thresholds, (right / len(inputs)).tolist(), strict=True)
     return {radius: share if threshold <= 1 else None for radius, threshold, share in shares}
-
-
-def _removed_by(denoiser: Denoiser) -> Sequence[float]:
-    """Those of the usual sigmas that a denoiser can remove, or else the ends of its range."""
-    low, high = denoiser.sigmas
-    return [sigma for sigma in SIGMAS if low <= sigma <= high] or [low, high]
 
 
 def _chosen(count: int, *, ids: str | Sequence[int] | None, skip: int | None, limit: int) -> list[int]:
