@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing as Theirs
 from torch import nn
 
-from smoothcert.compat.art import PyTorchRandomizedSmoothing
 from smoothcert.errors import InvalidInput
+
+Theirs = pytest.importorskip("art.estimators.certification.randomized_smoothing").PyTorchRandomizedSmoothing
+from smoothcert.compat.art import PyTorchRandomizedSmoothing  # noqa: E402 (it needs ART)
 
 X = np.array([[0.9, 0.2], [0.1, 0.4], [0.5, 0.5]], np.float32)
 
