@@ -181,7 +181,7 @@ def test_whether_the_plan_keeps_its_alpha_is_told_by_audit_summary_table_and_pag
     assert (found.holds, found.coverage.proved, found.coverage.exceeds) == (proved, proved, not proved)
     assert (doubt is None) == (len(summary(run).splitlines()) == 3)
     row = sc.table(run).rows[0]
-    assert (row.rules["alpha_proved"], row.method.endswith("alpha not proved")) == (proved, not proved)
+    assert (row.rules["alpha_proved"], row.values["method"].endswith("alpha not proved")) == (proved, not proved)
     card = sc.write_results(run, None, "card").decode()
     assert ("Each certificate is wrong with a probability of at most 0.001." in card) == proved
     page = render(run)

@@ -14,7 +14,7 @@ def command(
     reference: Reference = None,
     radii: Radii = None,
     log_radius: LogRadius = None,
-    format: Literal["terminal", "markdown", "latex", "csv", "json"] | None = None,
+    format: Literal["terminal", "markdown", "latex", "json"] | None = None,
     json: Json = False,
 ) -> None:
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, with marks at the best values.

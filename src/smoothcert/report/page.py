@@ -30,7 +30,7 @@ from smoothcert.report.chart import Chart
 from smoothcert.report.charts import charts, evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, grouped, in_norm, known_labels, promise, uncertified, units
+from smoothcert.report.wording import acr_note, grouped, in_norm, promise, uncertified, units
 from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.recommendation import Recommendation
@@ -142,7 +142,7 @@ def environment() -> Environment:
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "primary": primary, "is_unit": is_unit}
-    made.filters |= {"describe": describe, "known_labels": known_labels, "uncertified": uncertified}
+    made.filters |= {"describe": describe, "uncertified": uncertified}
     made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made
@@ -166,7 +166,7 @@ def _certificates(results: Results, most: int) -> dict[str, Any]:
         "name": results.name,
         "inputs": len(results),
         "uncertified": uncertified(results),
-        "known_labels": known_labels(results),
+        "known_labels": results.known_labels,
         "columns": {name: column for name, column in columns.items() if name in _ALWAYS_LISTED or any(column)},
     }
 

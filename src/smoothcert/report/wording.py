@@ -24,12 +24,7 @@ def outcomes(results: Results) -> NDArray[np.str_]:
 
 def uncertified(results: Results) -> str:
     """The word for an input without a certificate: "abstained", or "not certified" where labels were known."""
-    return "not certified" if known_labels(results) else "abstained"
-
-
-def known_labels(results: Results) -> bool:
-    """Whether the class was the label, so that nobody knows whether an input without a certificate is wrong."""
-    return results.certified_by is not None and results.certified_by.known_labels
+    return "not certified" if results.known_labels else "abstained"
 
 
 def norms(results: Sequence[Results]) -> list[str]:

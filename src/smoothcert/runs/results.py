@@ -211,6 +211,11 @@ class Results:
         return None if self.plan is None else primary(self.plan)
 
     @property
+    def known_labels(self) -> bool:
+        """Whether the label was certified instead of a predicted class."""
+        return self.certified_by is not None and self.certified_by.known_labels
+
+    @property
     def in_unit_interval(self) -> bool:
         """Whether the values of all inputs are known to lie in [0, 1], so that this is the unit of radii."""
         return self.manifest is not None and is_unit(self.manifest.values)
@@ -260,8 +265,7 @@ class Results:
 
         Without any labels, this is `p` itself.
         """
-        known = self.certified_by is not None and self.certified_by.known_labels
-        return self.p if known or not self.labelled else np.where(self.correct, self.p, 0.0)
+        return self.p if self.known_labels or not self.labelled else np.where(self.correct, self.p, 0.0)
 
     def share_above(self, p: ArrayLike) -> NDArray[np.float64]:
         """The share of inputs that are correct with a probability of the class above p.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import json
 import math
 import warnings
@@ -26,7 +24,7 @@ from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
 from smoothcert.statistics.comparison import mcnemar, mean_interval
 
-FORMATS = ("terminal", "markdown", "latex", "csv", "json")
+FORMATS = ("terminal", "markdown", "latex", "json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,58 +46,40 @@ class Row:
     attacks: Attacks | None
 
     @property
-    def method(self) -> str:
-        """The plan in words."""
-        if (plan := self.run.plan) is None:
-            return "-"
-        return f"{plan}{', alpha not proved' if caveat(plan) else ''}"
-
-    @property
     def asked(self) -> int:
         """Inputs that the run should certify. If it is not complete, it has fewer."""
         return len(self.run) if self.run.manifest is None else len(self.run.manifest.ids)
 
     @property
-    def acr(self) -> float | None:
-        return self.run.acr if self.run.labelled else None
-
-    @property
-    def known_labels(self) -> bool:
-        """Whether the label was certified. An input without a certificate is then called "not certified"."""
-        return self.run.certified_by is not None and self.run.certified_by.known_labels
-
-    @property
     def rules(self) -> dict[str, Any]:
         """What runs must have in common to be compared, beside their inputs."""
         plan = self.run.plan
-        return {
-            "noise": self.run.noise,
-            "alpha": plan and plan.alpha,
-            "alpha_proved": plan and caveat(plan) is None,
-            "bound": plan and plan.bound,
-        }
+        known = {} if plan is None else {"alpha": plan.alpha, "alpha_proved": caveat(plan) is None, "bound": plan.bound}
+        return {"noise": self.run.noise, "alpha": None, "alpha_proved": None, "bound": None} | known
 
-    def plain(self) -> dict[str, Any]:
+    @cached_property
+    def values(self) -> dict[str, Any]:
         """The row as a dictionary for JSON."""
-        run, radii = self.run, self.run.certified_radii or dict.fromkeys(_FIGURES)
+        run, rules = self.run, self.rules
+        proved = "" if rules["alpha_proved"] else ", alpha not proved"
+        radii = run.certified_radii or dict.fromkeys(_FIGURES)
         return {
             "name": run.name,
-            "method": self.method,
-            **self.rules,
-            "noise": None if run.noise is None else str(run.noise),
-            "dtype": _dtype(run),
+            "method": None if run.plan is None else f"{run.plan}{proved}",
+            **(rules | {"noise": None if run.noise is None else str(run.noise)}),
+            "dtype": run.manifest and (run.manifest.dtype or None),
             "inputs": len(run),
             "asked": self.asked,
             "unlabelled": run.unlabelled,
             "average_samples": run.average_samples,
-            "acr": self.acr,
+            "acr": run.acr if run.labelled else None,
             "acr_counts_only_decided_radii": run.decided_radii is not None,
             "abstained": float(run.abstained.mean()),
-            "known_labels": self.known_labels,
+            "known_labels": run.known_labels,
             "seconds": run.total_seconds,
             "mad": self.mad,
             **{f"{name}_radius": value for name, value in radii.items()},
-            **{f"p_reached_by_{share:.0%}": run.p_reached_by(share) for share in _SHARES},
+            **{f"p_reached_by_{share}": run.p_reached_by(float(share[:-1]) / 100) for share in _SHARES},
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
             "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
@@ -131,7 +111,7 @@ class Table:
 
     def plain(self) -> dict[str, Any]:
         """The table as a dictionary for JSON."""
-        return {"runs": [row.plain() for row in self.rows]}
+        return {"runs": [row.values for row in self.rows]}
 
     def render(self, format: str = "terminal") -> str:
         """The table as text. Marks are at the best values among runs with the same inputs, noise, alpha and bound.
@@ -142,8 +122,6 @@ class Table:
         _check.one_of("format", format, FORMATS)
         if format == "json":
             return json.dumps(self.plain(), indent=2, allow_nan=False)
-        if format == "csv":
-            return self._csv()
         cells = [[_shown(cell, format) for cell in row] for row in self.cells]
         if format == "latex":
             return _latex(self.titles, cells)
@@ -184,15 +162,9 @@ class Table:
 
     @cached_property
     def _columns(self) -> list[_Column]:
-        runs = [row.run for row in self.rows]
-        noise = [_NOISE] if len({run.noise for run in runs}) > 1 else []
-        alpha = [_ALPHA] if len({row.rules["alpha"] for row in self.rows} - {None}) > 1 else []
-        dtype = [_DTYPE] if len({_dtype(run) for run in runs} - {None}) > 1 else []
-        unlabelled = [_UNLABELLED] if any(0 < run.unlabelled < len(run) for run in runs) else []
         accuracy = [make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)]
-        figures = (*_FIRST[3:], *accuracy, _ABSTAINED, _NOT_CERTIFIED, *_RADII, *_P)
-        columns = [*_FIRST[:2], *noise, *alpha, *dtype, _FIRST[2], *unlabelled, *figures]
-        return [column for column in columns if any(column.text(row) != "-" for row in self.rows)]
+        texts = {c: {c.text(row) for row in self.rows} - {"-"} for c in (*_COLUMNS, *accuracy, *_LAST)}
+        return [column for column, different in texts.items() if len(different) > column.only_where_different]
 
     def _marked(self, column: _Column) -> list[tuple[Row, bool]]:
         """All rows, and whether each has the best value of a column among the runs that can be compared.
@@ -205,10 +177,10 @@ class Table:
         marked = []
         for row in self.rows:
             alike = [r for r in self.rows if r is row or _comparable(r, row)] if column.best else []
-            rivals = [r for r in alike if (v := column.value(r)) or (v is not None and column.best is max)]
-            is_best = column.best is not None and len(rivals) > 1 and bool(column.value(row))
+            rivals = [r for r in alike if (v := column.number(r)) or (v is not None and column.best is max)]
+            is_best = column.best is not None and len(rivals) > 1 and bool(column.number(row))
             if is_best and column.best is not None:
-                best = column.best(rivals, key=column.value)
+                best = column.best(rivals, key=column.number)
                 is_best = column.text(row) == column.text(best)
                 if column.differs is not None:
                     alpha = (1 - metrics.CONFIDENCE) / (len(rivals) - 1)
@@ -216,19 +188,6 @@ class Table:
                     is_best = bool(beaten) and row not in beaten
             marked.append((row, is_best))
         return marked
-
-    def _csv(self) -> str:
-        text = io.StringIO()
-        rows = [row.plain() for row in self.rows]
-        flat = [
-            {k: v for k, v in row.items() if k not in ("certified_accuracy", "attacks")}
-            | {f"certified_accuracy_{radius}": share for radius, share in row["certified_accuracy"].items()}
-            for row in rows
-        ]
-        writer = csv.DictWriter(text, flat[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(flat)
-        return text.getvalue()
 
 
 def table(
@@ -281,11 +240,6 @@ def _comparable(a: Row, b: Row) -> bool:
     return same_inputs and a.rules == b.rules
 
 
-def _dtype(run: Results) -> str | None:
-    """The number format of the classifier."""
-    return None if run.manifest is None else run.manifest.dtype or None
-
-
 def _accuracy(run: Results, radii: Sequence[float]) -> dict[float, float | None]:
     """CA by radius; None if it is unknown, because there are no labels or the plan decides only smaller radii."""
     largest = max(run.decided_radii) if run.decided_radii is not None else math.inf
@@ -311,29 +265,33 @@ class _Column:
     """A column of a table.
 
     Args:
-        shown: The text of a value.
+        title: Its title.
+        value: The key of its values, or a function: a number, a text that is not compared with others, or None.
+        shown: The text of a number.
         best: `min` or `max`; None if no value is better than another.
-        instead: The text of a row whose value is None, because it is not compared with others.
         differs: Whether two runs on the same inputs differ by more than chance at this alpha; None for what is no
             estimate.
+        only_where_different: Whether to show the column only if its values differ.
     """
 
     title: str
-    value: Callable[[Row], Any]
-    shown: Callable[[Any], str]
+    value: str | Callable[[Row], Any]
+    shown: Callable[[Any], str] = str
     best: Callable[..., Row] | None = None
-    instead: Callable[[Row], str | None] = lambda row: None
     differs: Callable[[Results, Results, float], bool] | None = None
+    only_where_different: bool = False
+
+    def _value(self, row: Row) -> Any:
+        return row.values[self.value] if isinstance(self.value, str) else self.value(row)
+
+    def number(self, row: Row) -> Any:
+        """The value of a row, if it can be compared."""
+        return None if isinstance(value := self._value(row), str) else value
 
     def text(self, row: Row) -> str:
         """The cell of a row."""
-        value = self.value(row)
-        return self.instead(row) or "-" if value is None else self.shown(value)
-
-
-def _at_radii(row: Row) -> str | None:
-    """The ACR of a run that decides radii, with a remark that it counts only these radii."""
-    return None if row.acr is None else f"{metrics.round_down(row.acr)} (at radii)"
+        value = self._value(row)
+        return "-" if value is None else value if isinstance(value, str) else self.shown(value)
 
 
 def _accuracy_column(radius: float) -> _Column:
@@ -341,13 +299,7 @@ def _accuracy_column(radius: float) -> _Column:
         only_a, only_b = a.certified([radius]) & ~b.certified([radius]), b.certified([radius]) & ~a.certified([radius])
         return mcnemar(int(only_a.sum()), int(only_b.sum())) <= alpha
 
-    return _Column(
-        f"CA {radius:g}",
-        lambda row: row.certified_accuracy[radius],
-        "{:.1%}".format,
-        max,
-        differs=differs,
-    )
+    return _Column(f"CA {radius:g}", lambda row: row.certified_accuracy[radius], "{:.1%}".format, max, differs)
 
 
 def _attacked_column(radius: float) -> _Column:
@@ -363,20 +315,6 @@ def _attacked_column(radius: float) -> _Column:
 def _acr_differs(a: Results, b: Results, alpha: float) -> bool:
     low, high = mean_interval(b.radius * b.correct - a.radius * a.correct, alpha=alpha)
     return bool(low > 0 or high < 0)
-
-
-def _radius_column(name: str) -> _Column:
-    """A figure of the radii, for runs without labels."""
-
-    def value(row: Row) -> float | None:
-        radii = None if row.run.labelled else row.run.certified_radii
-        return None if radii is None else radii[name]
-
-    return _Column(f"{name} radius", value, metrics.round_down, max)
-
-
-def _p_column(share: float) -> _Column:
-    return _Column(f"p {share:.0%}", lambda row: row.run.p_reached_by(share), metrics.round_down)
 
 
 def duration(seconds: float) -> str:
@@ -395,34 +333,38 @@ def _inputs(row: Row) -> str:
     return str(len(row.run)) if len(row.run) == row.asked else f"{len(row.run)}/{row.asked}"
 
 
-_FIRST = (
-    _Column("run", lambda row: row.run.name, str),
-    _Column("method", lambda row: row.method, str),
-    _Column("inputs", _inputs, str),
-    _Column("avg samples", lambda row: row.run.average_samples, "{:,.0f}".format, min),
-    _Column("time", lambda row: row.run.total_seconds or None, duration, min),
-    _Column("MAD", lambda row: row.mad, "{:.3f}".format, min),
-    _Column(
-        "ACR",
-        lambda row: None if row.run.decided_radii is not None else row.acr,
-        metrics.round_down,
-        max,
-        _at_radii,
-        _acr_differs,
-    ),
-)
-_ABSTAINED = _Column("abstained", lambda row: None if row.known_labels else row.run.abstained.mean(), "{:.1%}".format)
-_NOT_CERTIFIED = _Column(
-    "not certified", lambda row: row.run.abstained.mean() if row.known_labels else None, "{:.1%}".format
-)
-_NOISE = _Column("noise", lambda row: row.run.noise, lambda noise: noise.short)
-_ALPHA = _Column("alpha", lambda row: row.rules["alpha"], "{:g}".format)
-_DTYPE = _Column("number format", lambda row: _dtype(row.run), str)
-_UNLABELLED = _Column("unlabelled, as wrong", lambda row: row.run.unlabelled if row.run.labelled else None, str)
+def _acr(row: Row) -> float | str | None:
+    """The ACR. That of a run which decides radii counts only these radii, so it is not compared with others."""
+    acr: float | None = row.values["acr"]
+    return acr if acr is None or row.run.decided_radii is None else f"{metrics.round_down(acr)} (at radii)"
+
+
+def _without_labels(key: str) -> Callable[[Row], float | None]:
+    """A figure of the radii, which only runs without labels show."""
+    return lambda row: None if row.run.labelled else row.values[key]
+
+
 _FIGURES = ("smallest", "median", "mean")
-_RADII = tuple(_radius_column(name) for name in _FIGURES)
-_SHARES = (0.75, 0.5)
-_P = tuple(_p_column(share) for share in _SHARES)
+_SHARES = ("75%", "50%")
+_COLUMNS = (
+    _Column("run", "name"),
+    _Column("method", "method"),
+    _Column("noise", lambda row: row.run.noise and row.run.noise.short, only_where_different=True),
+    _Column("alpha", "alpha", "{:g}".format, only_where_different=True),
+    _Column("number format", "dtype", only_where_different=True),
+    _Column("inputs", _inputs),
+    _Column("unlabelled, as wrong", lambda row: (row.run.unlabelled or None) if row.run.labelled else None),
+    _Column("avg samples", "average_samples", "{:,.0f}".format, min),
+    _Column("time", lambda row: row.run.total_seconds or None, duration, min),
+    _Column("MAD", "mad", "{:.3f}".format, min),
+    _Column("ACR", _acr, metrics.round_down, max, _acr_differs),
+)
+_LAST = (
+    _Column("abstained", lambda row: None if row.run.known_labels else row.values["abstained"], "{:.1%}".format),
+    _Column("not certified", lambda row: row.values["abstained"] if row.run.known_labels else None, "{:.1%}".format),
+    *(_Column(f"{name} radius", _without_labels(f"{name}_radius"), metrics.round_down, max) for name in _FIGURES),
+    *(_Column(f"p {share}", f"p_reached_by_{share}", metrics.round_down) for share in _SHARES),
+)
 _LEGEND = {
     "MAD": ": the largest loss of radius of any input against fixed sampling at the ceiling, on the same noise",
     "ACR": ": average certified radius, where an input without a correct certificate counts as 0",

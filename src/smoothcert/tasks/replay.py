@@ -152,7 +152,7 @@ def read_population(
         remark = f"Radii in the log are taken to be of {samples:,} samples per input (see {setting('log_samples')})."
         return _labelled(from_shares(p, results.correct), results), noise, remark
     p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
-    of_label = results.certified_by is not None and results.certified_by.known_labels  # p is that of the label
+    of_label = results.known_labels  # p is that of the label
     if isinstance(results, Run) and (plan.known_labels or plan.bound == "runner-up" or of_label):
         # It has the votes of all classes.
         return _population_of(results), noise, _remark(results, plan.samples)
