@@ -206,7 +206,7 @@ def local_noise():
 
 UNRECORDABLE = [
     (Undecorated(), "Undecorated cannot be recorded: make it a frozen dataclass"),
-    (local_noise(), "Local is defined inside a function, so a run cannot name it: move it to module level"),
+    (local_noise(), "Local is defined inside a function, so no run can name it: move it out of it"),
     (Callback(1_000), "Callback.when cannot be recorded: fields may be numbers, .* got builtin_function_or_method"),
     (Forgetful(1_000), "does not come back from its own record"),
 ]

@@ -47,9 +47,7 @@ def describe(config: Recorded) -> dict[str, Any]:
     if not is_dataclass(config):
         raise InvalidInput(f"{cls.__name__} cannot be recorded: make it a frozen dataclass (@dataclass(frozen=True))")
     if "<locals>" in cls.__qualname__:
-        raise InvalidInput(
-            f"{cls.__name__} is defined inside a function, so a run cannot name it: move it to module level"
-        )
+        raise InvalidInput(f"{cls.__name__} is defined inside a function, so no run can name it: move it out of it")
     module = home(cls)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     origin = {} if module is None else {"module": module, "file": file}

@@ -371,7 +371,7 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
         ({"model": lambda x: x.sum()}, "the model returns labels|must return logits"),
         ({"classes": 7}, r"logits of shape \(8, 7\)"),
         ({"model": lambda x: torch.full((len(x), 2), torch.nan)}, "NaN or infinite values for every input"),
-        ({"ids": 3}, r"ids=3 is a single number: give ids=\[3\] for this input, or limit=3 for the first inputs"),
+        ({"ids": 3}, r"ids=3 is one number: ids=\[3\] or limit=3\?"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, settings, message):

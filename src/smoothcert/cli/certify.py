@@ -131,9 +131,7 @@ def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:
             key: settings[key].format(sigma=sigma) for key in ("model", "weights") if "{sigma" in (settings[key] or "")
         }
     except (KeyError, IndexError, ValueError) as error:
-        raise InvalidInput(
-            f"cannot fill in {{sigma}}: {error}; write {{sigma}} or, for two digits, {{sigma:.2f}}"
-        ) from None
+        raise InvalidInput(f"cannot fill in {{sigma}}: {error}; write {{sigma}}, or {{sigma:.2f}}") from None
     return settings | named
 
 

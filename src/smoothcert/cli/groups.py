@@ -223,10 +223,8 @@ class PlanOptions(Group):
             given["pilot"] = _check.whole("pilot", self.pilot, least=1)  # a plan takes 0 for its default
         if foreign := next((name for name in given if name not in own), None):
             owners = [other for other, kind in known.items() if foreign in inspect.signature(kind).parameters]
-            raise InvalidInput(
-                f"--{foreign.replace('_', '-')} is for --method {' or '.join(owners)}: leave it out with --method "
-                f"{method}"
-            )
+            option = foreign.replace("_", "-")
+            raise InvalidInput(f"--{option} is for --method {' or '.join(owners)}: leave it out with --method {method}")
         if missing := [name for name, p in own.items() if p.default is p.empty and name not in given]:
             way = f"give --{missing[0]}" if hasattr(self, missing[0]) else "use it from Python"
             raise InvalidInput(f"--method {method} needs {', '.join(missing)}: {way}")

@@ -71,12 +71,7 @@ def _load(spec: str, train: bool) -> Dataset:
         return import_module(f"{__name__}.npz").load(path)  # type: ignore[no-any-return]
     if path.is_dir():
         return import_module(f"{__name__}.images").load(path, train=train)  # type: ignore[no-any-return]
-    if path.exists():
-        raise InvalidInput(
-            f"{spec} is neither an .npz file nor a folder of images: save inputs and labels with "
-            "numpy.savez('inputs.npz', x=inputs, y=labels)"
-        )
     raise InvalidInput(
-        f"no data at {spec!r}: give fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of "
-        "images"
+        f"{spec} is neither an .npz file nor a folder of images; data sets by name are fashion-mnist, mnist, cifar10, "
+        "imagenet:DIR and hf:NAME"
     )

@@ -32,12 +32,8 @@ def load(place: str | None, *, train: bool) -> ImageFolder:
     if dataset.labels[0] == NO_CLASS:
         raise InvalidInput(f"{folder} holds images but no class folders: {DOWNLOAD}")
     if dataset.class_names is not None and len(dataset.class_names) != CLASSES:
-        warnings.warn(
-            f"{folder} has {len(dataset.class_names)} class folders, not {CLASSES}: the labels are the numbers of "
-            "these folders, not those of ImageNet",
-            UserWarning,
-            stacklevel=3,
-        )
+        found = f"{folder} has {len(dataset.class_names)} class folders, not {CLASSES}"
+        warnings.warn(f"{found}: labels are the numbers of these folders, not those of ImageNet", stacklevel=3)
     return dataset
 
 

@@ -78,9 +78,6 @@ def outside(x: Tensor | NDArray[np.generic], *, name: str, stacklevel: int) -> b
     low, high = values.min(initial=np.inf, where=finite), values.max(initial=-np.inf, where=finite)
     if not (low < 0 or high > 1):
         return False
-    warnings.warn(
-        f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]; sigma and radii are in the units of these values",
-        UserWarning,
-        stacklevel=stacklevel + 1,
-    )
+    found = f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]"
+    warnings.warn(f"{found}; sigma and radii are in the units of these values", stacklevel=stacklevel + 1)
     return True

@@ -12,7 +12,7 @@ import numpy as np
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.errors import InvalidInput, first_line
 
-_DAMAGED = (OSError, EOFError, ValueError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (EOFError, ValueError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
@@ -21,21 +21,16 @@ def load(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | 
         raise InvalidInput(f"no data at {path}: the file does not exist")
     found = {}
     try:
-        with zipfile.ZipFile(path) as content:
+        with path.open("rb") as file, zipfile.ZipFile(file) as content:
             size = sum(entry.file_size for entry in content.infolist())
         if size <= (memory := _memory()):
             with np.load(path, allow_pickle=False) as archive:
                 found = {name: archive[name] for name in ("labels", "y", "images", "x") if name in archive}
                 names = archive.files
     except _DAMAGED as error:
-        raise InvalidInput(
-            f"{path} is damaged, or it is not an .npz file of plain arrays: {first_line(error)}"
-        ) from None
+        raise InvalidInput(f"{path} is damaged, or no .npz file of plain arrays: {first_line(error)}") from None
     if size > memory:
-        raise InvalidInput(
-            f"{path} does not fit into memory: it needs {size:,} bytes of {memory:,}; split the file, or save images "
-            "as uint8"
-        )
+        raise InvalidInput(f"{path} needs {size:,} bytes of {memory:,} in memory: split it, or save images as uint8")
     inputs, labels = found.get("x", found.get("images")), found.get("y", found.get("labels"))
     if inputs is None:
         raise InvalidInput(f"{path} has no array x or images; it has {', '.join(names) or 'none'}")

@@ -34,16 +34,11 @@ def select_ids(
     [1, 4, 7]
     """
     if ids is not None and not isinstance(ids, (str, Iterable)):
-        raise InvalidInput(
-            f"{setting('ids', ids)} is a single number: give {setting('ids', [ids])} for this input, or "
-            f"{setting('limit', ids)} for the first inputs"
-        )
+        raise InvalidInput(f"{setting('ids', ids)} is one number: {setting('ids', [ids])} or {setting('limit', ids)}?")
     if ids is None:
         chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
     elif skip is not None:
-        raise InvalidInput(
-            f"{setting('skip', skip)} and {setting('ids', ids)} exclude one another: give only one of them"
-        )
+        raise InvalidInput(f"{setting('skip', skip)} and {setting('ids', ids)} exclude one another: give one of them")
     else:
         numbers = _parse(ids, count) if isinstance(ids, str) else [_check.whole("each id", id) for id in ids]
         chosen = list(dict.fromkeys(numbers))

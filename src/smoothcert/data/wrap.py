@@ -118,10 +118,7 @@ def _checked(dataset: WrappedDataset) -> WrappedDataset:
     if dataset._in_memory or not bool(first.isfinite().all()):  # NaN differs from itself; it has a message of its own
         return dataset
     if any(not torch.equal(first, dataset[0][0]) for _ in range(_REPEATED_READS)):
-        raise InvalidInput(
-            f"input 0 of {dataset.name} changes from one reading to the next, so nobody could check its certificate: "
-            "leave random transforms out of the data set"
-        )
+        raise InvalidInput(f"input 0 of {dataset.name} changes from one reading to the next: use no random transforms")
     return dataset
 
 

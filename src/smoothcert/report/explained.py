@@ -249,10 +249,8 @@ def class_name(number: int, names: Sequence[str] | None) -> str:
 def check_picture(x: Picture, id: int) -> None:
     """Refuse an input that is no picture."""
     if picture_of(x) is None:
-        raise InvalidInput(
-            f"input {id} has shape {tuple(x.shape)}: only pictures with 1 or 3 channels and at least {SMALLEST_SIDE} "
-            "pixels on each side can be explained"
-        )
+        pictures = f"pictures with 1 or 3 channels and at least {SMALLEST_SIDE} pixels on each side"
+        raise InvalidInput(f"input {id} has shape {tuple(x.shape)}: only {pictures} can be explained")
 
 
 def _with_channels(x: Picture) -> Picture:

@@ -203,9 +203,7 @@ def _checked(dataset: Dataset, results: Sequence[Results]) -> Dataset:
     """Refuse a data set that no run was made on. A published log may have been made on any."""
     made_on = {r.manifest.data_hash if r.manifest else None for r in results}
     if not made_on & {dataset.fingerprint, None}:
-        raise InvalidInput(
-            f"{dataset.name} is not the data that the runs were made on; leave dataset out or give theirs"
-        )
+        raise InvalidInput(f"{dataset.name} is not the data that the runs were made on: leave it out, or give theirs")
     return dataset
 
 
