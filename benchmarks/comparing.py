@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.experiments import Inputs
 from smoothcert import AtRadii, Gaussian, certify, compare
-from smoothcert.models.bundled import ASSETS
+from smoothcert.models.load import ASSETS
 from smoothcert.statistics.bounds import critical_count
 from smoothcert.statistics.comparison import log_wealth, mcnemar, power
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from smoothcert.errors import InvalidInput, MissingExtra
-from smoothcert.models import bundled, load_classifier, state_hash
+from smoothcert.models import load_classifier, state_hash
 from smoothcert.models.architectures import Normalize, build
 
 
@@ -43,7 +43,7 @@ def test_bundled_weights_are_those_trained_nearest_to_the_noise(
     for sigma in ("0.25", "0.5"):
         about = {"architecture": "fashion-cnn", "classes": "10", "sigma": sigma}
         save_file(build("fashion-cnn", classes=10).state_dict(), tmp_path / f"fashion-cnn-{sigma}.safetensors", about)
-    monkeypatch.setattr(bundled, "ASSETS", tmp_path)
+    monkeypatch.setattr("smoothcert.models.load.ASSETS", tmp_path)
     trained = {sigma: load_classifier("fashion-cnn", sigma=sigma).trained_sigma for sigma in (None, 0.1, 0.25, 0.45, 2)}
     assert trained == {None: 0.25, 0.1: 0.25, 0.25: 0.25, 0.45: 0.5, 2: 0.5}
 

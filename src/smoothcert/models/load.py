@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from torch import nn
 
 from smoothcert import _check
+from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models import bundled
-from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS
-from smoothcert.models.base import Classifier, Source, Weights
+from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
+from smoothcert.models.base import Classifier, Source, Weights, check_classes, fresh_weights
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.identity import state_hash
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
+ASSETS = Path(__file__).parents[1] / "assets"
+_DEFAULT_CLASSES = 10
 _CHOICES = (
     f"give one of {', '.join([*ARCHITECTURES, *NAMED_WEIGHTS])}, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER, "
     "onnx:FILE, file.py:function or package.module:function"
@@ -68,10 +70,19 @@ def load_classifier(
     if spec is None:
         missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
-    source, name = _find(spec)
-    if source is bundled and chosen == "default":
-        chosen = bundled.default_weights(name, sigma)
-    found = source.load(name, weights=chosen, classes=classes)
+    is_bundled = _dashed(spec) in (*ARCHITECTURES, *NAMED_WEIGHTS)
+    if is_bundled and chosen == "default":
+        chosen = _bundled_weights(spec, sigma)
+    if is_bundled:
+        found = _load_bundled(spec, weights=chosen, classes=classes)
+    elif names_code(spec):
+        found = _load_code(spec, weights=chosen, classes=classes)
+    else:
+        prefix, _, name = spec.partition(":")
+        if prefix not in _SOURCES or not name:
+            raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
+        source = cast(Source, import_module(f"smoothcert.models.{_SOURCES[prefix]}"))
+        found = source.load(name, weights=chosen, classes=classes)
     if isinstance(chosen, Checkpoint):
         found = replace(found, trained_sigma=chosen.sigma, trained_noise=chosen.noise, trained_denoiser=chosen.denoiser)
     if not isinstance(found.module, nn.Module):
@@ -89,7 +100,7 @@ def _spec_of(architecture: str | None) -> str | None:
         raise InvalidInput(
             f"the weights are for {architecture}, and code that a file names is not executed: give {setting('model')}"
         )
-    if architecture is None or ":" in architecture or architecture.replace("_", "-") in ARCHITECTURES:
+    if architecture is None or ":" in architecture or _dashed(architecture) in ARCHITECTURES:
         return architecture
     return f"torchvision:{architecture}"
 
@@ -103,12 +114,63 @@ def names_code(spec: str) -> bool:
     return prefix not in ("", spec, *_SOURCES) and spec.rpartition(":")[2].isidentifier()
 
 
-def _find(spec: str) -> tuple[Source, str]:
-    """The source of a model, and the model's name there."""
-    if spec.replace("_", "-").lower() in (*ARCHITECTURES, *NAMED_WEIGHTS):
-        return bundled, spec
-    prefix, _, name = spec.partition(":")
-    source = "factory" if names_code(spec) else _SOURCES.get(prefix)
-    if source is None or not name:
-        raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
-    return cast(Source, import_module(f"smoothcert.models.{source}")), spec if source == "factory" else name
+def _dashed(name: str) -> str:
+    return name.replace("_", "-").lower()
+
+
+def _load_bundled(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+    architecture = NAMED_WEIGHTS.get(_dashed(name), _dashed(name))
+    shape: tuple[int, ...] = ARCHITECTURES[architecture].input_shape
+    if isinstance(weights, Checkpoint) and weights.noise is not None:
+        shape = weights.noise.draw.output_shape(shape)
+    with fresh_weights():
+        module = build(architecture, classes=classes or _DEFAULT_CLASSES, channels=shape[0])
+    return Classifier(module=module, classes=classes or _DEFAULT_CLASSES, name=name, input_shape=shape)
+
+
+def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:
+    """The bundled weights whose training noise is closest to `sigma`; by default those with the least noise."""
+    architecture = _dashed(name)
+    if architecture in NAMED_WEIGHTS:
+        return read_checkpoint(ASSETS / f"{architecture}.safetensors")
+    found = ASSETS.glob(f"{architecture}-[0-9]*.safetensors")
+    trained = {float(path.stem.removeprefix(f"{architecture}-")): path for path in found}
+    if not trained:
+        raise InvalidInput(
+            f"{architecture} comes without weights: give {setting('weights', 'FILE')}, or "
+            f"{setting('weights', 'none')} for an untrained network"
+        )
+    return read_checkpoint(trained[min(sorted(trained), key=lambda trained_sigma: abs(trained_sigma - (sigma or 0)))])
+
+
+def _load_code(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+    """A classifier from the user's own code: `package.module:factory` or `file.py:factory`.
+
+    The name refers to a module, or to a function without arguments that returns one. Instead of a module, it may also
+    return a function from batches to logits or labels. If the number of classes is not given, it is the attribute
+    `classes` of what is returned, or else the number of its logits. The module stays in the mode in which the function
+    returns it.
+    """
+    name, made = make(name)
+    kind = type(made).__name__
+    if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
+        raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")
+    if isinstance(made, Classifier):
+        check_classes(name, made.classes, classes)
+        return replace(made, name=name)
+    if not callable(made):
+        raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
+    known = classes or getattr(made, "classes", None)
+    return Classifier(module=made, classes=known if isinstance(known, int) else 0, name=name)
+
+
+def make(spec: str) -> tuple[str, Any]:
+    """What a function of the user returns, or a module of the user itself; and its name with a module, not a file."""
+    place, _, attribute = spec.rpartition(":")
+    module = import_users_module(place)
+    name, file = f"{module.__name__}:{attribute}", getattr(module, "__file__", None)
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise InvalidInput(f"{place} ({file or 'built in'}) has no function {attribute!r}")
+    with fresh_weights(), users_code(f"calling {name}", near=file):
+        return name, factory if isinstance(factory, nn.Module) else factory()

@@ -8,28 +8,15 @@
 >>> trained = sc.train(recipe, training, validation, out="runs/mine")  # doctest: +SKIP
 """
 
-from smoothcert.training.loop import Epoch, Trained, train
-from smoothcert.training.methods import method_named
-from smoothcert.training.methods.augmentation import Augmentation
-from smoothcert.training.methods.base import Method
-from smoothcert.training.methods.consistency import Consistency
-from smoothcert.training.methods.denoiser import Denoising
-from smoothcert.training.methods.finetune import Finetune
-from smoothcert.training.methods.macer import Macer
-from smoothcert.training.methods.smoothadv import SmoothAdv
-from smoothcert.training.recipe import Recipe
-
-__all__ = [
-    "Augmentation",
-    "Consistency",
-    "Denoising",
-    "Epoch",
-    "Finetune",
-    "Macer",
-    "Method",
-    "Recipe",
-    "SmoothAdv",
-    "Trained",
-    "method_named",
-    "train",
-]
+from smoothcert.training.loop import Epoch as Epoch
+from smoothcert.training.loop import Trained as Trained
+from smoothcert.training.loop import train as train
+from smoothcert.training.methods import method_named as method_named
+from smoothcert.training.methods.augmentation import Augmentation as Augmentation
+from smoothcert.training.methods.augmentation import Finetune as Finetune
+from smoothcert.training.methods.base import Method as Method
+from smoothcert.training.methods.consistency import Consistency as Consistency
+from smoothcert.training.methods.denoiser import Denoising as Denoising
+from smoothcert.training.methods.macer import Macer as Macer
+from smoothcert.training.methods.smoothadv import SmoothAdv as SmoothAdv
+from smoothcert.training.recipe import Recipe as Recipe

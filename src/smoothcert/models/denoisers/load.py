@@ -10,8 +10,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.denoisers.base import Denoiser, ModuleDenoiser
 from smoothcert.models.denoisers.unet import UNETS, build_unet
-from smoothcert.models.factory import make
-from smoothcert.models.load import names_code
+from smoothcert.models.load import make, names_code
 
 
 def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> Denoiser:

@@ -8,11 +8,10 @@ from typing import Any
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
-from smoothcert.training.methods.augmentation import Augmentation
+from smoothcert.training.methods.augmentation import Augmentation, Finetune
 from smoothcert.training.methods.base import Method
 from smoothcert.training.methods.consistency import Consistency
 from smoothcert.training.methods.denoiser import Denoising
-from smoothcert.training.methods.finetune import Finetune
 from smoothcert.training.methods.macer import Macer
 from smoothcert.training.methods.smoothadv import SmoothAdv
 

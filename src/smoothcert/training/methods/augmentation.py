@@ -1,4 +1,4 @@
-"""Gaussian augmentation (Cohen, Rosenfeld & Kolter 2019, section 3.3)."""
+"""Gaussian augmentation (Cohen, Rosenfeld & Kolter 2019, section 3.3), also behind a denoiser (Carlini et al. 2023)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
 from smoothcert.training.methods.base import Method, Objective, keep, logits_of, noisy_copies
+from smoothcert.training.trainee import Start, Trainee
 
 
 def natural_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -42,3 +43,24 @@ class Augmentation(Method):
         """The loss for a batch; see `Method.objective`."""
         logits = logits_of(module, noisy_copies(x, 1, sigma=self.sigma, noise=self.noise))
         return Objective(natural_loss(logits, labels), logits)
+
+
+@dataclass(frozen=True)
+class Finetune(Augmentation):
+    """Minimise the cross-entropy of a trained classifier at D(x + delta), where the denoiser D stays fixed.
+
+    This is Gaussian augmentation that starts from a trained classifier, with a lower learning rate. The other methods
+    can also train behind a denoiser.
+    """
+
+    name: ClassVar[str] = "finetune"
+    learning_rate: ClassVar[float] = 0.01
+
+    def trainee(self, start: Start) -> Trainee:
+        """The classifier behind the denoiser; see `Method.trainee`."""
+        if start.classifier is None:
+            model = either("classifier=", "--model or --weights")
+            raise InvalidInput(f"method finetune needs a classifier to start from: give {model}")
+        if start.denoiser is None:
+            raise InvalidInput(f"method finetune needs a denoiser: give {setting('denoiser')}")
+        return super().trainee(start)
