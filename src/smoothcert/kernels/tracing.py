@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from threading import Lock, get_ident
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -143,38 +143,32 @@ def _replace_module(node: fx.Node, module: nn.Module) -> None:
     if len(node.args) != 1 or node.kwargs or any((module._forward_hooks, module._forward_pre_hooks, module.training)):
         return
     (x,) = node.args
-    graph, kind = node.graph, type(module)
+    graph, kind, layer = node.graph, type(module), cast(Any, module)
+    call: _Call | None = None
 
     def weight(name: str) -> fx.Node | None:
         return None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}")
 
     with graph.inserting_before(node):
-        if isinstance(module, nn.Conv2d) and kind is nn.Conv2d:
-            if module.padding_mode != "zeros" or isinstance(module.padding, str):
-                return
-            geometry = (module.stride, module.padding, module.dilation, module.groups)
-            new = graph.call_function(torch.conv2d, (x, weight("weight"), weight("bias"), *geometry))
-        elif isinstance(module, nn.BatchNorm2d) and kind is nn.BatchNorm2d:
-            if module.running_mean is None:
-                return
-            tensors = [weight(name) for name in ("weight", "bias", "running_mean", "running_var")]
-            new = graph.call_function(torch.batch_norm, (x, *tensors, False, 0.0, module.eps, True))
-        elif isinstance(module, nn.Linear) and kind is nn.Linear:
-            new = graph.call_function(F.linear, (x, weight("weight"), weight("bias")))
-        elif isinstance(module, nn.ConvTranspose2d) and kind is nn.ConvTranspose2d:
-            shape = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
-            new = graph.call_function(torch.conv_transpose2d, (x, weight("weight"), weight("bias"), *shape))
-        elif isinstance(module, nn.LayerNorm) and kind is nn.LayerNorm:
-            tensors = [weight(name) for name in ("weight", "bias")]
-            new = graph.call_function(F.layer_norm, (x, module.normalized_shape, *tensors, module.eps))
-        elif isinstance(module, nn.MaxPool2d) and kind is nn.MaxPool2d and not module.return_indices:
-            pairs = (_pair(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation))
-            new = graph.call_function(torch.max_pool2d, (x, *pairs, module.ceil_mode))
+        if kind is nn.Conv2d and layer.padding_mode == "zeros":
+            geometry = layer.stride, layer.padding, layer.dilation, layer.groups
+            call = _conv2d(x, weight("weight"), weight("bias"), *geometry)
+        elif kind is nn.BatchNorm2d:
+            mean, variance = weight("running_mean"), weight("running_var")
+            call = _batch_norm(x, weight("weight"), weight("bias"), mean, variance, False, 0.0, layer.eps, True)
+        elif kind is nn.Linear:
+            call = _linear(x, weight("weight"), weight("bias"))
+        elif kind is nn.ConvTranspose2d:
+            shape = layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation
+            call = torch.conv_transpose2d, (x, weight("weight"), weight("bias"), *shape)
+        elif kind is nn.LayerNorm:
+            call = _layer_norm(x, layer.normalized_shape, weight("weight"), weight("bias"), layer.eps)
+        elif kind is nn.MaxPool2d and not layer.return_indices:
+            call = _max_pool(x, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
         elif kind is nn.ReLU:
-            new = graph.call_function(torch.relu, (x,))
-        else:
-            return
-    _replace(node, new)
+            call = _relu(x)
+        if call is not None:
+            _replace(node, graph.call_function(*call))
 
 
 def _replace_function(node: fx.Node) -> None:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput
 
 
 class Normalize(nn.Module):
@@ -147,18 +146,6 @@ NAMED_WEIGHTS = {"fashion-cnn-clean": "fashion-cnn"}
 """Bundled weights that are a model of their own, with their architecture: trained without noise, for any sigma."""
 
 
-def canonical_name(name: str) -> str:
-    """The name of a bundled architecture with dashes.
-
-    >>> canonical_name("cifar_resnet110")
-    'cifar-resnet110'
-    """
-    dashed = name.replace("_", "-").lower()
-    if dashed not in ARCHITECTURES:
-        raise InvalidInput(f"unknown architecture {name!r}: bundled are {', '.join(ARCHITECTURES)}")
-    return dashed
-
-
 def build(name: str, *, classes: int = 10, channels: int | None = None) -> Normalized:
     """A bundled architecture with random weights.
 
@@ -166,7 +153,8 @@ def build(name: str, *, classes: int = 10, channels: int | None = None) -> Norma
     >>> module(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    architecture = ARCHITECTURES[canonical_name(name)]
+    known = _check.one_of("architecture", name.replace("_", "-").lower(), tuple(ARCHITECTURES))
+    architecture = ARCHITECTURES[known]
     usual = architecture.input_shape[0]
     network = architecture.network(_check.whole("classes", classes, least=2), channels or usual)
     if channels not in (None, usual):
