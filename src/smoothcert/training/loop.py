@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._files import exclusive
@@ -19,19 +20,20 @@ from smoothcert.data.base import Dataset
 from smoothcert.device.cuda_graph import cudnn_benchmark
 from smoothcert.device.memory import keep_freed_memory
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.models.denoisers.check import check_values
 from smoothcert.models.identity import state_hash
+from smoothcert.models.outputs import described
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
 from smoothcert.training.methods.base import Method, noisy_copies
 from smoothcert.training.methods.denoiser import Denoising, Judged
 from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step, compile_blocks
-from smoothcert.training.trainee import Start, Trainee, check_logits
+from smoothcert.training.trainee import Start, Trainee
 
 _CUDA_VALIDATION_NUMBERS = 4_096 * 3 * 32 * 32  # in the inputs of one batch
 _SECONDS_BETWEEN_CHECKPOINTS = 3.0  # shorter epochs go without one, and without validation
@@ -216,12 +218,24 @@ def _check_networks(step: Step, classes: int, name: str) -> None:
     """Run the given networks once on a few inputs, and refuse those that fail or return something unsuitable."""
     method, module = step.method, step.validated.module
     x = step.data.batch(torch.arange(min(len(step.data), 2), device=step.data.labels.device))
-    with step.autocast():
-        if isinstance(module, Judged):
-            check_logits(name, module.classifier, x, classes, trained=False)
-        elif not isinstance(method, Denoising):
-            noisy = noisy_copies(x, 1, sigma=method.sigma, noise=method.noise)[0]
-            check_logits(name, module, noisy, classes, trained=True)
+    if isinstance(module, Judged):
+        module, trained = module.classifier, False
+    elif not isinstance(method, Denoising):
+        x, trained = noisy_copies(x, 1, sigma=method.sigma, noise=method.noise)[0], True
+    else:
+        return
+    try:
+        with step.autocast():
+            output: Any = module(x)
+    except Exception as error:  # code of the user may raise any error
+        raise InvalidInput(f"cannot train with {name}: it fails on a batch of inputs: {first_line(error)}") from error
+    wanted = len(x), classes
+    if not isinstance(output, Tensor) or not output.is_floating_point() or tuple(output.shape) != wanted:
+        raise InvalidInput(
+            f"cannot train with {name}: it must return logits of shape {wanted}, and it returned {described(output)}"
+        )
+    if trained and not output.requires_grad:
+        raise InvalidInput(f"cannot train with {name}: its logits have no gradient (torch.no_grad or detach?)")
 
 
 def _prepare(step: Step, recipe: Recipe, runtime: Runtime) -> None:

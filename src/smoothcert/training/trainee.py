@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, first_line
+from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import ARCHITECTURES, build
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoised, Denoiser
 from smoothcert.models.denoisers.check import check_noise
-from smoothcert.models.outputs import described
 from smoothcert.noises import Gaussian, Noise
 
 
@@ -100,19 +99,3 @@ def module_of(classifier: Classifier) -> nn.Module:
     if not isinstance(classifier.module, nn.Module):
         raise InvalidInput(f"{classifier.name} is a function: training needs a torch module")
     return classifier.module
-
-
-def check_logits(name: str, module: nn.Module, x: Tensor, classes: int, *, trained: bool) -> None:
-    """Refuse a network that fails on a batch, or does not return logits; if it is trained, logits with a gradient."""
-    try:
-        output: Any = module(x)
-    except Exception as error:  # code of the user may raise any error
-        raise InvalidInput(f"cannot train with {name}: it fails on a batch of inputs: {first_line(error)}") from error
-    if isinstance(output, Tensor) and output.is_floating_point() and tuple(output.shape) == (len(x), classes):
-        if output.requires_grad or not trained:
-            return
-        raise InvalidInput(f"cannot train with {name}: its logits have no gradient (torch.no_grad or detach?)")
-    raise InvalidInput(
-        f"cannot train with {name}: it must return logits of shape {(len(x), classes)}, and it returned "
-        f"{described(output)}"
-    )
