@@ -117,20 +117,6 @@ def test_grid_noise_and_other_number_formats_run(tmp_path, unet, network):
     assert (run.manifest.dtype, run.manifest.compile) == ("bfloat16", "fast")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"noise": sc.Gaussian(1.0)}, "sigma from 0.1 to 0.5, not 1"),
-        ({"noise": sc.Laplace(0.25)}, "removes Gaussian noise"),
-        ({"data": (np.zeros((2, 1, 16, 16)), [0, 1])}, "has shape"),
-        ({"denoiser": "nowhere.safetensors"}, "no weights file"),
-    ],
-)
-def test_what_does_not_fit_is_one_sentence(tmp_path, unet, network, settings, message):
-    with pytest.raises(InvalidInput, match=message):
-        certify(tmp_path, network, **({"denoiser": unet} | settings))
-
-
 @pytest.mark.filterwarnings("ignore:.*values lie in")
 def test_an_input_outside_the_range_of_the_denoiser_is_refused_by_its_number(tmp_path, unet, network):
     images = IMAGES.copy()

@@ -19,11 +19,6 @@ from smoothcert.smoothed.prepare import prepare
 CPU = Runtime.resolve("cpu", batch=64)
 
 
-def test_output_that_is_not_finite_is_a_vote_for_no_class():
-    logits = torch.tensor([[1.0, 2, 0], [torch.nan, 1, 0], [torch.inf, 1, 0], [-torch.inf, 1, 0], [3, 1, 2]])
-    assert LabelClassifier(lambda x: logits, 3)(logits).tolist() == [1, 3, 3, 1, 0]  # -inf of a losing class is fine
-
-
 def test_a_label_out_of_range_is_a_vote_for_no_class():
     labels = torch.tensor([0, 2, 3, -1, 1])
     assert LabelClassifier(lambda x: labels, 3)(labels).tolist() == [0, 2, 3, 3, 1]
@@ -159,16 +154,9 @@ def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
     [
         ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"device": "cuda:77"}, "device 'cuda:77' is not available here"),
-        ({"device": 77}, "device 'cuda:77' is not available here"),
-        ({"device": True}, "unknown device 'True'"),
-        ({"device": "cpu", "dtype": torch.int8}, "dtype must be one of"),
-        ({"device": "meta"}, "device 'meta' is not available here"),
         ({"device": "cpu:1"}, "device 'cpu:1' is not available here; available: cpu"),
         ({"device": "cpu", "dtype": "int8"}, "dtype must be one of"),
         ({"device": "cpu", "compile": "yes"}, "compile must be one of"),
-        ({"device": "cpu", "compile": "stages"}, "compile must be one of"),
-        ({"device": "cpu", "batch": 0}, "batch must be at least 1"),
-        ({"device": "cpu", "batch": "many"}, "batch must be a whole number"),
         ({"device": "cpu", "batch": "-5"}, "batch must be"),
     ],
 )

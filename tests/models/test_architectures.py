@@ -64,14 +64,3 @@ def test_bundled_weights_are_accurate_under_their_training_noise(sigma, least):
     with torch.inference_mode():
         accuracy = (classifier.module(noisy).argmax(1) == torch.tensor(labels)).float().mean().item()
     assert accuracy > least
-
-
-def test_resnet18_is_the_usual_one_for_cifar():
-    network = build("cifar-resnet18").network
-    shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    assert shapes["conv1.weight"] == (64, 3, 3, 3)
-    assert shapes["layer2.0.downsample.0.weight"] == (128, 64, 1, 1)
-    assert shapes["layer4.1.conv2.weight"] == (512, 512, 3, 3)
-    assert shapes["fc.weight"] == (10, 512)
-    assert sum(parameter.numel() for parameter in network.parameters()) == 11_173_962
-    assert build("cifar-resnet18")(torch.rand(2, 3, 32, 32)).shape == (2, 10)

@@ -62,14 +62,11 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
         (lambda x: torch.zeros(7, dtype=torch.long), r"it returned int64 of shape \(7,\)"),
         (lambda x: x.flatten(1)[:, :3] > 0.5, r"it returned bool of shape \(8, 3\)"),
         (lambda x: torch.fft.fft(x.flatten(1))[:, :3], r"it returned complex64 of shape \(8, 3\)"),
-        (lambda x: {"logits": x}, r"it returned float32 of shape \(8, 1, 6, 6\)"),
-        (lambda x: {}, "must return a tensor of logits or labels, got dict"),
         (
             lambda x: (x.flatten(1)[:, :3], x.flatten(1)[:, 3:6]),
             r"a tuple \(0: float32 of shape \(8, 3\), .* unclear which",
         ),
         (lambda x: torch.full((len(x), 3), torch.nan), "NaN or infinite values for every input: check its weights"),
-        (lambda x: None, "got NoneType"),
         (nn.Linear(5, 3).eval(), r"fails on a float32 batch of shape \(8, 1, 6, 6\): mat1 and mat2"),
         (lambda x: x.flatten(1)[:, 99], "fails on a float32 batch .* index 99 is out of bounds"),
     ],
@@ -139,25 +136,9 @@ def test_networks_in_half_precision_are_accepted():
         check_classifier(classifier, 10, torch.rand(8, *shape).bfloat16())
 
 
-def test_any_error_of_the_model_is_reported():
-    def picky(x):
-        raise AssertionError("Input height (6) doesn't match model (224)")
-
-    with pytest.raises(InvalidInput, match="doesn't match model"):
-        answer(picky, IMAGES)
-
-
 def test_an_error_about_the_number_format_suggests_float32():
     with pytest.raises(InvalidInput, match=r'bfloat16 batch .*; perhaps dtype="float32" helps$'):
         answer(network(), IMAGES.bfloat16())
-
-
-def test_an_error_without_a_message_is_reported_by_its_type():
-    def silent(x):
-        raise ValueError
-
-    with pytest.raises(InvalidInput, match=r"ValueError$"):
-        answer(silent, IMAGES)
 
 
 def test_an_overflow_of_half_precision_suggests_float32():

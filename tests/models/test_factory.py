@@ -64,15 +64,6 @@ def test_a_random_module_stays_in_the_mode_in_which_it_is_returned() -> None:
     assert not torch.equal(loaded.module(batch), loaded.module(batch))  # dropout is on
 
 
-def test_a_function_that_returns_labels_needs_its_number_of_classes() -> None:
-    with pytest.raises(InvalidInput, match="give classes=N"):
-        as_classifier(load_classifier("users_models:function"), classes=None, example=torch.rand(3))
-    loaded = load_classifier("users_models:function", classes=4)
-    assert loaded.classes == 4
-    assert loaded.weights_hash is None
-    assert loaded.module(torch.ones(1, 3)).tolist() == [3]
-
-
 def test_the_logits_of_a_function_and_of_any_module_are_counted() -> None:
     for name in ("logits", "convolution"):
         loaded = load_classifier(f"users_models:{name}")
@@ -98,13 +89,10 @@ def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
     ("spec", "message"),
     [
         ("users_nothing:network", "No module named"),
-        ("users_models.deeper:network", "users_models.* is not a package"),
         ("users_models:nothing", "has no function 'nothing'"),
         ("users_models:constant", "has no function 'constant'"),
         ("users_models:number", "returned a int"),
         ("users_nothing.py:network", "there is no file users_nothing.py"),
-        ("../users_models:network", r"no file ../users_models.py"),
-        ("sys:nothing", r"sys \(built in\) has no function 'nothing'"),
     ],
 )
 def test_mistakes_are_explained(spec: str, message: str) -> None:

@@ -109,11 +109,6 @@ def test_numpy_numbers_are_numbers(method, small, tmp_path):
     assert load_classifier(None, weights=trained.weights).trained_sigma == 0.25
 
 
-def test_numpy_numbers_are_numbers_for_a_denoiser(small, tmp_path):
-    denoising = Denoising(np.float32(0.5), np.float32(0.25))
-    train(Recipe("unet-small", denoising, epochs=1, batch=256), *small, out=tmp_path, device="cpu")
-
-
 def test_a_checkpoint_of_a_network_with_other_trained_layers_is_refused(small, tmp_path):
     module = nn.Sequential(nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
     module[2].requires_grad_(False)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import GridGaussian, Laplace
-from smoothcert.training import Augmentation, Consistency, Macer, SmoothAdv, method_named
+from smoothcert.training import Consistency, Macer, SmoothAdv, method_named
 from smoothcert.training.methods.ascent import ascend, loss_gradient
 from smoothcert.training.methods.augmentation import natural_loss
 from smoothcert.training.methods.base import log_mean_probability
@@ -153,21 +152,3 @@ def test_sigma_0_is_training_without_noise_and_only_for_the_plain_method():
     for other in ("consistency", "macer", "smoothadv"):
         with pytest.raises(InvalidInput, match="sigma must be a number above 0"):
             method_named(other, sigma=0)
-
-
-@pytest.mark.parametrize(
-    ("method", "constants", "message"),
-    [
-        (Augmentation, {"sigma": math.nan, "noise": Laplace(0.25)}, "sigma must be a number of at least 0, got nan"),
-        (
-            Augmentation,
-            {"sigma": 0.1, "noise": GridGaussian(0.25)},
-            r"sigma must be the deviation 0\.25 of GridGaussian\(.*\), got 0\.1",
-        ),
-        (Macer, {"sigma": 0.25, "weight": 4, "inverse_temperature": -3}, "inverse_temperature must be .* above 0, got"),
-        (Macer, {"sigma": 0.25, "weight": 4, "hinge": math.nan}, "hinge must be a number of at least 0, got nan"),
-    ],
-)
-def test_constants_that_make_no_sense_are_refused(method, constants, message):
-    with pytest.raises(InvalidInput, match=message):
-        method(**constants)
