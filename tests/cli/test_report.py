@@ -1,20 +1,7 @@
 from typer.testing import CliRunner
 
 from smoothcert.cli import app
-from smoothcert.errors import InvalidInput
 from smoothcert.runs.formats import write_results
-
-
-def test_figures_need_a_folder_and_the_page_is_not_written_without_one(iss_run, tmp_path):
-    write_results(iss_run, tmp_path / "iss.json", "json")
-    for figures in (tmp_path / "iss.json", tmp_path / "iss.json" / "deeper"):
-        page = tmp_path / "page.html"
-        result = CliRunner().invoke(
-            app, ["report", str(tmp_path / "iss.json"), "--out", str(page), "--figures", str(figures)]
-        )
-        assert isinstance(result.exception, InvalidInput)
-        assert str(result.exception) == f"cannot write figures into {figures}: it is not a folder"
-        assert not page.exists()
 
 
 def test_report_writes_the_page_and_the_figures(iss_run, fixed_run, tmp_path):

@@ -303,7 +303,7 @@ def test_what_cannot_be_explained_is_said(tmp_path, fashion):
         sc.explain(fashion, [])
     with pytest.raises(sc.InvalidInput, match="cannot explain: the weights are not those"):
         sc.explain(fashion, [0], model="fashion-cnn-clean")
-    with pytest.raises(sc.InvalidInput, match="cannot explain: no data at 'nowhere'"):
+    with pytest.raises(sc.InvalidInput, match="cannot explain: nowhere is neither"):
         sc.explain(fashion, [0], data="nowhere")
     points = (np.random.default_rng(0).random((4, 2)).astype(np.float32), [0, 1, 0, 1])
     model = lambda x: (x[:, 0] > 0.5).long()  # noqa: E731

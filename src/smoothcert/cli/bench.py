@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from smoothcert.cli.groups import NoiseOptions, SubjectOptions
-from smoothcert.cli.options import Json, print_json, print_table
+from smoothcert.cli.options import STARTED, Json, print_json, print_table
 
 
 def command(
@@ -24,13 +25,12 @@ def command(
     """
     from dataclasses import asdict
 
-    from smoothcert.cli.start import seconds_since_start
     from smoothcert.smoothed import Smoothed
     from smoothcert.tasks.bench import bench
 
-    imported = seconds_since_start()
+    imported = time.perf_counter() - STARTED
     smoothed = Smoothed(**subject.settings(), noise=noise.build())
-    loaded = seconds_since_start()
+    loaded = time.perf_counter() - STARTED
     found = bench(smoothed, data, seconds=seconds, say=_say)
     if json:
         speedups = {str(size): found.speedup(size) for size in found.published}

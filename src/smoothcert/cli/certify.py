@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smoothcert.cli.groups import PlanOptions, SubjectOptions, SweepOptions
-from smoothcert.cli.options import Data, Folder, Ids, Limit, Skip, print_json
-from smoothcert.cli.start import seconds_since_start
+from smoothcert.cli.options import STARTED, Data, Folder, Ids, Limit, Skip, print_json
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def command(
             plan=chosen,
             budget=budget,
             minutes=None if minutes is None else minutes * number / len(noises),
-            since=time.perf_counter() - seconds_since_start(),
+            since=STARTED,
             ids=ids,
             skip=skip,
             limit=limit,
@@ -115,13 +114,13 @@ def command(
     found = _recommend(runs, rows, out) if several else {}
     if json:
         complete = all(run.complete for run in runs)
-        about = {"out": str(out), "complete": complete, "command_seconds": seconds_since_start()}
+        about = {"out": str(out), "complete": complete, "command_seconds": time.perf_counter() - STARTED}
         print_json(about | found | (rows.plain() if several else rows.plain()["runs"][0]))
     elif several and not quiet:
         print(rows.render(), *(found["recommendation"] or {}).get("reasons", ()), sep="\n")
         print(f"The report is {found['report']}: open it in a browser.")
     elif not quiet:
-        print(summary(runs[0], radii=radii, seconds=seconds_since_start()))
+        print(summary(runs[0], radii=radii, seconds=time.perf_counter() - STARTED))
 
 
 def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from smoothcert.errors import InvalidInput
+
+STARTED = time.perf_counter()
+"""When the command was started: Python has loaded only the command line before."""
 
 
 def folder(text: str) -> Path:

@@ -41,8 +41,6 @@ def command(
     data = places.data
     if explain is None and (given := [name for name, place in places.settings().items() if place and name != "data"]):
         raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
-    if figures is not None and any(path.exists() and not path.is_dir() for path in (figures, *figures.parents)):
-        raise InvalidInput(f"cannot write figures into {figures}: it is not a folder")
     refuse_to_replace(out, runs)
     results = collect(runs, radius=log_radius)
     page = write_report(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +21,6 @@ class Dataset(Protocol):
     """A sequence of inputs with labels. The index of an input is its id in a certificate.
 
     A data set whose values are all multiples of 1/255 may say so in an attribute `levels = 255`; see `ArrayDataset`.
-    One that knows shapes without reading inputs may refuse inputs of another shape in a method `check_shapes(ids)`.
     """
 
     @property
@@ -74,12 +72,6 @@ def first_readable(dataset: Dataset) -> Tensor:
         except Exception as error:  # code of the user may raise any error
             failed = failed or error
     raise failed or InvalidInput("the data is empty")
-
-
-def check_shapes(dataset: Dataset, ids: Sequence[int]) -> None:
-    """Where shapes are known without reading inputs, refuse an input of another shape before a run starts."""
-    if (check := getattr(dataset, "check_shapes", None)) is not None:
-        check(ids)
 
 
 def hashed_inputs(count: int, *, size: int | None) -> list[int]:

@@ -67,18 +67,6 @@ class ImageFolder:
         file = self._files[index]
         return fit(self._read(file), self._shape, where=file), int(self.labels[index])
 
-    def check_shapes(self, ids: Sequence[int]) -> None:
-        """Refuse an image of another size than the first one; see `Dataset`. Only the headers of files are read."""
-        if self._prepare is not None or self._shape is None:  # the preparation gives all images the same size
-            return
-        for id in ids:
-            try:
-                with Image.open(self._files[id]) as image:
-                    shape = (1 if image.mode in _GREY else 3, image.height, image.width)
-            except _UNREADABLE:  # a damaged image is reported when it is certified
-                continue
-            check_size(shape, self._shape, where=self._files[id])
-
     @cached_property
     def fingerprint(self) -> str:
         """The hash of the preparation, the names and sizes of all files, and the content of all or some files.
@@ -117,20 +105,15 @@ def to_tensor(image: Image.Image, *, where: object) -> Tensor:
 
 
 def fit(image: Tensor, shape: torch.Size | None, *, where: object) -> Tensor:
-    """Give an image the shape of the first image, or refuse it if its size differs."""
+    """Give an image the shape of the first image, or refuse it if its size differs. A grey image becomes coloured."""
     if shape is None:  # it is the first one
         return image
-    check_size(image.shape, shape, where=where)
-    return image.expand(shape)
-
-
-def check_size(found: Sequence[int], expected: Sequence[int], *, where: object) -> None:
-    """Refuse an image of another size than the first image. A grey image may be among images in colour."""
-    if tuple(found[1:]) != tuple(expected[1:]) or found[0] > expected[0]:
+    if image.shape[1:] != shape[1:] or len(image) > shape[0]:
         raise InvalidInput(
-            f"{where} is {_describe(found)}, but the first image is {_describe(expected)}: bring all images to one "
+            f"{where} is {_describe(image.shape)}, but the first image is {_describe(shape)}: bring all images to one "
             "size, or use imagenet:DIR, which resizes and crops to 224x224"
         )
+    return image.expand(shape)
 
 
 def load(folder: Path, *, train: bool) -> ImageFolder:

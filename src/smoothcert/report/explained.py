@@ -188,8 +188,8 @@ class Explained:
             radius /= self._range[1] - self._range[0]
         spread = "at random places" if norm in COUNTED else "spread over all pixels, at random"
         return (
-            Shown(_uri(spread_change(x, radius, norm, seed=c.id), c.id), spread),
-            Shown(_uri(concentrated_change(x, radius, norm), c.id), "in as few pixels as possible"),
+            Shown(_uri(spread_change(x, radius, norm, seed=c.id)), spread),
+            Shown(_uri(concentrated_change(x, radius, norm)), "in as few pixels as possible"),
         )
 
     @property
@@ -238,7 +238,7 @@ class Explained:
         return None if number is None else class_name(number, self.class_names)
 
     def _picture(self, x: Picture) -> str:
-        return _uri(to_unit(x, self._range), self.id)
+        return _uri(to_unit(x, self._range))
 
 
 def class_name(number: int, names: Sequence[str] | None) -> str:
@@ -257,8 +257,7 @@ def _with_channels(x: Picture) -> Picture:
     return x if x.ndim == 3 else x[None]
 
 
-def _uri(x: Picture, id: int) -> str:
-    check_picture(x, id)
+def _uri(x: Picture) -> str:
     return str(picture_of(x, side=_LARGEST_SIDE))
 
 

@@ -19,7 +19,6 @@ from smoothcert._agreement import same_votes
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable, naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
-from smoothcert.data.base import check_shapes
 from smoothcert.data.selection import parse_shard
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, either, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
@@ -259,7 +258,6 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     """What the executor gets, after the last checks before a run."""
     plan = plan.for_noise(subject.noise)
     warn_about_training(subject)
-    check_shapes(dataset, ids)
     return Job(subject, dataset, plan)
 
 
