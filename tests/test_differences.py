@@ -14,8 +14,8 @@ def test_every_difference_is_named_once_with_both_values():
     there = {"seed": 1, "plan": {"name": "Fixed", "samples": 10, "alpha": 0.1}, "gone": 3}
     now = {"seed": 2, "plan": {"name": "Fixed", "samples": 20, "alpha": 0.2}, "new": 4}
     assert sorted(differences(there, now)) == [
-        "gone (there 3, now None)",
-        "new (there None, now 4)",
+        "gone (there 3, now the default)",
+        "new (there the default, now 4)",
         "plan.alpha (there 0.1, now 0.2)",
         "plan.samples (there 10, now 20)",
         "seed (there 1, now 2)",
@@ -25,7 +25,10 @@ def test_every_difference_is_named_once_with_both_values():
 def test_of_plans_with_other_settings_the_shared_ones_that_differ_are_named():
     there, now = {"plan": {"name": "Fixed", "pilot": 1}}, {"plan": {"name": "InputSpecific", "pilot": 1, "decline": 2}}
     assert differences(there, now) == ["plan.name (there Fixed, now InputSpecific)"]
-    assert differences({"plan": {"a": 1}}, {"plan": {"b": 1}}) == ["plan (there {'a': 1}, now {'b': 1})"]
+    assert differences({"plan": {"a": 1}}, {"plan": {"b": 1}}) == [
+        "plan.b (there the default, now 1)",
+        "plan.a (there 1, now the default)",
+    ]
 
 
 def test_long_values_and_hashes_are_shortened():

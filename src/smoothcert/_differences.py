@@ -30,21 +30,16 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
         if a == b:
             continue
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            shared = {name for name in a if name in b}
-            inner = differences(
-                {k: v for k, v in a.items() if k in shared},
-                {k: v for k, v in b.items() if k in shared},
-                f"{prefix}{key}.",
-            )
-            if inner:
-                found += inner
-                continue
+            if a.get("name") != b.get("name"):  # of another kind, which has other settings
+                a, b = ({k: v for k, v in one.items() if k in other} for one, other in ((a, b), (b, a)))
+            found += differences(a, b, f"{prefix}{key}.")
+            continue
         found.append(f"{prefix}{key} (there {_shown(a)}, now {_shown(b)})")
     return found
 
 
 def _shown(value: Any) -> str:
-    text = str(value)
+    text = "the default" if value is None else str(value)
     if len(text) == 64 and " " not in text:  # a hash
         return f"{text[:8]}..."
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

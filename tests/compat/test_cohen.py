@@ -206,3 +206,14 @@ def test_it_is_not_slower_than_the_usual_loop_on_a_tiny_model():
         ours.append(middle - start)
         loops.append(time.process_time() - middle)
     assert min(ours) < min(loops)  # half of it
+
+
+def test_attributes_that_are_changed_later_count():
+    """The published class reads them at every call, and programs rely on that."""
+    smooth = Smooth(lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1), num_classes=2, sigma=0.25)
+    x = torch.tensor([1.0, 0.0])
+    before = smooth.certify(x, n0=100, n=1000, alpha=0.001, batch_size=100)
+    smooth.sigma = 0.1
+    assert smooth.certify(x, n0=100, n=1000, alpha=0.001, batch_size=100)[1] < before[1]
+    smooth.base_classifier = lambda x: torch.stack([x[:, 0] - 0.5, 0.5 - x[:, 0]], 1)
+    assert smooth.certify(x, n0=100, n=1000, alpha=0.001, batch_size=100)[0] == 0

@@ -6,7 +6,7 @@ import pytest
 from rich.text import Text
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Gaussian
+from smoothcert.noises import Gaussian, Uniform
 from smoothcert.plans import AtRadii, Combined, Fixed, InputSpecific
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
@@ -117,6 +117,17 @@ def test_the_noise_is_told_where_it_differs(iss_run, fixed_run, altered):
     made = table([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
     assert [row[made.titles.index("noise")].text for row in made.cells] == ["gaussian:0.5", "gaussian:2"]
     assert [row["noise"] for row in made.plain()["runs"]] == ["Gaussian(sigma=0.5)", "Gaussian(sigma=2.0)"]
+
+
+def test_other_units_are_told_and_are_no_rivals(iss_run, altered):
+    bytes_run = altered(
+        iss_run, name="b", radius=iss_run.radius * 255, manifest=replace(iss_run.manifest, values=(0, 255))
+    )
+    made = table([iss_run, bytes_run])
+    assert [row[made.titles.index("of inputs in")].text for row in made.cells] == ["-", "[0, 255]"]
+    assert not any(cell.best for row in made.cells for cell in row)
+    assert "of inputs in" in table([bytes_run]).titles
+    assert "radii in" in table([iss_run, altered(iss_run, noise=Uniform(0.5))]).titles
 
 
 def test_another_alpha_is_told_and_is_no_rival(iss_run, fixed_run, simulate):

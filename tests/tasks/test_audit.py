@@ -127,6 +127,14 @@ def test_votes_that_agree_with_each_other_but_not_with_the_noise_are_found(run):
     assert (finding.id, finding.reason) == (id, "drawing it again gave other votes")
 
 
+def test_units_that_the_inputs_do_not_have_are_found(run):
+    with sqlite3.connect(run.path / FILE) as db:
+        db.execute("UPDATE manifest SET value = '[0.4, 0.5]' WHERE key = 'values'")
+    db.close()
+    [finding] = check(run).findings
+    assert finding.reason.endswith("the run states [0.4, 0.5]")
+
+
 def test_votes_that_depend_on_the_company_of_a_row_are_found(tmp_path, monkeypatch):
     """The check before a run would refuse this model. An audit notices it, too: it draws again in another company."""
     monkeypatch.setattr("smoothcert.smoothed.prepare.check_full_batch", lambda *given: None)

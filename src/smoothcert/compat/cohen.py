@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -57,9 +57,17 @@ class Smooth:
         self.num_classes = num_classes
         self.sigma = sigma
         self.decline = decline
-        self._current = Current(
-            base_classifier, noise=Gaussian(sigma), classes=num_classes, seed=seed, denoiser=denoiser
-        )
+        self._settings: dict[str, Any] = {"seed": seed, "denoiser": denoiser}
+        self._made: tuple[Any, ...] = ()
+        self._current()
+
+    def _current(self) -> Current:
+        """The classifier as it is now: programs change the attributes of theirs."""
+        now = (self.base_classifier, self.num_classes, self.sigma)
+        if self._made[1:] != now:
+            noise = Gaussian(self.sigma)
+            self._made = Current(now[0], noise=noise, classes=self.num_classes, **self._settings), *now
+        return self._made[0]  # type: ignore[no-any-return]
 
     def certify(self, x: Tensor, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
         """The class of the smoothed classifier and a radius within which it does not change.
@@ -75,7 +83,7 @@ class Smooth:
             The class and the radius; `ABSTAIN` and 0.0 if nothing is proved.
         """
         plan = plan_for(n, pilot=_check.whole("n0", n0, least=1), alpha=alpha, decline=self.decline)
-        smoothed = self._current.smoothed(batch_size, x, x.shape)
+        smoothed = self._current().smoothed(batch_size, x, x.shape)
         [certificate] = certify(smoothed, [x], plan=plan)
         if certificate.prediction is None:
             return self.ABSTAIN, 0.0
@@ -90,6 +98,6 @@ class Smooth:
             alpha: The probability of a wrong answer, at most.
             batch_size: Rows per forward pass; more for small inputs.
         """
-        smoothed = self._current.smoothed(batch_size, x, x.shape)
+        smoothed = self._current().smoothed(batch_size, x, x.shape)
         [(leader, settled)] = vote(smoothed, [x], samples=n, alpha=alpha)
         return leader if settled and leader is not None else self.ABSTAIN

@@ -47,8 +47,7 @@ def units(results: Sequence[Results]) -> str:
 def _inputs(results: Results) -> str:
     if results.in_unit_interval:
         return "inputs in [0, 1]"
-    values = results.manifest.values if results.manifest else None
-    return f"inputs with values {'in [{:g}, {:g}]'.format(*values) if values else 'that are not recorded'}"
+    return f"inputs with values {f'in {results.other_range}' if results.other_range else 'that are not recorded'}"
 
 
 def grouped(named: Iterable[tuple[Common, str]]) -> dict[Common, list[str]]:

@@ -316,7 +316,9 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     ]
     first, second = a.certified_by, b.certified_by
     if first is None or second is None:
-        return [*notes, "A published log does not tell noise, alpha and samples; these are taken to be alike."]
+        return [*notes, "A published log does not tell inputs, noise, alpha and samples; these are taken to be alike."]
+    if a.manifest is None or b.manifest is None:
+        notes.append("Only runs tell their data; both are taken to have the same inputs, in the same units.")
     for name in ("alpha", "samples", "bound"):
         if (one := getattr(first, name)) != (two := getattr(second, name)):
             again = f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}"

@@ -42,9 +42,8 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
         )
     data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
-    if not (results.in_unit_interval or data in _DATA_SETS or noise.norm.startswith("l0")):
-        values = None if results.manifest is None else results.manifest.values
-        where = "are not recorded" if values is None else "lie in [{:g}, {:g}]".format(*values)
+    if not (results.in_unit_interval or noise.norm.startswith("l0")):
+        where = f"lie in {results.other_range}" if results.other_range else "are not recorded"
         raise InvalidInput(
             f"the leaderboard has radii for inputs in [0, 1], but the values of the inputs of {results.name} {where}: "
             "certify inputs in [0, 1]"

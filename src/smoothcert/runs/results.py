@@ -221,6 +221,12 @@ class Results:
         return self.manifest is not None and is_unit(self.manifest.values)
 
     @property
+    def other_range(self) -> str | None:
+        """The range of the inputs, as in "[0, 255]", if it is known and not within [0, 1]: the unit of radii."""
+        values = None if self.manifest is None or self.in_unit_interval else self.manifest.values
+        return None if values is None else "[{:g}, {:g}]".format(*values)
+
+    @property
     def columns(self) -> dict[str, NDArray[Any]]:
         """All columns by name."""
         return {name: getattr(self, name) for name in COLUMNS}

@@ -55,7 +55,13 @@ class Row:
         """What runs must have in common to be compared, beside their inputs."""
         plan = self.run.plan
         known = {} if plan is None else {"alpha": plan.alpha, "alpha_proved": caveat(plan) is None, "bound": plan.bound}
-        return {"noise": self.run.noise, "alpha": None, "alpha_proved": None, "bound": None} | known
+        return {
+            "noise": self.run.noise,
+            "values": self.run.other_range,
+            "alpha": None,
+            "alpha_proved": None,
+            "bound": None,
+        } | known
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -350,6 +356,8 @@ _COLUMNS = (
     _Column("run", "name"),
     _Column("method", "method"),
     _Column("noise", lambda row: row.run.noise and row.run.noise.short, only_where_different=True),
+    _Column("radii in", lambda row: row.run.noise and row.run.noise.norm, only_where_different=True),
+    _Column("of inputs in", "values"),
     _Column("alpha", "alpha", "{:g}".format, only_where_different=True),
     _Column("number format", "dtype", only_where_different=True),
     _Column("inputs", _inputs),

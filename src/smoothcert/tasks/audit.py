@@ -247,7 +247,13 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
         for c in sorted(chosen, key=lambda c: c.id, reverse=True):
             by_plan.setdefault(c.plan, []).append(c.id)
         drawn = [c for plan, ids in by_plan.items() for finished in executor.certify(ids, plan) for c in finished]
-    return [Finding(c.id, "drawing it again gave other votes") for c in drawn if c.looks != recorded_as[c.id].looks]
+        low, high = executor.status().lowest, executor.status().highest
+    other = [Finding(c.id, "drawing it again gave other votes") for c in drawn if c.looks != recorded_as[c.id].looks]
+    stated = manifest.values or (low, high)
+    if low < stated[0] or high > stated[1]:
+        words = "inputs that were drawn again have values in [{:g}, {:g}], the run states [{:g}, {:g}]"
+        other.append(Finding(chosen[0].id, words.format(low, high, *stated)))
+    return other
 
 
 def _in_other_company(prepared: Prepared) -> Prepared:
