@@ -268,7 +268,7 @@ def _marked(mark: str) -> list[int]:
 def _is_worker(pid: int) -> bool:
     with suppress(OSError):
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return b"spawn_main" in command or command.startswith(b"ray::")
+        return b"spawn_main" in command or command.startswith((b"ray::Worker", b"ray::IDLE"))
     return False
 
 

@@ -420,6 +420,6 @@ def test_exact_certificates_are_called_exact_and_have_no_tie(iss_run, altered):
 
 
 def test_a_run_without_certificates_is_left_out_of_the_page(iss_run):
-    with pytest.warns(UserWarning, match="begun holds no certificates yet and is left out"):
+    with pytest.warns(UserWarning, match="left out, without certificates yet: begun"):
         page = render([iss_run, Results.from_certificates("begun", [])])
     assert "begun" not in page.partition('type="application/json"')[0]

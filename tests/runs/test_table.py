@@ -170,9 +170,9 @@ def test_a_hostile_name_stays_text(iss_run, altered, format, hidden):
 
 def test_a_run_without_certificates_is_named(iss_run):
     empty = Results.from_certificates("begun", [])
-    with pytest.raises(InvalidInput, match="begun holds no certificates"):
+    with pytest.raises(InvalidInput, match="without certificates yet: begun; run certify again"):
         table([empty])
-    with pytest.warns(UserWarning, match="begun holds no certificates yet and is left out"):
+    with pytest.warns(UserWarning, match="left out, without certificates yet: begun"):
         made = table([iss_run, empty])
     assert [row.run.name for row in made.rows] == [iss_run.name]
 

@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, SmoothcertError, setting
@@ -155,8 +155,7 @@ class PoolExecutor(Executor, Generic[Handle]):
             raise SmoothcertError(
                 f"the worker on {ready.place} would run the classifier in another way than the first worker "
                 f"({ready.runtime}, not {self._runtime}), and a run cannot mix them: choose {setting('compile')} "
-                f"and {setting('batch')} that "
-                "work on all devices"
+                f"and {setting('batch')} that work on all devices"
             )
 
     def _count_failed_start(self, error: str) -> None:
@@ -222,15 +221,10 @@ class PoolExecutor(Executor, Generic[Handle]):
     def _update_total(self, record: _Record, now: Status) -> None:
         """Replace the last status of a worker by a new one, in its record and in the total."""
         total, before = self._total, record.last
-        self._total = Status(
-            total.opened + now.opened - before.opened,
-            total.committed + now.committed - before.committed,
-            total.forwarded + now.forwarded - before.forwarded,
-            total.counted + now.counted - before.counted,
-            self._statuses,
-            min(total.lowest, now.lowest),
-            max(total.highest, now.highest),
-        )
+        sums = ("opened", "committed", "forwarded", "counted")
+        changed = {name: getattr(total, name) + getattr(now, name) - getattr(before, name) for name in sums}
+        ends: dict[str, Any] = {"lowest": min(total.lowest, now.lowest), "highest": max(total.highest, now.highest)}
+        self._total = replace(total, **changed, **ends)
         record.last = now
         record.status.counted = now.counted
 

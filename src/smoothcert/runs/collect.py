@@ -64,11 +64,9 @@ def _short_name(path: str | Path, rivals: Sequence[str | Path | None]) -> str:
 
 def _with_certificates(results: Sequence[Results]) -> list[Results]:
     found = [r for r in results if len(r)]
-    empty = [r.name for r in results if not len(r)]
-    if not empty:
-        return found
-    reason = f"{', '.join(empty)} {'holds' if len(empty) == 1 else 'hold'} no certificates yet"
-    if not found:
-        raise InvalidInput(f"{reason}; run certify again to go on")
-    warnings.warn(f"{reason} and {'is' if len(empty) == 1 else 'are'} left out", UserWarning, stacklevel=4)
+    if empty := [r.name for r in results if not len(r)]:
+        reason = f"without certificates yet: {', '.join(empty)}"
+        if not found:
+            raise InvalidInput(f"{reason}; run certify again to go on")
+        warnings.warn(f"left out, {reason}", UserWarning, stacklevel=4)
     return found

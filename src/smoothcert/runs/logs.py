@@ -12,6 +12,7 @@ Logs of some programs have other columns:
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,10 +90,7 @@ def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
     first = _first_line(path).split()
     if len(first) < 3 or not all(part.isdigit() for part in first):
         return None
-    try:
-        table = np.loadtxt(path, dtype=np.int64, ndmin=2)
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not a table of votes: {error}") from None
+    table = _whole_numbers(path, "table of votes")
     counts, label = table[:, :-1], table[:, -1]
     if np.any(label >= counts.shape[1]):
         raise InvalidInput(f"{path}: label {label.max()} is out of range for {counts.shape[1]} classes")
@@ -109,11 +107,8 @@ def read_counts(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.bool_
     needed = ("label", "predict", "count", "samples")
     if "radius" in header or not set(needed) <= set(header):
         return None
-    try:
-        columns = [header.index(name) for name in needed]
-        table = np.loadtxt(path, dtype=np.int64, delimiter="\t", skiprows=1, ndmin=2, usecols=columns)
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not a log of counts: {error}") from None
+    columns = [header.index(name) for name in needed]
+    table = _whole_numbers(path, "log of counts", delimiter="\t", skiprows=1, usecols=columns)
     label, prediction, count, samples = table.T
     wrong = (count < 0) | (count > samples) | (samples < 1)
     if not len(table) or np.any(wrong):
@@ -145,6 +140,13 @@ def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[
         for c in (below, reaching)
     ]
     return np.where(log.abstained, 0, np.where(off[0] < off[1], below, reaching))
+
+
+def _whole_numbers(path: Path, what: str, **options: Any) -> NDArray[np.int64]:
+    try:
+        return np.loadtxt(path, dtype=np.int64, ndmin=2, **options)
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not a {what}: {error}") from None
 
 
 def _first_line(path: Path) -> bytes:
