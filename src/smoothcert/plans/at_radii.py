@@ -28,13 +28,7 @@ from smoothcert.plans.base import Plan
 from smoothcert.plans.machine import Case, proof
 from smoothcert.plans.pilot import Bound
 from smoothcert.plans.records import Look, Proof, State, Votes
-from smoothcert.statistics.boundaries import (
-    GIVE_UP,
-    boundary,
-    crossing_probability,
-    default_looks,
-    give_up_counts,
-)
+from smoothcert.statistics.boundaries import GIVE_UP, boundary, crossing_probability, default_looks, give_up_counts
 from smoothcert.statistics.sample_map import check_ceiling
 
 _PILOTS = {"binary": 50, "runner-up": 105}

@@ -18,14 +18,7 @@ from numpy.typing import ArrayLike
 
 from smoothcert.noises import Noise
 from smoothcert.plans.records import Look, ManyVotes, State, Votes
-from smoothcert.statistics.bets import (
-    LOOKS,
-    Histories,
-    begin_histories,
-    outcome,
-    tangents,
-    update_histories,
-)
+from smoothcert.statistics.bets import LOOKS, Histories, begin_histories, outcome, tangents, update_histories
 
 if TYPE_CHECKING:
     from smoothcert.plans.at_radii import AtRadii

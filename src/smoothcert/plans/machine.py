@@ -233,11 +233,7 @@ def proof(plan: Plan, noise: Noise, state: State) -> Proof:
     state = settled(plan, state)
     others = upper(plan, noise, state) if state.drawn else None
     return Proof(
-        state.chosen,
-        float(state.lower),
-        None if others is None else float(others),
-        int(state.count),
-        int(state.drawn),
+        state.chosen, float(state.lower), None if others is None else float(others), int(state.count), int(state.drawn)
     )
 
 

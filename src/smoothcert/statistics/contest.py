@@ -13,15 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothcert.statistics.bets import (
-    Counts,
-    Histories,
-    Tangents,
-    Wealth,
-    begin_histories,
-    best_bet,
-    update_histories,
-)
+from smoothcert.statistics.bets import Counts, Histories, Tangents, Wealth, begin_histories, best_bet, update_histories
 
 
 def _looks(largest: int = 10**10) -> Counts:

@@ -62,12 +62,7 @@ def certified(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed
 
 
 def certified_accuracy_band(
-    radius: ArrayLike,
-    correct: ArrayLike,
-    radii: ArrayLike,
-    *,
-    confidence: float = CONFIDENCE,
-    closed: bool = False,
+    radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, confidence: float = CONFIDENCE, closed: bool = False
 ) -> Interval:
     """Clopper-Pearson interval for each CA(r), the inputs being a random sample.
 

@@ -78,13 +78,7 @@ class Audit:
         return not self.findings and not (self.coverage and self.coverage.exceeds)
 
 
-def audit(
-    folder: str | Path,
-    *,
-    redraw: int = 5,
-    seed: int | None = None,
-    **places: Unpack[Places],
-) -> Audit:
+def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **places: Unpack[Places]) -> Audit:
     """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
 
     All labels are compared with the data, also those of inputs that are not drawn again.

@@ -233,12 +233,7 @@ def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
 
 
 def _in_memory(
-    smoothed: Smoothed,
-    dataset: Dataset,
-    ids: list[int],
-    plan: Plan,
-    budget: Budget | None,
-    executor: Executor | None,
+    smoothed: Smoothed, dataset: Dataset, ids: list[int], plan: Plan, budget: Budget | None, executor: Executor | None
 ) -> Results:
     """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
     resolve = None if executor is None else executor.resolve

@@ -36,13 +36,7 @@ _MOST_COMPARED = 500
 """Inputs among which the nearest one with another label is searched."""
 
 
-def explain(
-    run: Run | str | Path,
-    ids: Sequence[int],
-    *,
-    copies: int = 6,
-    **places: Unpack[Places],
-) -> list[Explained]:
+def explain(run: Run | str | Path, ids: Sequence[int], *, copies: int = 6, **places: Unpack[Places]) -> list[Explained]:
     """Explain certificates of a run in pictures, for `write_report`.
 
     The noisy copies are the first samples of the run itself, if this machine has a device of the same kind. Of a noise

@@ -96,9 +96,7 @@ def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
     """
     p, correct = _check.probabilities("p", p), np.asarray(correct, bool)
     return Population(
-        np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1),
-        np.where(correct, 0, 1),
-        np.zeros(len(p), np.int64),
+        np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1), np.where(correct, 0, 1), np.zeros(len(p), np.int64)
     )
 
 
