@@ -43,6 +43,10 @@ class Plan(Recorded, ABC):
     """The radii that the plan decides; None for a plan that measures the radius."""
     bound: str = "binary"
     """Whether proofs rest on the votes of the class alone ("binary") or also on those of others ("runner-up")."""
+    pilot_counts: bool = False
+    """Whether the votes of the pilot count for the bound."""
+    uses_rivals: bool = False
+    """Whether the plan also bounds other classes (`upper_bound`)."""
 
     @abstractmethod
     def request(self, state: State, noise: Noise) -> Any:
@@ -132,16 +136,6 @@ class Plan(Recorded, ABC):
     def remembers(self) -> bool:
         """Whether the plan keeps more than counts between looks (`remember`)."""
         return type(self).remember is not Plan.remember
-
-    @property
-    def pilot_counts(self) -> bool:
-        """Whether the votes of the pilot count for the bound."""
-        return False
-
-    @property
-    def uses_rivals(self) -> bool:
-        """Whether the plan also bounds other classes (`upper_bound`)."""
-        return False
 
     @property
     def smallest_request(self) -> int:

@@ -30,16 +30,13 @@ class Exact(Plan):
     name: ClassVar[str] = "exact"
     alpha: ClassVar[float] = 0.0  # type: ignore[misc]
     pilot: ClassVar[int] = 0  # type: ignore[misc]
+    uses_rivals: ClassVar[bool] = True  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "samples", _check.whole("samples", self.samples))
 
     def __str__(self) -> str:
         return f"exact, {self.samples:,} outcomes" if self.samples else "exact"
-
-    @property
-    def uses_rivals(self) -> bool:
-        return True
 
     def for_noise(self, noise: Noise) -> Self:
         if noise.outcomes is None:

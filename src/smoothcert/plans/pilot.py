@@ -66,6 +66,7 @@ class PilotPlan(Plan):
         if pilot > samples:
             raise InvalidInput(f"pilot must not exceed samples ({samples}), got {pilot}")
         vars(self).update(samples=samples, pilot=pilot, alpha=float(self.alpha))
+        vars(self).update(pilot_counts=self.pilot_use == "reuse", uses_rivals=self.bound == "runner-up")
 
     def __str__(self) -> str:
         return self._in_words()
@@ -89,14 +90,6 @@ class PilotPlan(Plan):
             noise: The smoothing noise.
             rivals: Votes for the groups of other classes, where the plan bounds them.
         """
-
-    @property
-    def pilot_counts(self) -> bool:
-        return self.pilot_use == "reuse"
-
-    @property
-    def uses_rivals(self) -> bool:
-        return self.bound == "runner-up"
 
     @property
     def level(self) -> float:
