@@ -16,7 +16,7 @@ from torch import nn
 from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
 from smoothcert.models.architectures import build
-from smoothcert.models.checkpoint import read_checkpoint
+from smoothcert.models.checkpoint import read_checkpoint, sigma_in_name
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,29 @@ def test_old_files_without_batch_counters_load(tmp_path: Path, trained: nn.Modul
     state = {key: value for key, value in own_state(trained).items() if not key.endswith("num_batches_tracked")}
     torch.save(state, tmp_path / "old.pth")
     assert agree(load_classifier("cifar-resnet20", weights=tmp_path / "old.pth").module, trained)
+
+
+@pytest.mark.parametrize(
+    ("path", "sigma"),
+    [
+        ("cifar10/resnet110/noise_0.50/checkpoint.pth.tar", 0.5),
+        ("noise_0.00/checkpoint.pth.tar", 0.0),
+        ("resnet-sigma0.12.pth", 0.12),
+        ("sigma=1/model.pth", 1.0),
+        ("noise_0.25/sigma_1.00.pth", 1.0),
+        ("denoise_0.5/model.pth", None),
+        ("noise_255/model.pth", None),
+        ("model.pth", None),
+    ],
+)
+def test_training_noise_is_read_from_names(path: str, sigma: float | None, tmp_path: Path) -> None:
+    assert sigma_in_name(tmp_path / path) == sigma
+
+
+def test_training_noise_in_the_file_takes_precedence_over_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "noise_0.25.pth"
+    torch.save({"state_dict": {"weight": torch.zeros(1)}, "sigma": 0.5}, file)
+    assert read_checkpoint(file).sigma == 0.5
 
 
 def test_another_architecture_is_refused_with_its_keys(tmp_path: Path, trained: nn.Module) -> None:

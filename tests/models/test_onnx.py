@@ -62,9 +62,9 @@ def test_votes_agree_with_the_torch_module(file: Path, network: nn.Module, count
         torch.testing.assert_close(logits, network(noisy), rtol=1e-4, atol=1e-5)
 
 
-def test_classes_and_shape_are_read_from_the_file(file: Path) -> None:
+def test_classes_shape_and_noise_are_read_from_the_file(file: Path) -> None:
     loaded = load_classifier(f"onnx:{file}")
-    assert (loaded.classes, loaded.input_shape) == (10, (1, 28, 28))
+    assert (loaded.classes, loaded.input_shape, loaded.trained_sigma) == (10, (1, 28, 28), 0.25)
 
 
 def test_half_precision_batches_are_accepted(file: Path, network: nn.Module) -> None:

@@ -1,8 +1,8 @@
 """Base classifiers and the sources that they come from.
 
 `load_classifier` takes a bundled name (`fashion-cnn`, `cifar-resnet18`, ...), `torchvision:NAME`, `timm:NAME`,
-`hf:NAME_OR_FOLDER`, `onnx:FILE` or `package.module:factory`. To add a source, write a file with a `load` function as in
-`Source`, and add its prefix in `load.py`.
+`hf:NAME_OR_FOLDER`, `onnx:FILE` or `package.module:factory`. To add a source, write a file with a `load` function like
+that of `timm.py`, and add its prefix in `load.py`.
 """
 
 from smoothcert.models.base import Classifier

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -57,13 +57,6 @@ class Classifier:
 
 Weights: TypeAlias = Checkpoint | Literal["default", "none"]
 """The content of a weights file, the weights that the source provides, or random weights (useful for timing)."""
-
-
-class Source(Protocol):
-    """A module of this package that loads one kind of classifier."""
-
-    def load(self, name: str, *, weights: Weights, classes: int | None) -> Classifier:
-        """Make a classifier. `load_classifier` copies the weights of a file into it, if there is one."""
 
 
 @contextmanager

@@ -25,6 +25,7 @@ _WRAPPERS = ("module", "_orig_mod", "network", "model", "1")
 """Prefixes of wrapped networks: parallel, compiled, or the second part (number 1) after a normalisation."""
 _STATE_KEYS = ("state_dict", "model_state_dict", "model_state", "net", "model", "weights")
 """Entries under which a file may hold the weights."""
+_SIGMA_IN_NAME = re.compile(r"(?<![a-z])(?:noise|sigma)[_=-]?(\d*\.\d+|\d)(?!\d)", re.IGNORECASE)
 _PYTHON_OBJECT = re.compile(r"\bGLOBAL (\S+)")  # in the error of torch
 _SHOWN_KEYS = 3
 
@@ -40,7 +41,7 @@ class Checkpoint:
         state: The tensors by name.
         architecture: The architecture that the file states, if any.
         classes: The number of classes that the file states, if any.
-        sigma: The standard deviation of the noise in training that the file states, if any.
+        sigma: The standard deviation of the noise in training, from the file, its name or the name of a folder.
         noise: The noise in training that the file states, if it is another one than Gaussian noise.
         method: The training method that the file states, if any.
         sigmas: For a denoiser: the smallest and the largest standard deviation of the noise in training.
@@ -103,19 +104,20 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise InvalidInput(
             f"{path} is a training checkpoint: give the weights.safetensors that the finished training writes"
         )
+    sigma = _find(metadata, _finite, "sigma", "noise_sd")
     low, high = _find(metadata, _finite, "sigma_low"), _find(metadata, _finite, "sigma_high")
-    method = _find(metadata, _text, "method")
+    method = _find(metadata, str, "method")
     return Checkpoint(
         path=path,
         state=content,
-        architecture=_find(metadata, _text, "architecture", "arch"),
+        architecture=_find(metadata, str, "architecture", "arch"),
         classes=_find(metadata, lambda value: int(_finite(value)), "classes"),
-        sigma=_find(metadata, _finite, "sigma", "noise_sd"),
+        sigma=sigma_in_name(path) if sigma is None else sigma,
         noise=_find(metadata, _noise, "noise"),
         method=method,
         sigmas=None if low is None or high is None else (low, high),
         shape=_find(metadata, lambda text: tuple(map(int, json.loads(text))), "shape"),
-        denoiser=None if method == "denoiser" else _find(metadata, _text, "denoiser"),
+        denoiser=None if method == "denoiser" else _find(metadata, str, "denoiser"),
     )
 
 
@@ -188,16 +190,20 @@ def _finite(value: Any) -> float:
     return number
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
 def _noise(text: str) -> Noise:
     if not isinstance(found := restore(json.loads(text)), Noise):
         raise TypeError
     return found
+
+
+def sigma_in_name(path: Path) -> float | None:
+    """The training noise that a path states. The name of the file counts first, then the nearest folder.
+
+    >>> sigma_in_name(Path("cifar10/noise_0.50/checkpoint.pth.tar"))
+    0.5
+    """
+    names = (path.name, *(parent.name for parent in path.absolute().parents))
+    return next((float(found[1]) for name in names if (found := _SIGMA_IN_NAME.search(name))), None)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ class _Logits(nn.Module):
 
 
 def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
-    """A model with the normalisation and the input size of its image processor; see `Source.load`."""
+    """A model with the normalisation and the input size of its image processor."""
     spec = f"hf:{name}"
     try:
         from transformers import AutoConfig, AutoModelForImageClassification

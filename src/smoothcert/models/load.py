@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 
@@ -13,11 +13,12 @@ from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
-from smoothcert.models.base import Classifier, Source, Weights, check_classes, fresh_weights
+from smoothcert.models.base import Classifier, Weights, check_classes, fresh_weights
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.identity import state_hash
 
 _SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
+"""Prefixes, and the module of this package whose function `load` makes such a classifier."""
 ASSETS = Path(__file__).parents[1] / "assets"
 _DEFAULT_CLASSES = 10
 _CHOICES = (
@@ -81,7 +82,7 @@ def load_classifier(
         prefix, _, name = spec.partition(":")
         if prefix not in _SOURCES or not name:
             raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
-        source = cast(Source, import_module(f"smoothcert.models.{_SOURCES[prefix]}"))
+        source = import_module(f"smoothcert.models.{_SOURCES[prefix]}")
         found = source.load(name, weights=chosen, classes=classes)
     if isinstance(chosen, Checkpoint):
         found = replace(found, trained_sigma=chosen.sigma, trained_noise=chosen.noise, trained_denoiser=chosen.denoiser)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, MissingExtra, setting
 from smoothcert.models.base import Classifier, Weights, check_classes
+from smoothcert.models.checkpoint import sigma_in_name
 
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
 
@@ -78,7 +79,7 @@ class OnnxModule(nn.Module):
 
 
 def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
-    """An ONNX graph whose first output is logits or labels; see `Source.load`."""
+    """An ONNX graph whose first output is logits or labels."""
     path = Path(name)
     if weights != "default":
         raise InvalidInput(f"onnx:{name} contains its weights: leave out {setting('weights')}")
@@ -95,6 +96,7 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
         name=f"onnx:{name}",
         input_shape=tuple(size or 0 for size in module.input_shape) if all(module.input_shape) else None,
         weights_hash=_hash(path),
+        trained_sigma=sigma_in_name(path),
     )
 
 

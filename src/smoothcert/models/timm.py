@@ -11,7 +11,7 @@ from smoothcert.models.imports import without_compiler
 
 
 def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
-    """A model with the normalisation and the input size of its data configuration; see `Source.load`."""
+    """A model with the normalisation and the input size of its data configuration."""
     spec = f"timm:{name}"
     try:
         with without_compiler():

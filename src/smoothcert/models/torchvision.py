@@ -9,7 +9,7 @@ from smoothcert.models.imports import without_compiler
 
 
 def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
-    """A classification model with the normalisation and the input size of its published weights; see `Source.load`."""
+    """A classification model with the normalisation and the input size of its published weights."""
     spec = f"torchvision:{name}"
     try:
         with without_compiler():
