@@ -137,6 +137,17 @@ def test_an_attack_resumes_and_refuses_other_settings(tmp_path):
     assert len(sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places, limit=1, restart=True)) == 1
 
 
+def test_other_code_around_the_same_weights_is_not_attacked(tmp_path):
+    class Reversed(Halves):
+        def forward(self, x):
+            return -super().forward(x)
+
+    Reversed.__name__ = "Halves"
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
+    with pytest.raises(sc.InvalidInput, match="cannot attack: the model gives other answers"):
+        sc.attack(tmp_path / "run", **FAST, **places | {"model": Reversed(np.ones(SIZE))})
+
+
 def test_a_norm_without_an_attack_is_refused(tmp_path):
     images = np.random.default_rng(0).random((1, 1, 4, 4), dtype=np.float32)
 

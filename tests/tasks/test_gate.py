@@ -99,6 +99,7 @@ def test_junit_has_a_case_for_every_rule(run):
         ("inputs 40", "is not a policy in TOML"),
         ("input = 40", "no rule 'input': choose among"),
         ('[certified_accuracy]\n"0.25" = 0.75', "is in percent, got 0.75: write 75"),
+        ('[certified_accuracy]\n"-1" = 60', "each radius of certified_accuracy must be a number of at least 0"),
         ("inputs = 0.5", "inputs must be a whole number"),
         ("alpha = 2", "alpha must be a number between 0 and 1"),
         ("[certified_accuracy]\n0.5 = 60", 'as in "0.5" = 60'),

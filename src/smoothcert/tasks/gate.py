@@ -156,6 +156,7 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
     except (TypeError, ValueError):
         raise InvalidInput(f'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {wanted}') from None
     for radius, percent in found.items():
+        _check.at_least("each radius of certified_accuracy", radius, 0)
         _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
         if percent <= 1:
             raise InvalidInput(

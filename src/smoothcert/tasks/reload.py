@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from torch import nn
 
+from smoothcert._agreement import same_answers
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
@@ -76,4 +77,6 @@ def reload(
     ):
         if recorded != found:
             raise InvalidInput(f"cannot {purpose}: the {what} are not those that the run was made with")
+    if not same_answers(m.answers, subject.answers()):
+        raise InvalidInput(f"cannot {purpose}: the model gives other answers than the one that the run was made with")
     return smoothed, subject, dataset
