@@ -11,6 +11,7 @@ R grows with k, so psi is found by bisection, for all p at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -76,13 +77,8 @@ class SampleMap:
     def _smallest(self, p: NDArray[np.float64], required: Any) -> NDArray[np.int64]:
         """The smallest sample size that proves a required radius when a share p of the samples votes for the class."""
         bound = self.noise.probability(np.maximum(required, 0))
-        # Invariant: `low` does not keep the required radius; `high` does, or is the ceiling.
-        low, high = np.zeros(p.shape, np.int64), np.full(p.shape, self.samples, np.int64)
-        while np.any(high - low > 1):
-            middle = (low + high) // 2
-            enough = keeps_bound(p * middle, middle, bound, alpha=self.alpha)
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return np.where(required > 0, high, 0)
+        found = smallest_size(lambda k: keeps_bound(p * k, k, bound, alpha=self.alpha), p.shape, self.samples)
+        return np.where(required > 0, found, 0)
 
     def largest(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
         """The largest psi(p) over low <= p <= high, or a few percent more.
@@ -179,6 +175,16 @@ def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
         at_edges = np.insert(at_edges, split + 1, psi(new))
         edges = np.insert(edges, split + 1, new)
     return edges, bounds.tolist()
+
+
+def smallest_size(enough: Callable[[Any], Any], shape: tuple[int, ...], samples: int) -> NDArray[np.int64]:
+    """The smallest sample sizes that are enough, or the ceiling where none is, by bisection for all at once."""
+    low, high = np.zeros(shape, np.int64), np.full(shape, samples, np.int64)
+    while np.any(high - low > 1):
+        middle = np.maximum((low + high) // 2, 1)
+        kept = enough(middle)
+        low, high = np.where(kept, low, middle), np.where(kept, middle, high)
+    return high
 
 
 def refined_grid(points: int = 1500) -> NDArray[np.float64]:

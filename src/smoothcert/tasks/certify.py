@@ -261,13 +261,10 @@ def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
     begun: dict[str, Any] = {}
     if smoothed.sigma is not None and is_gaussian(recorded.noise, smoothed.sigma):
         begun |= {"noise": recorded.noise, "sigma": None}
-    if smoothed.dtype == "auto" and recorded.dtype:
-        begun["dtype"] = recorded.dtype
-    if smoothed.compile == "auto" and recorded.compile:
-        begun["compile"] = recorded.compile_request
-    if smoothed.batch == "auto" and recorded.batch:  # it is part of the classifier as run, so it is measured once
-        begun["batch"] = recorded.batch
-    return smoothed.asking(**begun)
+    # The batch is part of the classifier as run, so it is measured once.
+    known = {"dtype": recorded.dtype, "compile": recorded.compile and recorded.compile_request, "batch": recorded.batch}
+    open_ = {name: value for name, value in known.items() if value and getattr(smoothed, name) == "auto"}
+    return smoothed.asking(**begun, **open_)
 
 
 def _begun(journal: Journal, job: Job) -> dict[int, Certificate]:

@@ -39,11 +39,8 @@ def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
         run=run,
         audit=found,
         certified=certified,
-        change=run.noise.certified_change("r"),
         each=confidence(run.plan.alpha),
         together=confidence(run.plan.alpha, len(run.manifest.ids)),
-        proved=found.coverage is not None and found.coverage.proved,
-        verdict="" if found.coverage is None else found.coverage.sentence,
         pictures={c.id: picture_of(dataset[c.id][0]) for c in certified} if dataset else {},
         class_name=partial(class_name, names=dataset.class_names if dataset else None),
     )
