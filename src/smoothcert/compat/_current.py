@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.data import find_dataset
-from smoothcert.noises import Noise
 from smoothcert.plans import Fixed, InputSpecific, Plan
 from smoothcert.plans.one_look import OneLook
 from smoothcert.sampling.streams import key_for
@@ -27,29 +25,12 @@ _FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64:
 class Current:
     """`Smoothed` for the model where it is now, by batch size, as the programs do that the classes stand in for.
 
-    Args:
-        model: The base classifier.
-        noise: The smoothing noise.
-        classes: The number of classes.
-        seed: The key of the noise.
-        device: Where to run; None for where the model is.
-        denoiser: Removes the noise before the model sees an input; see `load_denoiser`.
+    `device` is None for where the model is. The other settings are those of `Smoothed`.
     """
 
-    def __init__(
-        self,
-        model: Callable[[Tensor], Tensor],
-        *,
-        noise: Noise,
-        classes: int,
-        seed: int,
-        device: str | None = None,
-        denoiser: str | Path | nn.Module | None = None,
-    ) -> None:
+    def __init__(self, model: Callable[[Tensor], Tensor], *, device: str | None = None, **settings: Any) -> None:
         self._model, self._device = model, device
-        self._settled = Smoothed(
-            model, noise=noise, classes=classes, seed=seed, denoiser=denoiser, compile="none", device="cpu"
-        )
+        self._settled = Smoothed(model, compile="none", device="cpu", **settings)
         self._smoothed: dict[tuple[int, str, str], Smoothed] = {}
 
     def smoothed(self, batch: int, example: Any, shape: Sequence[int]) -> Smoothed:
