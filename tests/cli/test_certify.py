@@ -100,7 +100,7 @@ def test_a_model_that_is_random_by_design_is_certified_if_one_says_so(smoothcert
     assert refused.code == 2
     assert "or give --stochastic if it is random by design" in refused.err
     assert smoothcert(f"{job} --stochastic").code == 0
-    assert "2 drawn again: all hold" in smoothcert("audit run --model toy:random_by_design").out
+    assert "2 drawn again: all certificates hold" in smoothcert("audit run --model toy:random_by_design").out
 
 
 def test_dropout_at_test_time_is_certified_and_a_run_knows_it(smoothcert, job):
@@ -112,7 +112,7 @@ def test_dropout_at_test_time_is_certified_and_a_run_knows_it(smoothcert, job):
     pairs = zip(open_run("run").certificates(), open_run("random").certificates(), strict=True)
     assert all(still.count != drawn.count for still, drawn in pairs)
     assert smoothcert(f"{job} --stochastic --out random").err.startswith("random is complete already")
-    assert "3 drawn again: all hold" in smoothcert("audit random --model toy:dropout").out
+    assert "3 drawn again: all certificates hold" in smoothcert("audit random --model toy:dropout").out
 
 
 @pytest.mark.parametrize("batch", ["auto", "500"])
@@ -140,7 +140,7 @@ def test_the_number_of_classes_is_that_of_the_logits(smoothcert, job):
     job = f"{job} --limit 2".replace("above_half", "{}")
     assert smoothcert(job.format("logits")).code == 0
     assert open_run("run").manifest.classes == 2
-    assert "2 drawn again: all hold" in smoothcert("audit run --model toy:logits").out
+    assert "2 drawn again: all certificates hold" in smoothcert("audit run --model toy:logits").out
     refused = smoothcert(job.format("labels") + " --out labels")
     assert (refused.code, "number of classes is unknown: give --classes N" in refused.err) == (2, True)
 

@@ -238,7 +238,7 @@ class Smoothed:
         dtype = settle_dtype("float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module)
         runtime = resolve(self.device, dtype, self.compile, self.batch)
         noise = self.noise
-        if self.sigma is not None and levels is not None and (self.exact or runtime.torch_device.type == "cuda"):
+        if self.sigma is not None and levels is not None and (self.exact or _on_cuda(runtime)):
             # On a CPU, the grid can cost a third of the samples per second.
             noise = Gaussian(self.sigma)
             if self.sigma * levels <= LARGEST_DEVIATION:
@@ -295,6 +295,10 @@ class Smoothed:
                     + (f", for {x.shape[0]} without channels list(x)" if image and expected is None else "")
                 )
         return x
+
+
+def _on_cuda(runtime: Runtime) -> bool:
+    return runtime.torch_device.type == "cuda"
 
 
 def _totals(values: Tensor) -> tuple[float, float]:
