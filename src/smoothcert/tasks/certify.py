@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from smoothcert._agreement import same_votes
+from smoothcert._check import NO_CLASS
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable, naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
@@ -253,6 +254,15 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     """What the executor gets, after the last checks before a run."""
     plan = plan.for_noise(subject.noise)
     warn_about_training(subject)
+    # Where all labels are at hand: a run whose data is put right in the middle of it could not go on.
+    labels, classes = getattr(dataset, "labels", ()), subject.classifier.classes
+    least = 0 if plan.known_labels else NO_CLASS
+    if len(labels) and (wrong := [id for id in ids if not least <= labels[id] < classes]):
+        needed = f", and {setting('known_labels', True)} needs a label for every input" if plan.known_labels else ""
+        raise InvalidInput(
+            f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but the model knows only the classes 0 to "
+            f"{classes - 1}{needed}"
+        )
     return Job(subject, dataset, plan)
 
 
