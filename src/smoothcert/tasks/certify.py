@@ -260,8 +260,8 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     if len(labels) and (wrong := [id for id in ids if not least <= labels[id] < classes]):
         needed = f", and {setting('known_labels', True)} needs a label for every input" if plan.known_labels else ""
         raise InvalidInput(
-            f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but the model knows only the classes 0 to "
-            f"{classes - 1}{needed}"
+            f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but the model knows only the classes "
+            f"0 to {classes - 1}{needed}"
         )
     return Job(subject, dataset, plan)
 
