@@ -9,7 +9,7 @@ from smoothcert import Smoothed
 from smoothcert.errors import InvalidInput
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
-from smoothcert.models.denoisers.check import check_estimates, check_input, check_values
+from smoothcert.models.denoisers.check import check_estimates, check_values
 from smoothcert.models.wrap import as_classifier
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Laplace
 
@@ -80,18 +80,18 @@ def test_the_range_of_sigma_includes_its_ends(unet, network):
 
 
 def test_inputs_of_another_shape_or_range_are_refused(unet):
-    check_input(unet, X[0], "input 7")
+    check_values(unet.values, X[0], "input 7")
     check_values(None, 255 * X[0], "the input")
-    with pytest.raises(InvalidInput, match=r"shape \(1, 8, 8\), and input 7 has shape \(3, 8, 8\)"):
-        check_input(unet, torch.rand(3, 8, 8), "input 7")
+    with pytest.raises(InvalidInput, match=r"shape \(1, 8, 8\), and the first input has shape \(3, 8, 8\)"):
+        check_estimates(unet, torch.rand(3, 8, 8), 0.25, stochastic=False)
     for wrong in (255 * X[0], 2 * X[0] - 1):
         with pytest.raises(InvalidInput, match=r"input 7 has values from .* scale the data"):
-            check_input(unet, wrong, "input 7")
+            check_values(unet.values, wrong, "input 7")
 
 
 def test_a_module_without_a_range_takes_everything(network):
     anything = load_denoiser(nn.Identity())
-    check_input(anything, 255 * torch.rand(5), "the input")
+    check_values(anything.values, 255 * torch.rand(5), "the input")
     compose(network, anything, Gaussian(100.0))
 
 

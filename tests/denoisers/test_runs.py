@@ -72,7 +72,7 @@ def test_a_run_does_not_continue_with_another_denoiser(tmp_path, unet, checkpoin
     for model in (network, lambda x: network(x)):
         folder = tmp_path / type(model).__name__
         certify(folder, model, denoiser=checkpoint, limit=2)
-        with pytest.raises(InvalidInput, match=r"denoiser \(there .*denoiser.safetensors, now None\)"):
+        with pytest.raises(InvalidInput, match=r"denoiser \(there .*denoiser.safetensors, now the default\)"):
             certify(folder, model)
         unet.leave.bias += 1
         with pytest.raises(InvalidInput, match=r"denoiser.hash \(there .*, now .*\)"):

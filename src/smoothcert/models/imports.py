@@ -21,10 +21,7 @@ _UTILITIES = "torch._dynamo.utils"
 def without_compiler() -> Iterator[None]:
     """In this context, torch's compiler is imported only when something else than that one function is asked for."""
     if _COMPILER not in sys.modules:
-        sys.modules[_COMPILER] = _StandIn(_COMPILER)
-        sys.modules[_UTILITIES] = utilities = _StandIn(_UTILITIES)
-        supported = {"is_compile_supported": lambda device: _real(_UTILITIES).is_compile_supported(device)}
-        vars(utilities).update(supported)
+        sys.modules |= {name: _StandIn(name) for name in (_COMPILER, _UTILITIES)}
     try:
         yield
     finally:
@@ -32,17 +29,15 @@ def without_compiler() -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """Becomes the real module when an attribute is needed."""
+    """Becomes the real module when another attribute is needed."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "is_compile_supported":
+            return lambda device: import_module(_UTILITIES).is_compile_supported(device)
         if name.startswith("__") and (self.__name__, name) != (_COMPILER, "__path__"):  # asked for in any module
             raise AttributeError(name)
-        return getattr(_real(self.__name__), name)
-
-
-def _real(name: str) -> Any:
-    _remove_stand_ins()
-    return import_module(name)
+        _remove_stand_ins()
+        return getattr(import_module(self.__name__), name)
 
 
 def _remove_stand_ins() -> None:

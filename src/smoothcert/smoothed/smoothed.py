@@ -23,7 +23,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
 from smoothcert.models.check import check_weights
 from smoothcert.models.denoisers import denoised, load_denoiser
-from smoothcert.models.denoisers.check import check_estimates, check_input
+from smoothcert.models.denoisers.check import check_estimates
 from smoothcert.models.wrap import as_classifier
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
@@ -234,7 +234,7 @@ class Smoothed:
     def _bind(
         self, x: Tensor, levels: int | None, dataset: Dataset, ids: Sequence[int], *, flexible: bool, resolve: Any
     ) -> Subject:
-        classifier = self._classifier(x, dataset.name)
+        classifier = self._classifier(x)
         dtype = settle_dtype("float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module)
         runtime = resolve(self.device, dtype, self.compile, self.batch)
         noise = self.noise
@@ -257,11 +257,10 @@ class Smoothed:
             classifier, noise, runtime, x, self.seed, settings, flexible and (self.batch_at_most or not runtime.batch)
         )
 
-    def _classifier(self, x: Tensor, name: str) -> Classifier:
+    def _classifier(self, x: Tensor) -> Classifier:
         """The base classifier behind its denoiser, with its number of classes."""
         model, front, noise = self.model, self.denoiser, self.noise.for_shape(tuple(x.shape))
         if front is not None:
-            check_input(front, x, f"the first input of {name}")
             check_estimates(front, x, noise.deviation, stochastic=self.stochastic)
             model = denoised(as_classifier(model, classes=self.classes, example=x), front, noise)
         shape = noise.draw.output_shape(tuple(x.shape))

@@ -32,22 +32,17 @@ def check_noise(denoiser: Denoiser, noise: Noise) -> None:
         )
 
 
-def check_input(denoiser: Denoiser, x: Tensor, which: str) -> None:
-    """Refuse an input of another shape, or with other values, than a denoiser is made for."""
-    if denoiser.shape not in (None, tuple(x.shape)):
-        raise InvalidInput(
-            f"{denoiser.name} denoises inputs of shape {denoiser.shape}, and {which} has shape {tuple(x.shape)}"
-        )
-    check_values(denoiser.values, x, which)
-
-
 @torch.inference_mode()
 def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: bool) -> None:
-    """Refuse a denoiser that fails, or whose estimate for an input depends on chance or on the rest of the batch.
+    """Refuse a denoiser for other shapes, one that fails, or one whose estimate depends on chance or on the batch.
 
     The check of the classifier is not enough: a small random change often leaves all of its few labels as they are, but
     one that a whole batch shares makes the votes of this batch dependent.
     """
+    if denoiser.shape not in (None, tuple(x.shape)):
+        raise InvalidInput(
+            f"{denoiser.name} denoises inputs of shape {denoiser.shape}, and the first input has shape {tuple(x.shape)}"
+        )
     noisy = x.cpu() + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     # A copy in evaluation mode. The check of the classifier refuses training mode later, and says what to do.
     estimates = partial(_estimates, denoiser, copy.deepcopy(denoiser.at(sigma)).eval())
