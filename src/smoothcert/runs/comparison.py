@@ -14,15 +14,9 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.collect import Source, distinct_names, opened
 from smoothcert.runs.results import Results
+from smoothcert.statistics import comparison as paired
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
-from smoothcert.statistics.comparison import (
-    anytime_interval,
-    curve_band,
-    detectable,
-    difference_interval,
-    mean_interval,
-)
 
 _CURVE_POINTS = 151
 
@@ -239,24 +233,24 @@ def compare_runs(
         in_a, in_b = (r.certified([radius])[:, 0] for r in (a, b))
         only_a, only_b = (tuple(common[only].tolist()) for only in (in_a & ~in_b, in_b & ~in_a))
         pairs, each = (len(only_a), len(only_b), len(common)), alpha / len(radii)
-        interval = (anytime_interval if anytime else difference_interval)(*pairs, alpha=each)
-        shown = None if anytime else detectable(sum(pairs[:2]) / len(common), len(common), alpha=each)
+        interval = (paired.anytime_interval if anytime else paired.difference_interval)(*pairs, alpha=each)
+        shown = None if anytime else paired.detectable(sum(pairs[:2]) / len(common), len(common), alpha=each)
         known = (radius, len(common), int(np.sum(in_a & in_b)), only_a, only_b)
         return Difference(a.name, b.name, *known, margin, confidence, interval, shown)
 
     differences = tuple(map(difference, radii))
     gained = b.radius * b.correct - a.radius * a.correct
     # If no input differs, neither an average nor a band would tell what other inputs could show.
-    if a.decided_radii is not None or b.decided_radii is not None or len(common) < 2 or not np.any(gained):
-        return Comparison(a, b, differences, None, None, tuple(notes), anytime)
-    average, curve = mean_interval(gained, alpha=alpha), _curve(a, b, alpha)
-    return Comparison(a, b, differences, average, curve, tuple(notes), anytime)
+    decided = a.decided_radii is not None or b.decided_radii is not None
+    measured = not decided and len(common) > 1 and bool(np.any(gained))
+    average = paired.mean_interval(gained, alpha=alpha) if measured else None
+    return Comparison(a, b, differences, average, _curve(a, b, alpha) if measured else None, tuple(notes), anytime)
 
 
 def _curve(a: Results, b: Results, alpha: float) -> Curve:
     radii = np.linspace(0, max(float(r.radius.max()) for r in (a, b)), _CURVE_POINTS)
     d = b.certified(radii).astype(np.int8) - a.certified(radii)
-    return Curve(radii, d.mean(axis=0), curve_band(d, alpha=alpha))
+    return Curve(radii, d.mean(axis=0), paired.curve_band(d, alpha=alpha))
 
 
 def ended_when_clear(results: Results) -> bool:

@@ -32,18 +32,8 @@ from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
 
 _META = "smoothcert"
-_ENDINGS = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".json": "json",
-    ".yml": "sok",
-    ".yaml": "sok",
-    ".md": "card",
-    ".tsv": "cohen",
-    ".txt": "cohen",
-    ".log": "cohen",
-    "": "cohen",
-}
+_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".yml": "sok", ".yaml": "sok", ".md": "card"}
+_ENDINGS |= dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen")
 _EXACT = ("csv", "parquet", "json")
 _AT_RADII = {"sok": to_sok, "card": to_card}
 _FIRST_COLUMNS = ("id", "label", "prediction", "correct")
@@ -229,16 +219,7 @@ def _read_json(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     return {name: [np.nan if row[name] is None else row[name] for row in rows] for name in COLUMNS}, meta
 
 
-_READERS: dict[str, Callable[[Path], tuple[Mapping[str, Any], dict[str, Any]]]] = {
-    ".csv": _read_csv,
-    ".parquet": _read_parquet,
-    ".json": _read_json,
-}
-
-
-_WRITERS: dict[str, Callable[[Results], bytes]] = {
-    "cohen": _to_cohen,
-    "csv": _to_csv,
-    "parquet": _to_parquet,
-    "json": _to_json,
-}
+_READERS: dict[str, Callable[[Path], tuple[Mapping[str, Any], dict[str, Any]]]]
+_READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".json": _read_json}
+_WRITERS: dict[str, Callable[[Results], bytes]]
+_WRITERS = {"cohen": _to_cohen, "csv": _to_csv, "parquet": _to_parquet, "json": _to_json}

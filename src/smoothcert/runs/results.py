@@ -22,17 +22,10 @@ from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
 
 COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
-    "id": np.int64,
-    "label": np.int64,
-    "prediction": np.int64,
+    **dict.fromkeys(("id", "label", "prediction"), np.int64),
     "radius": np.float64,
-    "samples": np.int64,
-    "count": np.int64,
-    "counted": np.int64,
-    "missing": np.int64,
-    "seconds": np.float64,
-    "lower": np.float64,
-    "upper": np.float64,
+    **dict.fromkeys(("samples", "count", "counted", "missing"), np.int64),
+    **dict.fromkeys(("seconds", "lower", "upper"), np.float64),
 }
 BOUNDS = ("lower", "upper")
 """Columns of the proof. Unknown values are NaN."""
