@@ -91,3 +91,8 @@ def test_half_of_the_inputs_reach_the_median_and_wrong_ones_reach_nothing(iss_ru
     assert np.mean(iss_run.p_correct >= median) >= 0.5 > np.mean(iss_run.p_correct > median)
     assert not iss_run.p_correct[~iss_run.correct].any()
     assert altered(iss_run, counted=np.zeros(len(iss_run), int)).p_reached_by(0.5) is None
+
+
+def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
+    unlabelled = altered(iss_run, label=np.full(len(iss_run), -1))
+    assert np.isnan([unlabelled.acr, *unlabelled.certified_accuracy([0, 0.25])]).all()

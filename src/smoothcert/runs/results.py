@@ -305,8 +305,8 @@ class Results:
 
     @property
     def acr(self) -> float:
-        """Average certified radius."""
-        return metrics.average_certified_radius(self.radius, self.correct)
+        """Average certified radius; NaN without labels."""
+        return metrics.average_certified_radius(self.radius, self.correct) if self.labelled else math.nan
 
     @property
     def acr_band(self) -> Interval | None:
@@ -321,12 +321,13 @@ class Results:
         return self.certified_by.radii
 
     def certified_accuracy(self, radii: ArrayLike) -> NDArray[np.float64]:
-        """CA(r): the share of inputs that are correct and whose radius is proved to be above r.
+        """CA(r): the share of inputs that are correct and whose radius is proved to be above r; NaN without labels.
 
         Args:
             radii: The radii r.
         """
-        return metrics.certified_accuracy(self.radius, self.correct, radii, closed=self.decided_radii is not None)
+        shares = metrics.certified_accuracy(self.radius, self.correct, radii, closed=self.decided_radii is not None)
+        return shares if self.labelled else np.full_like(shares, math.nan)
 
     def certified(self, radii: ArrayLike) -> NDArray[np.bool_]:
         """Whether each input (row) is correct and its radius is proved to be above each r (column).
