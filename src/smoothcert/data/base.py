@@ -21,6 +21,7 @@ class Dataset(Protocol):
     """A sequence of inputs with labels. The index of an input is its id in a certificate.
 
     A data set whose values are all multiples of 1/255 may say so in an attribute `levels = 255`; see `ArrayDataset`.
+    One that knows shapes without reading inputs may refuse inputs of another shape in a method `check_shapes(ids)`.
     """
 
     @property

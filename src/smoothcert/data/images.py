@@ -67,6 +67,16 @@ class ImageFolder:
         file = self._files[index]
         return fit(self._read(file), self._shape, where=file), int(self.labels[index])
 
+    def check_shapes(self, ids: Sequence[int]) -> None:
+        """Refuse an image of another size before a run. Only the headers of files are read."""
+        for id in ids if self._prepare is None else ():  # a preparation gives all images the same size
+            try:
+                with Image.open(self._files[id]) as image:
+                    shape = (1 if image.mode in _GREY else 3, image.height, image.width)
+            except _UNREADABLE:  # a damaged image is reported when it is certified
+                continue
+            fit(torch.empty(shape, device="meta"), self._shape, where=self._files[id])
+
     @cached_property
     def fingerprint(self) -> str:
         """The hash of the preparation, the names and sizes of all files, and the content of all or some files.

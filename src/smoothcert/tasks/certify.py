@@ -254,7 +254,8 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     """What the executor gets, after the last checks before a run."""
     plan = plan.for_noise(subject.noise)
     warn_about_training(subject)
-    # Where all labels are at hand: a run whose data is put right in the middle of it could not go on.
+    # Where shapes and labels are at hand: a run whose data is put right in the middle of it could not go on.
+    getattr(dataset, "check_shapes", lambda ids: None)(ids)
     labels, classes = getattr(dataset, "labels", ()), subject.classifier.classes
     least = 0 if plan.known_labels else NO_CLASS
     if len(labels) and (wrong := [id for id in ids if not least <= labels[id] < classes]):
