@@ -162,11 +162,13 @@ class Results:
         return self.kept[id]
 
     def __contains__(self, id: object) -> bool:
-        """Whether there is a certificate for an input.
+        """Whether there is a certificate for an input, or whether this certificate is among them.
 
         Args:
-            id: The number of the input.
+            id: The number of the input, or a certificate.
         """
+        if isinstance(id, Certificate):
+            return id.id in self and self[id.id] == id
         return not isinstance(id, bool) and isinstance(id, (int, np.integer)) and bool(np.any(self.id == id))
 
     def __repr__(self) -> str:
