@@ -78,7 +78,7 @@ def kills(inputs: Inputs, *, executor: str, times: int) -> dict[str, Any]:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{found['kills']} of {times} kills are done: run the same command again to go on")
         rng = random.Random(f"{executor} {found['kills']} {found['runs']}")
-        left = times - found["kills"]
+        left = max(times - found["kills"], 0)
         code, told, killed = _try(out, make, rng, start if left else None, workers=executor != "local" and left > 1)
         found["kills"] += sum(killed.values())
         found["of runs"] += killed["run"]
