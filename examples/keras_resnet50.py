@@ -1,7 +1,7 @@
 r"""Bring your own model: a ResNet-50 with the ImageNet weights of Keras, as a function without arguments.
 
     smoothcert probe --model examples/keras_resnet50.py:resnet50 --weights resnet50.safetensors --data DIR \
-        --sigmas 0.25,0.5
+        --sigma 0.25,0.5
 
 The weights are those of Keras under torchvision's names. Two things differ from torchvision's network: the first 1x1
 convolution of a strided block has the stride, and batch normalisation adds 1e-3 to the variance. Inputs are in [0, 1],
