@@ -23,6 +23,7 @@ def test_columns_are_sorted_by_id_and_hold_what_the_certificates_say():
     assert results.p.tolist() == [20 / 900, 890 / 900]
     assert results.correct.tolist() == [False, True]  # label -1 and prediction -1 are not a correct prediction
     assert results.radius.tolist() == [0.0, certificates[0].radius]
+    assert list(results.only(results.correct)) == certificates[:1]
 
 
 def test_figures_of_results_are_those_of_the_pure_functions(iss_run: Results):
@@ -96,3 +97,4 @@ def test_half_of_the_inputs_reach_the_median_and_wrong_ones_reach_nothing(iss_ru
 def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
     unlabelled = altered(iss_run, label=np.full(len(iss_run), -1))
     assert np.isnan([unlabelled.acr, *unlabelled.certified_accuracy([0, 0.25])]).all()
+    assert unlabelled.acr_band is None

@@ -85,6 +85,7 @@ def command(
             ids=ids,
             skip=skip,
             limit=limit,
+            shard=shard,
             executor=choose_executor(
                 executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
             ),
@@ -105,7 +106,7 @@ def command(
     for what in asked:
         shown = Progress() if quiet else progress_here(summary=False)
         place = out / f"sigma-{what['sigma']:g}" if several else out
-        run = certify(out=place, shard=shard, joint=joint, progress=[shown, *map(tracker_named, track)], **what)
+        run = certify(out=place, joint=joint, progress=[shown, *map(tracker_named, track)], **what)
         assert isinstance(run, Run)  # it has a folder
         runs.append(run)
         if several:

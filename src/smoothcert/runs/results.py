@@ -145,7 +145,7 @@ class Results:
         """
         if len(self.kept) < len(self):
             raise InvalidInput(f"{self.name} has no certificates with votes: open the folder of the run")
-        return (self.kept[id] for id in sorted(self.kept))
+        return (self.kept[id] for id in self.id.tolist())
 
     def __iter__(self) -> Iterator[Certificate]:
         """The certificates in the order of their ids."""
@@ -157,7 +157,7 @@ class Results:
         Args:
             id: The number of the input in its data set.
         """
-        if id not in self.kept:
+        if id not in self or id not in self.kept:
             raise KeyError(f"{self.name} has no certificate of input {id}")
         return self.kept[id]
 
@@ -312,8 +312,8 @@ class Results:
 
     @property
     def acr_band(self) -> Interval | None:
-        """The 95% band of the ACR over inputs; None for fewer than two inputs."""
-        return metrics.acr_band(self.radius, self.correct) if len(self) > 1 else None
+        """The 95% band of the ACR over inputs; None without labels or for fewer than two inputs."""
+        return metrics.acr_band(self.radius, self.correct) if self.labelled and len(self) > 1 else None
 
     @property
     def decided_radii(self) -> tuple[float, ...] | None:

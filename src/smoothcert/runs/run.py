@@ -37,8 +37,9 @@ class Run(Results):
         return set(self.id.tolist()) == set(self.manifest.ids) and not continued
 
     def certificates(self) -> Iterator[Certificate]:
+        known = set(self.id.tolist())  # a run that goes on has more by now
         with Journal(self.path) as journal:
-            yield from journal.certificates(plan=self.plan, noise=self.noise)
+            yield from (c for c in journal.certificates(plan=self.plan, noise=self.noise) if c.id in known)
 
     def __getitem__(self, id: int) -> Certificate:
         if id not in self:

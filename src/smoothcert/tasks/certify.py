@@ -197,11 +197,11 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
         data: The data, as for `certify`.
         labels: The labels, if `data` holds only inputs.
         executor: Where to compute. Default: in this process.
-        **asked: `plan=`, `budget=`, `minutes=`, `since=`, `ids=`, `skip=` and `limit=` as for `certify`, and the
-            settings of `Smoothed`, where `model` is not one.
+        **asked: `plan=`, `budget=`, `minutes=`, `since=`, `ids=`, `skip=`, `limit=` and `shard=` as for `certify`, and
+            the settings of `Smoothed`, where `model` is not one.
     """
     plan, *amount = (asked.pop(name, None) for name in ("plan", "budget", "minutes", "since"))
-    selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit")}
+    selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit", "shard")}
     allowed = budget_given(*amount)
     plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
     smoothed, dataset = smoothed_given(model, cast(Settings, asked)), find_dataset(data, labels)
