@@ -30,7 +30,6 @@ _DTYPES = {torch.bfloat16: 1, torch.float16: 0}
 _NO_NOISE, _NORMAL, _GRID = 0, 1, 2  # values of NOISE in stage.cu
 _BATCH = 4096  # about this many rows keep the device busy long enough
 
-
 _POINTERS = (
     "inputs rows affine hidden shortcut weights biases next_weights next_biases next_hidden next_shortcut linear "
     "linear_bias labels logits table"
@@ -167,16 +166,11 @@ class StageClassifier:
             self._drawing = {noise: drawing.result()} if drawing else {}
 
     def _load(self, network: Network, packed: list[StageWeights], chosen: Sequence[Layout]) -> None:
-        device = packed[0].weights.device
-        self.shape, self.classes, self.dtype, self.device = (
-            network.shape,
-            network.classes,
-            packed[0].weights.dtype,
-            device,
-        )
+        self.shape, self.classes = network.shape, network.classes
+        self.dtype, self.device = packed[0].weights.dtype, packed[0].weights.device
         self.layouts, self._stages = list(chosen), packed
         affine = torch.stack([network.factor, network.offset], 1)
-        self._shared = [t.to(device) for t in (affine, network.linear.T.contiguous(), network.linear_bias)]
+        self._shared = [t.to(self.device) for t in (affine, network.linear.T.contiguous(), network.linear_bias)]
 
     def __call__(self, noisy: Tensor) -> Tensor:
         return self._run(noisy.contiguous(memory_format=torch.channels_last))
