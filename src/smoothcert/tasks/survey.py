@@ -100,7 +100,8 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
         larger = min(_GROWTH * size, enough) if size < enough else _GROWTH * size
         settled = size >= enough and not (timed and seconds < _SECONDS)
         if settled or spent + larger > most(result) or (timed and larger > _LONGEST * result.rate):
-            too_short = timed and seconds < _TIMED_SECONDS
+            few = forwarded - before < _TIMED_BATCHES * (rows or forwarded)
+            too_short = timed and (few or seconds < _TIMED_SECONDS)
             return replace(result, rate=_full_rate(executor, part, rows or forwarded, key)) if too_short else result
         size, rows = larger, rows or forwarded
 
