@@ -382,6 +382,7 @@ EXPERIMENTS = [
             "shares": [0.5, 0.75, 1.0],
         },
     ),
+    Experiment("budget-estimates-cifar10", "budget.model_estimates", 1, "gpu weights data", {"models": CIFAR10_MODELS}),
     Experiment("budget-forecasts", "budget.forecasts", 2, "gpu weights data", {"models": CIFAR10_MODELS}),
     # Many machines.
     Experiment(
