@@ -16,7 +16,7 @@ from typing import Any
 
 from smoothcert._version import __version__
 
-VERSION = __version__.removesuffix(".dev0")
+VERSION = __version__
 """The version that is being made. The commit in a file says at which step its numbers were measured."""
 
 ROOT = Path(__file__).parents[1]
