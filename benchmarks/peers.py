@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.cifar10 import weights
 from benchmarks.experiments import Inputs
 from benchmarks.logs import ALPHA, betting
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, Smoothed
@@ -28,14 +29,11 @@ def side_by_side(
     inputs: Inputs, *, model: str, data: str, sigma: float, samples: int, images: int, radius: float, batch: int
 ) -> dict[str, Any]:
     """Seconds and samples per input, and what is certified. Every program certifies one input first, to warm up."""
-    network = (
-        load_classifier(None, weights=inputs.weights / f"{model}.safetensors")
-        if inputs.weights
-        else load_classifier(model, sigma=sigma)
-    ).module
+    own = None if data == "fashion-mnist" else weights(inputs, model)  # the bundled model needs none
+    network = load_classifier(model if own is None else None, weights=own, sigma=sigma).module
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network = network.to(device).eval()
-    dataset = load_dataset(f"{data}:{inputs.data}" if inputs.data else data)
+    dataset = load_dataset(data if own is None else f"{data}:{inputs.data}")
     chosen = np.linspace(0, len(dataset) - 1, images).astype(int)
     pairs = [dataset[int(i)] for i in chosen]
     noise, pilot = Gaussian(sigma), samples // 100
