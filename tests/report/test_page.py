@@ -12,6 +12,7 @@ from tests.pages import render
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Splitting, Translation
 from smoothcert.plans import Combined, Exact, Fixed, InputSpecific
+from smoothcert.plans.coverage import Coverage, Simulated
 from smoothcert.report import write_report
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.runs.results import Results
@@ -398,6 +399,16 @@ def test_an_upper_bound_on_the_failure_is_told_from_an_exact_figure(simulate):
     assert "at most 0.001000" in bounded
     assert "upper bound that a theorem" in bounded
     assert "at most 0.00" not in exact.partition('id="guarantee"')[2]
+
+
+def test_a_simulated_failure_is_not_called_an_upper_bound(iss_run, monkeypatch):
+    seen = Simulated(1_000, confidence=0.99, at_least=0.0005, at_most=0.002, rivals=1)
+    known = Coverage(0.001, 0.0009, 0.6, 0.0, exact=False, searched=True, simulated=seen)
+    monkeypatch.setattr("smoothcert.report.page.exact_coverage", lambda plan, noise: known)
+    section = render([iss_run]).partition('id="guarantee"')[2].partition("</section>")[0]
+    assert "about 0.000900" in section
+    assert "share of simulated inputs" in section
+    assert "at most" not in section
 
 
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):

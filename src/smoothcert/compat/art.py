@@ -106,7 +106,8 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         """A list, because the axes of an array of images could be exchanged to have the channels first."""
         inputs = np.asarray(x, np.float32)
         if inputs.shape[1:] != self.input_shape:
-            raise InvalidInput(f"inputs must have the shape (count, {_listed(self.input_shape)}), got {inputs.shape}")
+            wanted = ", ".join(map(str, ("count", *self.input_shape)))
+            raise InvalidInput(f"inputs must have the shape ({wanted}), got {inputs.shape}")
         return list(inputs)
 
 
@@ -124,7 +125,3 @@ class _Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.model((x - self.subtrahend) / self.divisor)
-
-
-def _listed(shape: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shape))

@@ -35,8 +35,8 @@ class PilotPlan(Plan):
             class is known and nothing has to be planned.
         alpha: The probability that a certificate is wrong, at most.
         pilot_use: Whether the pilot only plans ("fresh") or counts again ("reuse").
-        bound: "binary" bounds the class alone, as papers do. "runner-up" also bounds the other classes, at alpha / 2
-            each, and certifies a class that leads without a majority.
+        bound: "binary" bounds the class alone, as papers do. "runner-up" also bounds the other classes, with half of
+            alpha for the class and half for the others, and certifies a class that leads without a majority.
         known_labels: Whether the class is the input's label instead of the pilot's choice.
     """
 

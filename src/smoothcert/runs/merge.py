@@ -111,6 +111,7 @@ def _merged(runs: Sequence[Run]) -> Manifest:
         circumstances={**first.circumstances, "merged from": [str(run.path) for run in runs]},
         shard=None,
         values=(min(low for low, _ in values), max(high for _, high in values)) if len(values) == len(runs) else None,
+        until_clear=any(m.until_clear for m in manifests),
     )
 
 

@@ -72,7 +72,7 @@ def layouts(channels: int, size: int, memory_per_block: int, memory_per_multipro
 
     def rank(layout: Layout) -> tuple[bool, float, int]:
         # Two blocks on a multiprocessor hide each other's waiting at barriers. Then the least traffic wins, even where
-        # threads need so many registers that only a few run: docs/performance.md has the measurements.
+        # threads need so many registers that only a few run.
         return layout.resident_blocks < 2, layout.traffic, -layout.resident_blocks * layout.threads
 
     found = _fitting(channels, size, memory_per_block, memory_per_multiprocessor)
