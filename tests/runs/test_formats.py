@@ -197,7 +197,7 @@ def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):
         write_results(altered(iss_run, label=np.full(len(iss_run), -1)), None, "sok")
     with pytest.raises(InvalidInput, match="above 0"):
         write_results(iss_run, None, "sok", radii=[0.0])
-    with pytest.raises(InvalidInput, match="is for format=sok or card"):
+    with pytest.raises(InvalidInput, match='is for format="sok" or format="card"'):
         write_results(iss_run, None, "json", radii=[0.5])
 
 

@@ -78,8 +78,8 @@ def not_loaded(spec: str, error: Exception) -> InvalidInput:
     """The error for published weights that could not be downloaded or read."""
     reason = " ".join(str(error).split())[:200].rstrip(".")
     return InvalidInput(
-        f"cannot get the weights of {spec} ({reason}): check the name and the connection, give weights=FILE, or "
-        'weights="none" for an untrained network'
+        f"cannot get the weights of {spec} ({reason}): check the name and the connection, give "
+        f"{setting('weights', 'FILE')}, or {setting('weights', 'none')} for an untrained network"
     )
 
 

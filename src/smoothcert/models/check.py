@@ -102,7 +102,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     if unordered or (not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)):
         raise unfit(output, rows, classes)
     if output.ndim == 2 and not bool(has_winner(output).any()):
-        hint = "" if x.dtype == torch.float32 else ', or try dtype="float32"'
+        hint = "" if x.dtype == torch.float32 else f", or try {setting('dtype', 'float32')}"
         raise InvalidInput(
             "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
         )

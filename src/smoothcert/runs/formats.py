@@ -92,9 +92,8 @@ def write_results(
     """
     format = format_of(path, format)
     if radii is not None and format not in _AT_RADII:
-        raise InvalidInput(
-            f"{setting('radii', list(radii))} is for format={' or '.join(_AT_RADII)}: others contain every radius"
-        )
+        those = " or ".join(setting("format", name) for name in _AT_RADII)
+        raise InvalidInput(f"{setting('radii', list(radii))} is for {those}: others contain every radius")
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
         warnings.warn(
             f"the cohen format does not say that {results.name} decides radii, so certified accuracy is too low "
@@ -123,7 +122,8 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
         return called
     _check.one_of("format", format, (*_WRITERS, *_AT_RADII))
     if called in _EXACT and format != called:
-        raise InvalidInput(f"{path} is named like a {called} file, so it could not be read again with format={format}")
+        given = setting("format", format)
+        raise InvalidInput(f"{path} is named like a {called} file, so it could not be read again with {given}")
     return format
 
 
