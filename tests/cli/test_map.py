@@ -40,3 +40,10 @@ def test_counting_all_outcomes_is_not_random(smoothcert):
     assert ["0.501", "510", "100.0%", "0.0019"] in [line.split() for line in table.splitlines()]  # 0.002, rounded down
     assert "0.0999 is just below 0.1" in " ".join(table.split())
     assert "just below" not in smoothcert("map --sigma 0.5 --at 0.9").out
+
+
+def test_a_map_says_that_it_was_simulated(smoothcert):
+    bets = "map --method radii --radii 0 --bound runner-up --known-labels --sigma 0.5 --samples 500 --at 0.9"
+    assert "simulated inputs" in smoothcert(bets).out
+    assert json.loads(smoothcert(f"{bets} --json").out)["simulated"]
+    assert not json.loads(smoothcert("map --sigma 0.5 --at 0.9 --json").out)["simulated"]

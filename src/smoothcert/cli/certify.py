@@ -95,7 +95,7 @@ def command(
         for number, smoothing in enumerate(noises, 1)
     ]
     if dry_run:
-        forecasts = [forecast(**what) for what in asked]
+        forecasts = [forecast(joint=joint, **what) for what in asked]
         plain = [asdict(expected) | {"seconds": expected.seconds} for expected in forecasts]
         if json:
             print_json({"runs": plain} if several else plain[0])

@@ -10,6 +10,7 @@ from smoothcert.cli.options import Json, numbers, print_json, print_table
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
 
+_SIMULATED = "Averages over simulated inputs: the plan has too many states to go through all of them."
 _ROUNDED_TWICE = "Radii are rounded down when they are computed, and again here: 0.0999 is just below 0.1."
 
 
@@ -35,7 +36,7 @@ def command(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT, js
             if chosen.radii is not None:
                 proved = {"proved": {f"{r:g}": value for r, value in zip(chosen.radii, values, strict=True)}}
             rows.append({"p": q, "samples": n, "share": n / chosen.samples} | proved)
-        print_json({"map": rows})
+        print_json({"map": rows, "simulated": found.simulated})
         return
     print_table(
         f"{'Expected samples' if found.expected else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
@@ -44,5 +45,5 @@ def command(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT, js
             [f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *(round_down(value, 4) for value in values)]
             for q, n, *values in zip(p, samples, *columns, strict=True)
         ],
-        caption=_ROUNDED_TWICE if drawn.outcomes else None,
+        caption=_ROUNDED_TWICE if drawn.outcomes else _SIMULATED if found.simulated else None,
     )

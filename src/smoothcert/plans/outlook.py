@@ -34,6 +34,8 @@ class Outlook(NamedTuple):
     proved: dict[str, Any]
     """What is proved, by column title: radii, or probabilities to prove a radius."""
     expected: bool
+    simulated: bool = False
+    """Whether both are shares and averages over simulated inputs."""
 
 
 def outlook(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULATED) -> Outlook:
@@ -105,10 +107,10 @@ def _from_states(plan: Plan, p: Any, noise: Noise, simulated: int) -> Outlook:
     except TooManyStates:
         repetitions = _SIMULATED if plan.radii is None else max(simulated // len(p), 100)
         ended = simulated_endings(plan, noise, p, repetitions=repetitions, rng=np.random.default_rng(0))
-        samples, certified = ended.samples.mean(axis=1), (ended.needed > 0.5).mean(axis=1)
-        if plan.radii is not None:
-            proved = {f"proves {r:g}": (ended.needed >= noise.needed_probability(r)).mean(axis=1) for r in plan.radii}
-            return Outlook(samples, proved, expected=True)
+        needed = {f"proves {r:g}": noise.needed_probability(r) for r in plan.radii or ()}
+        shares = {title: (ended.needed >= least).mean(axis=1) for title, least in needed.items()}
+        proved = shares or {"certified": (ended.needed > 0.5).mean(axis=1)}
+        return Outlook(ended.samples.mean(axis=1), proved, expected=True, simulated=True)
     return Outlook(np.asarray(samples), {"certified": np.asarray(certified)}, expected=True)
 
 

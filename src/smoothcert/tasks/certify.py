@@ -197,15 +197,18 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
         data: The data, as for `certify`.
         labels: The labels, if `data` holds only inputs.
         executor: Where to compute. Default: in this process.
-        **asked: `plan=`, `budget=`, `minutes=`, `since=`, `ids=`, `skip=`, `limit=` and `shard=` as for `certify`, and
-            the settings of `Smoothed`, where `model` is not one.
+        **asked: `plan=`, `budget=`, `minutes=`, `since=`, `joint=`, `ids=`, `skip=`, `limit=` and `shard=` as for
+            `certify`, and the settings of `Smoothed`, where `model` is not one.
     """
-    plan, *amount = (asked.pop(name, None) for name in ("plan", "budget", "minutes", "since"))
+    plan, joint, *amount = (asked.pop(name, None) for name in ("plan", "joint", "budget", "minutes", "since"))
     selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit", "shard")}
     allowed = budget_given(*amount)
     plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
     smoothed, dataset = smoothed_given(model, cast(Settings, asked)), find_dataset(data, labels)
     ids = select_ids(len(dataset), **selection)
+    if joint:
+        plan = _with_alpha_over(plan, len(select_ids(len(dataset), **selection | {"shard": None})))
+        smoothed = smoothed.asking(exact=True)
     with executor or LocalExecutor() as executor:
         job = job_for(smoothed.bind(dataset, ids, resolve=executor.resolve), dataset, plan, ids)
         executor.start(job, say_nothing)
