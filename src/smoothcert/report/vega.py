@@ -140,7 +140,7 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None
         encoding["shape"] = {
             "field": "outcome",
             "scale": {"domain": present, "range": [_SHAPES[outcome] for outcome in present]},
-            "legend": {"orient": "bottom", "columns": 4},
+            "legend": {"orient": "bottom", "columns": 4 if style.printed else 2},
         }
     layers: list[Spec] = [{"mark": mark, "encoding": encoding}]
     if any(layer.low is not None for layer in points):
