@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import smoothcert as sc
@@ -389,6 +390,15 @@ def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_pa
         certify(tmp_path / "run", data=str(tmp_path / "unknown.npz"), plan=sc.Fixed(200, known_labels=True))
     assert not (tmp_path / "run").exists()
     assert certify(tmp_path / "run", data=str(tmp_path / "data.npz"), limit=5).complete
+
+
+def test_an_image_of_another_size_is_refused_before_the_run(tmp_path):
+    (tmp_path / "images").mkdir()
+    for number, size in enumerate([28, 28, 20]):
+        Image.new("L", (size, size)).save(tmp_path / "images" / f"{number}.png")
+    with pytest.raises(sc.InvalidInput, match=r"2\.png is 20x20 with 1 channel"):
+        sc.certify("fashion-cnn", tmp_path / "images", sigma=0.25, device="cpu", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_grey_images_do_not_pass_for_colours(tmp_path):

@@ -95,15 +95,16 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
         start, before = time.perf_counter(), forwarded
         votes = Tally(first_votes(c, job.plan) for found in executor.certify(part, plan, key) for c in found)
         seconds, forwarded = time.perf_counter() - start, executor.status().forwarded
+        rows = rows or forwarded  # those of the first round, which is one batch
         spent += len(part) * plan.pilot
         result = Survey(votes, spent, (forwarded - before) / seconds)
         larger = min(_GROWTH * size, enough) if size < enough else _GROWTH * size
         settled = size >= enough and not (timed and seconds < _SECONDS)
         if settled or spent + larger > most(result) or (timed and larger > _LONGEST * result.rate):
-            few = forwarded - before < _TIMED_BATCHES * (rows or forwarded)
+            few = forwarded - before < _TIMED_BATCHES * rows
             too_short = timed and (few or seconds < _TIMED_SECONDS)
-            return replace(result, rate=_full_rate(executor, part, rows or forwarded, key)) if too_short else result
-        size, rows = larger, rows or forwarded
+            return replace(result, rate=_full_rate(executor, part, rows, key)) if too_short else result
+        size = larger
 
 
 def _full_rate(executor: Executor, ids: Sequence[int], rows: int, key: int) -> float:
