@@ -5,8 +5,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 import smoothcert as sc
+from smoothcert.data.arrays import as_input
 from smoothcert.data.base import first_readable
-from smoothcert.data.inputs import as_input
 from smoothcert.data.wrap import as_dataset
 from smoothcert.errors import InvalidInput
 

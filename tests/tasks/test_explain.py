@@ -14,7 +14,7 @@ from PIL import Image
 from tests.pages import render
 
 import smoothcert as sc
-from smoothcert.data.fashion_mnist import CLASS_NAMES
+from smoothcert.data.published import CLOTHES
 from smoothcert.models import load_classifier
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.report.distances import distance
@@ -76,7 +76,7 @@ def fashion(tmp_path_factory):
 def test_the_noisy_copies_are_the_samples_that_voted(fashion):
     for e in sc.explain(fashion, [0, 1, 2], copies=20):
         pilot = fashion[e.id].looks[0]  # of 20 samples
-        assert Counter(copy.text for copy in e.noisy) == {CLASS_NAMES[c]: n for c, n in pilot.votes.items()}
+        assert Counter(copy.text for copy in e.noisy) == {CLOTHES[c]: n for c, n in pilot.votes.items()}
         assert len({copy.picture for copy in e.noisy}) == 20
         assert e.same_noise
 

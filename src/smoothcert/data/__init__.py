@@ -1,16 +1,18 @@
 """Data sets and the sources that they come from.
 
 `load_dataset` takes `fashion-mnist`, `mnist`, `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a
-folder of images. To add a source, write a file with a function `load(place, train)` and add it to `_SOURCES`.
+folder of images. To add a source, write a function `load(place, *, train)` and add it to `_SOURCES`.
 """
 
 from __future__ import annotations
 
 import os
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
+from smoothcert.data import images, npz
 from smoothcert.data.arrays import ArrayDataset
 from smoothcert.data.base import Dataset
 from smoothcert.data.selection import select_ids
@@ -20,11 +22,11 @@ from smoothcert.errors import InvalidInput
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
 _SOURCES = {
-    "cifar10": "cifar10",
-    "fashion-mnist": "fashion_mnist",
-    "hf": "huggingface",
-    "imagenet": "imagenet",
-    "mnist": "mnist",
+    "cifar10": "published:load_cifar10",
+    "fashion-mnist": "published:load_fashion_mnist",
+    "hf": "huggingface:load",
+    "imagenet": "images:load_imagenet",
+    "mnist": "published:load_mnist",
 }
 
 
@@ -63,14 +65,13 @@ def _load(spec: str, train: bool) -> Dataset:
     if source in _SOURCES:
         if colon and not place:
             raise InvalidInput(f"{spec} does not name a folder: write {source}:DIR")
-        module = import_module(f"{__name__}.{_SOURCES[source]}")
-        dataset: Dataset = module.load(os.path.expanduser(place) or None, train=train)
-        return dataset
+        load: Callable[..., Dataset] = resolve_name(f"{__name__}.{_SOURCES[source]}")
+        return load(os.path.expanduser(place) or None, train=train)
     path = Path(os.path.expanduser(spec))
     if path.suffix == ".npz":
-        return import_module(f"{__name__}.npz").load(path)  # type: ignore[no-any-return]
+        return npz.load(path)
     if path.is_dir():
-        return import_module(f"{__name__}.images").load(path, train=train)  # type: ignore[no-any-return]
+        return images.load(path, train=train)
     raise InvalidInput(
         f"{spec} is neither an .npz file nor a folder of images; data sets by name are fashion-mnist, mnist, cifar10, "
         "imagenet:DIR and hf:NAME"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -82,10 +81,3 @@ def hashed_inputs(count: int, *, size: int | None) -> list[int]:
     """
     number = count if size is not None and size <= _FULLY_HASHED_BYTES else min(count, _HASHED_INPUTS)
     return sorted({round(i) for i in np.linspace(0, count - 1, number)})
-
-
-def require_files(folder: Path, names: list[str], *, download: str) -> list[Path]:
-    """The paths of files in a folder, after a check that all of them exist."""
-    if missing := [name for name in names if not (folder / name).is_file()]:
-        raise InvalidInput(f"{folder} has no {', '.join(missing)}: {download}")
-    return [folder / name for name in names]

@@ -1,9 +1,10 @@
-"""A folder of images, with one subfolder per class or, if the labels are unknown, without subfolders."""
+"""A folder of images, with one subfolder per class or, if the labels are unknown, without subfolders; ImageNet."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,12 @@ SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", "
 _GREY = ("1", "L")
 _UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 _SHOWN_CLASSES = 10
+_IMAGENET_CLASSES = 1000
+_SHORT_EDGE, _CROP = 256, 224
+_DOWNLOAD = (
+    "download ILSVRC2012_img_val.tar from https://image-net.org and sort its images into one folder per class "
+    "(val/n01440764/ILSVRC2012_val_00000293.JPEG, ...)"
+)
 
 log = logging.getLogger(__name__)
 
@@ -30,29 +37,30 @@ class ImageFolder:
 
     Class folders whose names are whole numbers have these numbers as their labels; others are numbered in their order.
     If the first readable image is grey, images have one channel, otherwise three. `prepare` is applied to each image;
-    without it, all must have the same size. `class_names` are all classes, if some may have no images here.
+    without it, all must have the same size. If there is a subfolder for training, its class folders are the classes.
     """
 
     levels = 255  # see `ArrayDataset.levels`
 
     def __init__(
         self,
-        folder: Path,
+        place: Path,
         *,
+        train: bool,
         name: str,
         prepare: Callable[[Image.Image], Image.Image] | None = None,
-        class_names: tuple[str, ...] | None = None,
     ) -> None:
         self.name = name
-        self._folder = folder
+        self.folder = _part(place, train=train)
         self._prepare = prepare
-        found, self._files = _list(folder)
+        class_names = None if train else _training_classes(place)
+        found, self._files = _list(self.folder)
         if found is None:
             self.class_names = None
             self.labels = np.full(len(self), NO_CLASS, np.int64)
         else:
             if unknown := set(found) - set(class_names or found):
-                raise InvalidInput(f"{folder} has the class {min(unknown)}, which the training part does not have")
+                raise InvalidInput(f"{self.folder} has the class {min(unknown)}, which the training part does not have")
             numbers = _class_numbers(class_names or found)
             self.class_names = tuple(numbers) if list(numbers.values()) == list(range(len(numbers))) else None
             self.labels = np.array([numbers[file.parent.name] for file in self._files], np.int64)
@@ -88,7 +96,7 @@ class ImageFolder:
             digest.update("\n".join(self._other_classes).encode())
         sizes = [file.stat().st_size for file in self._files]
         for file, size in zip(self._files, sizes, strict=True):
-            digest.update(f"{file.relative_to(self._folder).as_posix()}\t{size}\n".encode())
+            digest.update(f"{file.relative_to(self.folder).as_posix()}\t{size}\n".encode())
         for index in hashed_inputs(len(self), size=sum(sizes)):
             digest.update(hashlib.sha256(self._files[index].read_bytes()).digest())
         return digest.hexdigest()
@@ -129,7 +137,7 @@ def fit(image: Tensor, shape: torch.Size | None, *, where: object) -> Tensor:
 def load(folder: Path, *, train: bool) -> ImageFolder:
     """The images of a folder, or of its subfolder for training or testing."""
     name = folder.resolve().name
-    found = ImageFolder(part(folder, train=train), name=name, class_names=training_classes(folder, train=train))
+    found = ImageFolder(folder, train=train, name=name)
     if found.class_names and not all(map(_is_number, found.class_names)):
         shown = ", ".join(f"{number} {name}" for number, name in enumerate(found.class_names[:_SHOWN_CLASSES]))
         log.warning(
@@ -138,15 +146,39 @@ def load(folder: Path, *, train: bool) -> ImageFolder:
     return found
 
 
-def training_classes(folder: Path, *, train: bool) -> tuple[str, ...] | None:
+def load_imagenet(place: str | None, *, train: bool) -> ImageFolder:
+    """The validation folder of ImageNet, resized and cropped as for published certificates."""
+    if place is None:
+        raise InvalidInput(f"imagenet needs its folder: write imagenet:DIR, and {_DOWNLOAD}")
+    if not Path(place).is_dir():
+        raise InvalidInput(f"no ImageNet at {place}: {_DOWNLOAD}")
+    dataset = ImageFolder(Path(place), train=train, name="imagenet", prepare=resize_and_crop)
+    if dataset.labels[0] == NO_CLASS:
+        raise InvalidInput(f"{dataset.folder} holds images but no class folders: {_DOWNLOAD}")
+    if dataset.class_names is not None and len(dataset.class_names) != _IMAGENET_CLASSES:
+        found = f"{dataset.folder} has {len(dataset.class_names)} class folders, not {_IMAGENET_CLASSES}"
+        warnings.warn(f"{found}: labels are the numbers of these folders, not those of ImageNet", stacklevel=3)
+    return dataset
+
+
+def resize_and_crop(image: Image.Image) -> Image.Image:
+    """Resize the shorter edge to 256 and crop the central 224x224 pixels."""
+    short = min(image.size)
+    width, height = (_SHORT_EDGE * edge // short for edge in image.size)
+    left, top = round((width - _CROP) / 2), round((height - _CROP) / 2)
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    return resized.crop((left, top, left + _CROP, top + _CROP))
+
+
+def _training_classes(folder: Path) -> tuple[str, ...] | None:
     """The classes of the training part, which number those of the test part; None if there is no such part."""
     training = folder / "train"
-    if train or not training.is_dir() or part(folder, train=False) == folder:
+    if not training.is_dir() or _part(folder, train=False) == folder:
         return None
     return tuple(sorted(path.name for path in _visible(training) if path.is_dir())) or None
 
 
-def part(folder: Path, *, train: bool) -> Path:
+def _part(folder: Path, *, train: bool) -> Path:
     """The subfolder `train`, or `val` or `test`; the folder itself if there is none."""
     names = ["train"] if train else ["val", "test"]
     return next((folder / name for name in names if (folder / name).is_dir()), folder)

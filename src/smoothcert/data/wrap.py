@@ -16,9 +16,8 @@ from torch.utils import data as torch_data
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._users_code import users_code
-from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data.arrays import ArrayDataset, as_array, as_input, is_numbers, outside
 from smoothcert.data.base import Dataset, first_readable, hashed_inputs
-from smoothcert.data.inputs import as_array, as_input, is_numbers, outside
 from smoothcert.errors import InvalidInput
 
 _EXPECTED = (

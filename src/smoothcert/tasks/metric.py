@@ -11,8 +11,8 @@ from scipy.special import betainc
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.data.arrays import as_input
 from smoothcert.data.base import check_labels
-from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.models.outputs import LabelClassifier, find_logits

@@ -1,0 +1,171 @@
+"""MNIST, Fashion-MNIST and CIFAR-10 in their original files, which torchvision downloads once and checks."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.error import URLError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.data import npz
+from smoothcert.data.arrays import ArrayDataset
+from smoothcert.errors import InvalidInput, MissingExtra, first_line
+
+_DEBIAN = "/usr/share/datasets/fashion-mnist"  # of the package dataset-fashion-mnist
+BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"
+CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_DOWNLOAD = "leave out the folder to download the files"
+_DOWNLOAD_CIFAR10 = f"{_DOWNLOAD}, or get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"
+_PIXELS = 3 * 32 * 32
+_Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
+
+
+def load_mnist(place: str | None, *, train: bool) -> ArrayDataset:
+    """MNIST (LeCun et al. 1998)."""
+    return _load_idx(place or downloaded("mnist"), train=train, name="mnist")
+
+
+def load_fashion_mnist(place: str | None, *, train: bool) -> ArrayDataset:
+    """Fashion-MNIST (Xiao et al. 2017). Without a place, the test part is the bundled 500 images."""
+    name = "fashion-mnist"
+    if place is None and not train:
+        return npz.load(BUNDLED, name=name, class_names=CLOTHES)
+    place = place or (_DEBIAN if Path(_DEBIAN).is_dir() else downloaded(name))
+    return _load_idx(place, train=train, name=name, class_names=CLOTHES)
+
+
+def load_cifar10(place: str | None, *, train: bool) -> ArrayDataset:
+    """CIFAR-10 (Krizhevsky 2009), the python version or the binary version."""
+    place = place or downloaded("cifar10")
+    batches = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
+    for folder in (Path(place), Path(place, "cifar-10-batches-py"), Path(place, "cifar-10-batches-bin")):
+        for suffix, read in (("", _read_python), (".bin", _read_binary)):
+            if (folder / f"{batches[0]}{suffix}").is_file():
+                files = _require(folder, [f"{batch}{suffix}" for batch in batches], _DOWNLOAD_CIFAR10)
+                images, labels = map(np.concatenate, zip(*map(read, files), strict=True))
+                return ArrayDataset(images.reshape(-1, 3, 32, 32), labels, name="cifar10", class_names=_OBJECTS)
+    raise InvalidInput(f"no CIFAR-10 at {place} (looked for {batches[0]} and {batches[0]}.bin): {_DOWNLOAD_CIFAR10}")
+
+
+def downloaded(name: str) -> str:
+    """The folder with the files of a data set. Files that are missing or damaged are downloaded."""
+    files = files_of(name)
+    folder = Path(os.environ.get("SMOOTHCERT_DATA") or Path.home() / ".cache" / "smoothcert", name)
+    from torchvision.datasets.utils import download_url
+
+    for url, md5 in files.items():
+        file = folder / url.rpartition("/")[2]
+        try:
+            download_url(url, folder, md5=md5)
+            if file.name.endswith(".tar.gz"):
+                with tarfile.open(file) as archive:
+                    archive.extractall(folder, filter="data")
+        except (OSError, URLError, RuntimeError, tarfile.TarError) as error:
+            raise InvalidInput(
+                f"cannot download {name} from {url} ({first_line(error)}): check the connection, or give the folder "
+                f"with its files, as in {name}:DIR"
+            ) from None
+    return str(folder)
+
+
+def files_of(name: str) -> dict[str, str]:
+    """Where torchvision finds each file of a data set, and its MD5."""
+    try:
+        from torchvision.datasets import CIFAR10, MNIST, FashionMNIST
+    except ImportError:
+        raise MissingExtra(f"the download of {name}", "vision") from None
+    if name == "cifar10":
+        return {CIFAR10.url: CIFAR10.tgz_md5}
+    kind = MNIST if name == "mnist" else FashionMNIST
+    return {f"{kind.mirrors[0]}{file}": md5 for file, md5 in kind.resources}
+
+
+def _require(folder: Path, names: list[str], download: str) -> list[Path]:
+    """The paths of files in a folder, after a check that all of them exist."""
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise InvalidInput(f"{folder} has no {', '.join(missing)}: {download}")
+    return [folder / name for name in names]
+
+
+def _load_idx(folder: str, *, train: bool, name: str, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
+    """Images and labels from two of the four files that MNIST and its relatives have."""
+    part = "train" if train else "t10k"
+    files = _require(Path(folder), [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"], _DOWNLOAD)
+    images, labels = map(read_idx, files)
+    return ArrayDataset(images, labels, name=name, class_names=class_names)
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read a gzipped IDX file of bytes.
+
+    The file consists of two zeros, the type 8, the number of axes, the length of each axis as a big-endian integer, and
+    the data.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidInput(f"{path} cannot be read as a gzip file ({error}): {_DOWNLOAD}") from None
+    if content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
+        raise InvalidInput(f"{path} is not an IDX file of bytes: {_DOWNLOAD}")
+    shape = np.frombuffer(content, ">u4", count=content[3], offset=4).astype(int)
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
+    if values.size != shape.prod():
+        raise InvalidInput(f"{path} is damaged: it holds {values.size} of {shape.prod()} bytes: {_DOWNLOAD}")
+    return values.reshape(tuple(shape))
+
+
+def _read_binary(file: Path) -> _Batch:
+    """Read records of one byte for the label and 3,072 bytes for the pixels."""
+    content = np.fromfile(file, np.uint8)
+    if not content.size or content.size % (1 + _PIXELS):
+        raise InvalidInput(
+            f"{file} is damaged: {content.size} bytes are not a multiple of an image: {_DOWNLOAD_CIFAR10}"
+        )
+    records = content.reshape(-1, 1 + _PIXELS)
+    return records[:, 1:], records[:, 0]
+
+
+def _read_python(file: Path) -> _Batch:
+    """Read a dictionary with `data` and `labels` that Python 2 pickled."""
+    try:
+        with file.open("rb") as opened:
+            content = _ArraysOnly(opened, encoding="bytes").load()
+        images, labels = content[b"data"], np.asarray(content[b"labels"], np.int64)
+        if images.dtype != np.uint8 or images.shape != (len(labels), _PIXELS):
+            raise ValueError(f"data of shape {images.shape}")
+    except InvalidInput:
+        raise
+    except Exception as error:  # a damaged pickle can raise any error
+        raise InvalidInput(
+            f"{file} is not a batch of CIFAR-10, or it is damaged ({error!r}): {_DOWNLOAD_CIFAR10}"
+        ) from None
+    return images, labels
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Loads plain values and NumPy arrays only. It refuses everything else before any import."""
+
+    _ALLOWED = {  # noqa: RUF012
+        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+        ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+    }
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        """The object for a name in the pickle, if it is allowed."""
+        try:
+            return self._ALLOWED[module_name, global_name]
+        except KeyError:
+            raise InvalidInput(
+                f"the batch asks for {module_name}.{global_name}, which CIFAR-10 does not contain, so it is not "
+                f"loaded: {_DOWNLOAD_CIFAR10}"
+            ) from None
