@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from smoothcert import _check
 from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.draws import Draw
@@ -24,6 +25,8 @@ LARGEST_INPUT = 2**22
 CELL = 2.0**-31
 """How far the probability beyond a threshold in one coordinate is from that of the theorem, at most, for numbers that
 are made of 31 random bits or more and are rounded away from 0."""
+MARGIN = 16 * float(np.finfo(float).eps)
+"""A formula of a few floating-point operations is exact to a few units in the last place. Sixteen cover it."""
 
 
 def dashed(name: str) -> str:
@@ -33,6 +36,25 @@ def dashed(name: str) -> str:
     'grid-gaussian'
     """
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+
+
+def down(value: ArrayLike) -> Any:
+    """A computed value, rounded down by more than its rounding error."""
+    value = np.asarray(value, float)
+    return (value * (1 - np.copysign(MARGIN, value)))[()]
+
+
+def half_difference(scale: float, a: Any, b: Any) -> Any:
+    """scale / 2 * (a - b), rounded down. Both terms round on their own, also where they nearly cancel."""
+    with np.errstate(invalid="ignore"):  # infinity minus infinity proves nothing
+        difference = a - b
+        rounding = MARGIN * (np.abs(a) + np.abs(b))
+        return (scale / 2 * np.where(np.isinf(difference), difference, difference - rounding))[()]
+
+
+def checked_size(size: Any) -> int | None:
+    """The size that a noise is bound to; None for a noise that gets it from the data."""
+    return None if size is None else _check.whole("size", size, least=1)
 
 
 class Noise(Recorded, ABC):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import Noise
+from smoothcert.noises.base import Noise, checked_size
 from smoothcert.noises.draws import Draw, Window
 
 _TOLERANCE = 1e-6
@@ -137,11 +137,9 @@ class Blocks(PatchNoise):
 
 
 def _keep_sizes(noise: Bands | Blocks, name: str, value: int) -> None:
-    object.__setattr__(noise, name, _check.whole(name, value, least=1))
-    if noise.size is not None:
-        object.__setattr__(noise, "size", _check.whole("size", noise.size, least=1))
-        if value > noise.size:
-            raise InvalidInput(f"{name} must be at most the size of a picture ({noise.size}), got {value}")
+    vars(noise).update({name: _check.whole(name, value, least=1), "size": checked_size(noise.size)})
+    if noise.size is not None and value > noise.size:
+        raise InvalidInput(f"{name} must be at most the size of a picture ({noise.size}), got {value}")
 
 
 def _picture(shape: tuple[int, ...]) -> tuple[int, int]:

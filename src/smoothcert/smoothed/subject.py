@@ -24,7 +24,7 @@ from smoothcert.models.denoisers.check import check_values
 from smoothcert.models.identity import answers
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.draws import CircularShift, Marked
-from smoothcert.noises.grid_gaussian import is_gaussian
+from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.sampling.engine import Engine, Input, assemble
 from smoothcert.sampling.packing import Segment

@@ -26,7 +26,7 @@ from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
-from smoothcert.noises.grid_gaussian import is_gaussian
+from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Certificate, OneLook, Plan, plan_or_default
 from smoothcert.plans.at_radii import continuing, earlier_plans
 from smoothcert.plans.coverage import caveat

@@ -17,7 +17,7 @@ from smoothcert import _check
 from smoothcert._registry import naming_users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
-from smoothcert.noises.grid_gaussian import is_gaussian
+from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.plans.combined import primary
 from smoothcert.plans.machine import settled, spent, upper

@@ -1,13 +1,41 @@
-"""Circular translation by a random number of pixels, and the radius of translations that cannot change the answer."""
+"""Normal noise in the parameter of a transformation: brightness and circular translation.
+
+The certificate holds because two transformations in a row are the one whose parameter is the sum.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from smoothcert.noises.draws import CircularShift, Draw
+from smoothcert.noises.draws import CircularShift, CommonShift, Draw
 from smoothcert.noises.gaussian import GaussianRadius
 from smoothcert.noises.rounded_normal import thresholds
+
+
+@dataclass(frozen=True)
+class Brightness(GaussianRadius):
+    """Add one normal number to all values, without clipping: R = sigma * Phi^-1(p) in units of intensity.
+
+    No number of absolute value below R that is added to all values changes the answer.
+
+    Args:
+        sigma: The standard deviation, in the units of the inputs.
+    """
+
+    sigma: float
+    norm: ClassVar[str] = "brightness"
+
+    @property
+    def draw(self) -> Draw:
+        return CommonShift(self.sigma)
+
+    @property
+    def drawing_error(self) -> float:
+        return 2.0**-53  # float64 holds so many bits of the uniform number
+
+    def certified_change(self, limit: str) -> str:
+        return f"change of all values by the same number, without clipping, that is smaller than {limit}"
 
 
 @dataclass(frozen=True)

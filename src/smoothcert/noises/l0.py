@@ -1,0 +1,217 @@
+"""Noises whose radius is a number of changes (l0): ablation (Levine & Feizi 2020) and discrete noise (Lee et al. 2019).
+
+Their thresholds are exact fractions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import prod, sqrt
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import LARGEST_INPUT, Noise, checked_size
+from smoothcert.noises.draws import Draw, Keep, Replace
+
+
+def next_above(value: Fraction) -> float:
+    """The smallest floating-point number that is larger than an exact value.
+
+    >>> next_above(Fraction(1, 2)) > 0.5
+    True
+    """
+    number = float(value)
+    while Fraction(number) > value:
+        number = float(np.nextafter(number, -np.inf))
+    while Fraction(number) <= value:
+        number = float(np.nextafter(number, np.inf))
+    return number
+
+
+class SteppedNoise(Noise):
+    """Base of noises whose radius is a whole number: radius r needs a probability above a threshold."""
+
+    @property
+    @abstractmethod
+    def thresholds(self) -> Sequence[Fraction]:
+        """The exact probability that must be exceeded for each radius 0, 1, 2, ...
+
+        The values never decrease, and the first one is 1/2.
+        """
+
+    def radius(self, p: ArrayLike) -> Any:
+        steps = np.searchsorted(_needed(self), _check.probabilities("p", p), side="right")
+        return np.asarray(steps - 1.0)[()]
+
+    def probability(self, radius: ArrayLike) -> Any:
+        """The smallest p that proves this radius; 1 for a radius that no probability proves."""
+        needed = np.append(_needed(self), 1.0)
+        steps = np.ceil(np.maximum(np.asarray(radius, float), 0))
+        return needed[np.minimum(steps, len(needed) - 1).astype(int)][()]
+
+
+@lru_cache(maxsize=64)
+def _needed(noise: SteppedNoise) -> NDArray[np.float64]:
+    """The smallest probability that proves each radius."""
+    return np.array([next_above(threshold) for threshold in noise.thresholds])
+
+
+@dataclass(frozen=True)
+class Ablation(SteppedNoise):
+    """Keep some random pixels and mark all others as absent.
+
+    No change of rho pixels matters if p > 3/2 - C(d - rho, k) / C(d, k). The fraction is the probability that none of
+    the changed pixels is kept. The classifier gets twice the channels: x and 1 - x for a kept pixel, 0 and 0 for an
+    absent one.
+
+    Args:
+        keep: How many pixels k are kept.
+        size: How many pixels d an input has. `certify` takes it from the data.
+
+    >>> noise = Ablation(45, size=784)
+    >>> float(noise.radius(1.0)), round(float(noise.probability(1)), 6)
+    (11.0, 0.557398)
+    """
+
+    keep: int
+    size: int | None = None
+    norm: ClassVar[str] = "l0 of pixels"
+
+    def __post_init__(self) -> None:
+        vars(self).update(keep=_check.whole("keep", self.keep, least=1), size=checked_size(self.size))
+        if self.size is not None and self.size < self.keep:
+            raise InvalidInput(f"keep must be at most the number of pixels ({self.size}), got {self.keep}")
+
+    @property
+    def draw(self) -> Draw:
+        return Keep(self.keep)
+
+    @property
+    def deviation(self) -> float:
+        return 0.0
+
+    @property
+    def drawing_error(self) -> float:
+        """Two of the 64-bit keys that choose the pixels are equal with at most this probability."""
+        return self._pixels() ** 2 / 2.0**65
+
+    @property
+    def thresholds(self) -> Sequence[Fraction]:
+        d, k = self._pixels(), self.keep
+        found = [Fraction(1, 2)]
+        untouched = Fraction(1)  # C(d - rho, k) / C(d, k)
+        for rho in range(1, d + 1):
+            untouched *= Fraction(max(d - rho + 1 - k, 0), d - rho + 1)
+            if untouched <= Fraction(1, 2):
+                break
+            found.append(Fraction(3, 2) - untouched)
+        return found
+
+    def certified_change(self, limit: str) -> str:
+        return f"change of at most {limit} pixels"
+
+    def for_shape(self, shape: tuple[int, ...]) -> Self:
+        return self.for_size(prod(shape[1:] if len(shape) >= 3 else shape))
+
+    def _pixels(self) -> int:
+        if self.size is None:
+            raise InvalidInput(f"{self} needs the number of pixels of an input: give size, as in size=784")
+        return self.size
+
+
+_LARGEST_RADIUS = 256
+_SMALLEST_REST = Fraction(1, 10**10)  # nobody proves more than 1 - 1e-10
+
+
+@dataclass(frozen=True)
+class Discrete(SteppedNoise):
+    """Keep each value with probability `keep`, else replace it by one of the other values, all equally likely.
+
+    Inputs consist of the values 0, 1 / (values - 1), ..., 1: bits for two values, 8-bit images for 256.
+
+    Args:
+        keep: The probability to keep a value. It is taken as the decimal number that is written.
+        values: How many values K a coordinate can have.
+        size: How many coordinates an input has. `certify` takes it from the data.
+
+    >>> Discrete(0.8).thresholds[:4]
+    (Fraction(1, 2), Fraction(7, 8), Fraction(31, 32), Fraction(127, 128))
+    """
+
+    keep: float
+    values: int = 2
+    size: int | None = None
+    norm: ClassVar[str] = "l0"
+
+    def __post_init__(self) -> None:
+        values, keep = _check.whole("values", self.values, least=2), _check.between("keep", self.keep, 0, 1)
+        vars(self).update(values=values, keep=keep, size=checked_size(self.size))
+        if self.share <= Fraction(1, self.values):
+            raise InvalidInput(f"keep must be above 1 / values ({1 / self.values:g}), got {self.keep:g}")
+
+    @property
+    def share(self) -> Fraction:
+        """`keep` as an exact fraction."""
+        return Fraction(repr(self.keep))
+
+    @property
+    def draw(self) -> Draw:
+        return Replace(int(self.share * 2**64), self.values)
+
+    @property
+    def deviation(self) -> float:
+        return sqrt((1 - self.keep) / 6)
+
+    @property
+    def drawing_error(self) -> float:
+        """64 random bits meet `keep` up to 2^-64, and each of the other values up to 2^-64."""
+        return (self.size or LARGEST_INPUT) * self.values * 2.0**-64
+
+    @property
+    def grid(self) -> tuple[float, float | None] | None:
+        return 1 / (self.values - 1), 1.0
+
+    @property
+    def thresholds(self) -> Sequence[Fraction]:
+        return _thresholds(self.share, self.values, min(self.size or _LARGEST_RADIUS, _LARGEST_RADIUS))
+
+
+@lru_cache(maxsize=16)
+def _thresholds(keep: Fraction, values: int, largest: int) -> tuple[Fraction, ...]:
+    """The probability p* that must be exceeded for each radius, by the Neyman-Pearson lemma.
+
+    Let x and x' differ in r coordinates. A noisy point z that agrees with x in i of them and with x' in j of them is
+    (keep / other) ** (i - j) times as likely under x as under x'. So only t = i - j matters, and its distribution under
+    x' is that of -t under x. The worst classifier gives the class to the largest t first. p* is the probability under x
+    that it has given to the class when the class reaches 1/2 under x'.
+    """
+    other = (1 - keep) / (values - 1)
+    scale = keep.denominator * other.denominator
+    step = [int(part * scale) for part in (other, (values - 2) * other, keep)]  # t = -1, 0, 1, all times `scale`
+    distribution, total = [1], 1  # of t = -r, ..., r, times `total`
+    found = [Fraction(1, 2)]
+    for r in range(1, largest + 1):
+        longer = [0] * (2 * r + 1)
+        for shift, weight in enumerate(step):
+            for t, mass in enumerate(distribution):
+                longer[t + shift] += weight * mass
+        distribution, total = longer, total * scale
+        p, left = Fraction(0), Fraction(total, 2)
+        for there, here in zip(distribution, reversed(distribution), strict=True):  # from t = r down
+            if there >= left:
+                p += here * left / there
+                break
+            p, left = p + here, left - there
+        threshold = max(p / total, found[-1])
+        if 1 - threshold < _SMALLEST_REST:
+            break
+        found.append(threshold)
+    return tuple(found)

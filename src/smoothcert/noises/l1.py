@@ -1,0 +1,200 @@
+"""Noises whose radius is in l1: uniform, splitting and Laplace.
+
+The theorems are those of Yang et al. (2020) and Lee et al. (2019), Levine & Feizi (2021), and Teng et al. (2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+from smoothcert.noises.base import CELL, LARGEST_INPUT, Noise, down, half_difference
+from smoothcert.noises.draws import Additive, Draw, Split
+
+
+class LipschitzNoise(Noise):
+    """Base of noises for which every probability is 1 / (2 scale)-Lipschitz in l1: R = scale * (2p - 1).
+
+    With an upper bound b on every other class, R = scale * (a - b).
+    """
+
+    scale: float
+    norm: ClassVar[str] = "l1"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
+
+    @property
+    def deviation(self) -> float:
+        return self.scale / sqrt(3)
+
+    @property
+    def drawing_error(self) -> float:
+        # float32 has numbers of 24 bits for the noise or the offset, and rounds it up to three times on the way.
+        return 2.0**-22
+
+    def radius(self, p: ArrayLike) -> Any:
+        return down(self.scale * (2 * _check.probabilities("p", p) - 1))
+
+    def probability(self, radius: ArrayLike) -> Any:
+        return np.minimum((1 + np.asarray(radius, float) / self.scale) / 2, 1.0)[()]
+
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+        a, b = (_check.probabilities("p", p) for p in (lower, upper))
+        return down(self.scale * (a - b))
+
+    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """h(b) = min(b + r / scale, 1): A may lose half of r / scale, and B may gain the other half."""
+        h = _check.probabilities("b", b) + radius / self.scale
+        return np.minimum(h, 1.0), np.where(h < 1, 1.0, 0.0)[()]
+
+
+@dataclass(frozen=True)
+class Uniform(LipschitzNoise):
+    """Every coordinate is moved by a number that is uniform on [-scale, scale]: R = scale * (2p - 1) in l1.
+
+    Args:
+        scale: The largest noise, in the units of the inputs.
+
+    >>> round(float(Uniform(1.0).radius(0.99)), 6)
+    0.98
+    """
+
+    scale: float
+
+    @property
+    def draw(self) -> Draw:
+        return Additive("uniform", self.scale)
+
+
+@dataclass(frozen=True)
+class Splitting(LipschitzNoise):
+    """Every coordinate becomes the centre of its cell in a randomly placed partition: R = scale * (2p - 1) in l1.
+
+    The cells have the width 2 * scale, cut at 0 and 1. With `levels`, inputs must be multiples of 1 / levels. One
+    offset then places the partitions of all coordinates, and only 2 * scale * levels offsets differ. The plan `Exact`
+    counts all of them, so its certificates hold without alpha.
+
+    Args:
+        scale: Half of the width of a cell, in the units of the inputs.
+        levels: 0 for random splitting; 255 to enumerate the offsets for 8-bit images.
+
+    >>> Splitting(0.5, levels=255).outcomes
+    255
+    """
+
+    scale: float
+    levels: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "levels", _check.whole("levels", self.levels))
+        if self.levels and abs(2 * self.scale * self.levels - self._offsets) > 1e-6 * self._offsets:
+            raise InvalidInput(
+                f"2 * scale * levels must be a whole number, got {2 * self.scale * self.levels:g}: the nearest scale "
+                f"is {self._offsets / (2 * self.levels):.10g}"
+            )
+        if self.levels:  # the exact scale of the offsets
+            object.__setattr__(self, "scale", self._offsets / (2 * self.levels))
+
+    @property
+    def _offsets(self) -> int:
+        return max(round(2 * self.scale * self.levels), 1)
+
+    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        if self.levels:  # all offsets are counted, and none is drawn: there is nothing to bet on
+            return Noise.tie_curve(self, radius, b)
+        return super().tie_curve(radius, b)
+
+    @property
+    def drawing_error(self) -> float:
+        return 0.0 if self.levels else super().drawing_error
+
+    @property
+    def draw(self) -> Draw:
+        return Split(self.scale, self.levels)
+
+    @property
+    def outcomes(self) -> int | None:
+        return self._offsets if self.levels else None
+
+    @property
+    def grid(self) -> tuple[float, float | None] | None:
+        return (1 / self.levels, 1.0) if self.levels else None
+
+
+_TAIL_CUT = 2.0**-63  # of each coordinate
+
+
+@dataclass(frozen=True)
+class Laplace(Noise):
+    """Every coordinate is moved by a Laplace number of this scale: R = -scale * ln(2 (1 - p)) in l1.
+
+    With an upper bound b on every other class, R = scale / 2 * (u(a) - u(b)), where u(p) is ln(2 p) up to p = 1/2 and
+    -ln(2 (1 - p)) above.
+
+    Args:
+        scale: The mean of the absolute noise, in the units of the inputs.
+
+    >>> round(float(Laplace(1.0).radius(0.99)), 6)
+    3.912023
+    """
+
+    scale: float
+    norm: ClassVar[str] = "l1"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
+
+    @property
+    def draw(self) -> Draw:
+        return Additive("laplace", self.scale)
+
+    @property
+    def deviation(self) -> float:
+        return sqrt(2) * self.scale
+
+    @property
+    def drawing_error(self) -> float:
+        return LARGEST_INPUT * _TAIL_CUT + CELL
+
+    def radius(self, p: ArrayLike) -> Any:
+        q = 1 - _check.probabilities("p", p)
+        with np.errstate(divide="ignore"):
+            # 2 (1 - p) is exact for p >= 1/2. Near p = 1/2, log1p keeps the relative accuracy.
+            log = np.where(q > 0.25, np.log1p(2 * q - 1), np.log(2 * q))
+        return down(-self.scale * log)
+
+    def probability(self, radius: ArrayLike) -> Any:
+        return (1 - np.exp(-np.asarray(radius, float) / self.scale) / 2)[()]
+
+    def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
+        a, b = (_distance(_check.probabilities("p", p)) for p in (lower, upper))
+        return half_difference(self.scale, a, b)
+
+    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+        """h = g(g(b)) = u^-1(u(b) + c) with c = 2 r / scale; g(b) is the most that b can become by a shift of r.
+
+        The derivative of a probability p by one coordinate is E[vote * sign(z)] / scale, so its absolute value is at
+        most min(p, 1 - p) / scale in any dimension. Along a path of l1 length r, p grows at most as the solution of
+        p' = min(p, 1 - p) / scale, which is the exact curve g of a one-dimensional shift and moves u(p) by r / scale.
+        """
+        b, grown = _check.probabilities("b", b), np.exp(min(2 * radius / self.scale, 700))  # h is 1 long before
+        small, middle = b * grown <= 0.5, b <= 0.5
+        with np.errstate(divide="ignore"):
+            h = np.where(small, grown * b, 1 - np.where(middle, 1 / (4 * b), 1 - b) / grown)
+            slope = np.where(small, grown, np.where(middle, 1 / (2 * b) ** 2, 1.0) / grown)
+        return h[()], slope[()]
+
+
+def _distance(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """u(p): how far a shift must go to turn 1/2 into p; negative below 1/2."""
+    with np.errstate(divide="ignore"):
+        log: NDArray[np.float64] = np.log(2 * np.minimum(p, 1 - p))  # 1 - p is exact where it is the smaller one
+    return np.where(p > 0.5, -log, log)
