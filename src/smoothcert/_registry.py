@@ -1,4 +1,4 @@
-"""Plans and noises as plain dictionaries, and back: what a manifest records about them.
+"""Plans and noises as plain dictionaries, and back: what a manifest records about them, and how two records differ.
 
 A built-in class is recorded by its name and its fields. A class from a user's own file also records the module that
 defines it. When a run is read, only modules that are imported already are searched for the class. A run folder may come
@@ -8,16 +8,16 @@ from a stranger, so it never makes us import a module. The file is recorded for 
 from __future__ import annotations
 
 import sys
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from smoothcert.errors import InvalidInput, SmoothcertError, either, first_line, place_of
+from smoothcert.errors import InvalidInput, either, setting
 
 _PACKAGE = __name__.partition(".")[0]
+_LONGEST = 120
+"""Characters of a value that a message shows."""
 _SIMPLE = (bool, int, float, str, type(None))
 LATER = {"recorded": "if used"}
 """Metadata of a field that came later: it is recorded only if it is used, so that the records of others stay as they
@@ -82,24 +82,32 @@ def check_recordable(config: Recorded) -> None:
         raise InvalidInput(f"{config!r} does not come back from its own record: its fields must determine it")
 
 
-@contextmanager
-def naming_users_code() -> Iterator[None]:
-    """In this context, an error in a plan or noise of the user is reported with its class and method."""
-    try:
-        yield
-    except SmoothcertError:
-        raise
-    except Exception as error:  # code of the user may raise any error
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        theirs = [frame for frame in frames if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE]
-        methods = [frame for frame in theirs if isinstance(frame.f_locals.get("self"), Recorded)]
-        if not methods:
-            raise
-        cls, code = type(methods[-1].f_locals["self"]), methods[-1].f_code
+def check_settings(folder: object, there: Mapping[str, Any], now: Mapping[str, Any], *, what: str) -> None:
+    """Refuse to mix two configurations in one folder; the error names every setting that differs."""
+    if found := differences(there, now):
         raise InvalidInput(
-            f"{cls.__name__}.{code.co_name} fails ({type(error).__name__}): {first_line(error)}"
-            f"{place_of(error, near=code.co_filename)}"
-        ) from error
+            f"{folder} holds another {what}: it differs in {'; '.join(found)}; choose another {setting('out', 'DIR')}"
+        )
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What differs, down to the setting: `plan.decline` rather than the whole plan.
+
+    >>> differences({"noise": {"name": "Gaussian", "sigma": 0.25}}, {"noise": {"name": "Gaussian", "sigma": 0.5}})
+    ['noise.sigma (there 0.25, now 0.5)']
+    """
+    found: list[str] = []
+    for key in {**now, **there}:
+        a, b = there.get(key), now.get(key)
+        if a == b:
+            continue
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            if a.get("name") != b.get("name"):  # of another kind, which has other settings
+                a, b = ({k: v for k, v in one.items() if k in other} for one, other in ((a, b), (b, a)))
+            found += differences(a, b, f"{prefix}{key}.")
+            continue
+        found.append(f"{prefix}{key} (there {_shown(a)}, now {_shown(b)})")
+    return found
 
 
 def home(cls: type) -> str | None:
@@ -143,3 +151,10 @@ def _restored(value: Any) -> Any:
     if isinstance(value, Mapping):
         return restore(value)
     return tuple(_restored(part) for part in value) if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> str:
+    text = "the default" if value is None else str(value)
+    if len(text) == 64 and " " not in text:  # a hash
+        return f"{text[:8]}..."
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

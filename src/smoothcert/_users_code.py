@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line, place_of
+from smoothcert._registry import Recorded
+from smoothcert.errors import InvalidInput, SmoothcertError, first_line
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 def import_users_module(place: str) -> ModuleType:
@@ -27,7 +31,7 @@ def import_users_module(place: str) -> ModuleType:
         sys.path.insert(0, str(folder))
     spec = None if "." in name else find_spec(name)
     with users_code(f"importing {name}", near=None if spec is None else spec.origin):
-        return import_module(name)
+        return importlib.import_module(name)
 
 
 @contextmanager
@@ -43,5 +47,43 @@ def users_code(doing: str, *, near: str | None = None) -> Iterator[None]:
             'if __name__ == "__main__":'
         ) from error
     except Exception as error:  # code of the user may raise any error
-        reason = error.msg if isinstance(error, SyntaxError) else first_line(error)
-        raise InvalidInput(f"{doing} fails ({type(error).__name__}): {reason}{place_of(error, near=near)}") from error
+        raise _failure(doing, error, near) from error
+
+
+@contextmanager
+def naming_users_code() -> Iterator[None]:
+    """In this context, an error in a plan or noise of the user is reported with its class and method."""
+    try:
+        yield
+    except SmoothcertError:
+        raise
+    except Exception as error:  # code of the user may raise any error
+        ours = __name__.partition(".")[0]  # by module, because methods that dataclasses generate have no file
+        theirs = [frame for frame, _ in _frames(error) if frame.f_globals.get("__name__", "").split(".")[0] != ours]
+        methods = [frame for frame in theirs if isinstance(frame.f_locals.get("self"), Recorded)]
+        if not methods:
+            raise
+        cls, code = type(methods[-1].f_locals["self"]), methods[-1].f_code
+        raise _failure(f"{cls.__name__}.{code.co_name}", error, code.co_filename) from error
+
+
+def is_our_own(error: BaseException) -> bool:
+    """Whether code of this package raised an error, and not code that it calls."""
+    return any(frame.f_code.co_filename.startswith(_PACKAGE) for frame, _ in _frames(error)[-1:])
+
+
+def _failure(doing: str, error: Exception, near: str | None) -> InvalidInput:
+    """An error of the user's code in one sentence, with its place as in " (model.py, line 3)"."""
+    reason, place = first_line(error), ""
+    if isinstance(error, SyntaxError) and error.filename:
+        reason, place = error.msg, f" ({error.filename}, line {error.lineno})"
+    else:
+        frames = [(frame.f_code.co_filename, line) for frame, line in _frames(error)]
+        outside = [f for f in frames if not f[0].startswith(("<frozen", importlib.__file__, _PACKAGE))]
+        if own := [f for f in outside if f[0] == near] or outside:
+            place = f" ({own[-1][0]}, line {own[-1][1]})"
+    return InvalidInput(f"{doing} fails ({type(error).__name__}): {reason}{place}")
+
+
+def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    return list(traceback.walk_tb(error.__traceback__))

@@ -1,12 +1,6 @@
 """Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
 
-import importlib
 import re
-import traceback
-from pathlib import Path
-
-_PACKAGE = str(Path(__file__).parent)
-
 
 _OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
 """Characters for private use, which mark the part of a message that Python and the command line phrase differently."""
@@ -75,23 +69,6 @@ class MissingExtra(SmoothcertError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional dependency: pip install -e '.[{extra}]' in the clone of smoothcert")
-
-
-def place_of(error: BaseException, near: str | None = None) -> str:
-    """The file and line where code of the user raised an error, as in " (model.py, line 3)"."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({error.filename}, line {error.lineno})"
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    ours = ("<frozen", importlib.__file__, _PACKAGE)
-    outside = [f for f in frames if not f[0].startswith(ours)]
-    own = [f for f in outside if near is not None and f[0] == near] or outside
-    return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
-
-
-def is_our_own(error: BaseException) -> bool:
-    """Whether code of this package raised an error, and not code that it calls."""
-    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return bool(frames) and frames[-1].startswith(_PACKAGE)
 
 
 def first_line(error: BaseException) -> str:

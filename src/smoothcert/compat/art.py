@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.compat._current import Current, plan_for, vote
+from smoothcert.compat.cohen import Current, plan_for, vote
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Gaussian
 from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.certify import certify
 
@@ -47,18 +46,15 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         if self.preprocessing_defences or self.postprocessing_defences:
             raise InvalidInput("defences are not supported: put what they do into the model, where they are certified")
         self.decline = decline
-        device = str(self.device)
-        self._settings = {"classes": self.nb_classes, "seed": seed, "denoiser": denoiser, "device": device}
-        self._network, self._by_scale = self.model, dict[float, Current]()
+        self._current = Current(seed=seed, denoiser=denoiser, device=str(self.device))
+        self._network = self.model
         if (scaling := self.preprocessing) is not None:
             example = np.empty((1, *self.input_shape))
             self._network = _Scaled(self.model, *broadcastable_mean_std(example, scaling.mean, scaling.std))
 
     def _smoothed(self, batch_size: int) -> Smoothed:
-        """The classifier with the noise as it is now: ART lets its users change `scale`."""
-        if self.scale not in self._by_scale:
-            self._by_scale = {self.scale: Current(self._network, noise=Gaussian(self.scale), **self._settings)}
-        return self._by_scale[self.scale].smoothed(batch_size, None, self.input_shape)
+        self._current.settle(self._network, self.scale, self.nb_classes)
+        return self._current.smoothed(batch_size, None, self.input_shape)
 
     def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The class of each input and a radius within which it does not change.

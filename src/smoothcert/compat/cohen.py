@@ -5,16 +5,27 @@ Write `from smoothcert.compat.cohen import Smooth` in place of `from core import
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.compat._current import Current, plan_for, vote
+from smoothcert.data import find_dataset
 from smoothcert.noises import Gaussian
+from smoothcert.plans import Fixed, InputSpecific, Plan
+from smoothcert.plans.one_look import OneLook
+from smoothcert.sampling.streams import key_for
+from smoothcert.smoothed import Smoothed
+from smoothcert.statistics.comparison import mcnemar
 from smoothcert.tasks.certify import certify
+
+_MOST_ROWS, _FEW_NUMBERS = 8192, 2**18  # small inputs get larger batches: there, calls cost more than rows
+_FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 
 
 class Smooth:
@@ -57,17 +68,12 @@ class Smooth:
         self.num_classes = num_classes
         self.sigma = sigma
         self.decline = decline
-        self._settings: dict[str, Any] = {"seed": seed, "denoiser": denoiser}
-        self._made: tuple[Any, ...] = ()
-        self._current()
+        self._current = Current(seed=seed, denoiser=denoiser)
+        self._current.settle(base_classifier, sigma, num_classes)
 
-    def _current(self) -> Current:
-        """The classifier as it is now: programs change the attributes of theirs."""
-        now = (self.base_classifier, self.num_classes, self.sigma)
-        if self._made[1:] != now:
-            noise = Gaussian(self.sigma)
-            self._made = Current(now[0], noise=noise, classes=self.num_classes, **self._settings), *now
-        return self._made[0]  # type: ignore[no-any-return]
+    def _smoothed(self, x: Tensor, batch_size: int) -> Smoothed:
+        self._current.settle(self.base_classifier, self.sigma, self.num_classes)
+        return self._current.smoothed(batch_size, x, x.shape)
 
     def certify(self, x: Tensor, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
         """The class of the smoothed classifier and a radius within which it does not change.
@@ -83,8 +89,7 @@ class Smooth:
             The class and the radius; `ABSTAIN` and 0.0 if nothing is proved.
         """
         plan = plan_for(n, pilot=_check.whole("n0", n0, least=1), alpha=alpha, decline=self.decline)
-        smoothed = self._current().smoothed(batch_size, x, x.shape)
-        [certificate] = certify(smoothed, [x], plan=plan)
+        [certificate] = certify(self._smoothed(x, batch_size), [x], plan=plan)
         if certificate.prediction is None:
             return self.ABSTAIN, 0.0
         return certificate.prediction, certificate.radius
@@ -98,6 +103,71 @@ class Smooth:
             alpha: The probability of a wrong answer, at most.
             batch_size: Rows per forward pass; more for small inputs.
         """
-        smoothed = self._current().smoothed(batch_size, x, x.shape)
-        [(leader, settled)] = vote(smoothed, [x], samples=n, alpha=alpha)
+        [(leader, settled)] = vote(self._smoothed(x, batch_size), [x], samples=n, alpha=alpha)
         return leader if settled and leader is not None else self.ABSTAIN
+
+
+class Current:
+    """`Smoothed` for a model where it is now and in its number format, as the programs do that we stand in for.
+
+    `device` is None for where the model is. The other settings are those of `Smoothed`.
+    """
+
+    def __init__(self, *, device: str | None = None, **settings: Any) -> None:
+        self._device, self._settings = device, settings
+        self._now: tuple[Any, ...] = ()
+
+    def settle(self, *now: Any) -> None:
+        """Take model, sigma and classes as they are now: programs change the attributes of their classifiers."""
+        if self._now != now:
+            model, sigma, classes = now
+            settings = {"noise": Gaussian(sigma), "classes": classes, **self._settings}
+            self._settled = Smoothed(model, compile="none", device="cpu", **settings)
+            self._smoothed: dict[tuple[int, str, str], Smoothed] = {}
+            self._now = now
+
+    def smoothed(self, batch: int, example: Any, shape: Sequence[int]) -> Smoothed:
+        """The smoothed classifier for batches of this size, or more for small inputs.
+
+        `example` tells the device if the model has no weights.
+        """
+        batch = max(_check.whole("batch_size", batch, least=1), min(_MOST_ROWS, _FEW_NUMBERS // prod(shape)))
+        model, first = self._now[0], None
+        if isinstance(model, nn.Module):
+            model.eval()
+            first = next(model.parameters(), next(model.buffers(), None))
+        device = self._device or str(getattr(example if first is None else first, "device", "cpu"))
+        dtype = _FORMATS.get(getattr(first, "dtype", torch.float32), "float32")
+        place = (batch, device, dtype)
+        if place not in self._smoothed:
+            self._smoothed[place] = self._settled.asking(batch=batch, batch_at_most=True, device=device, dtype=dtype)
+        return self._smoothed[place]
+
+
+@cache
+def plan_for(samples: int, *, pilot: int, alpha: float, decline: float | None) -> Plan:
+    """Fixed sampling, as published, or input-specific sampling with the same ceiling."""
+    if decline is None:
+        return Fixed(samples, pilot=pilot, alpha=alpha)
+    return InputSpecific(samples, pilot=pilot, alpha=alpha, decline=decline)
+
+
+def vote(smoothed: Smoothed, x: Any, *, samples: int, alpha: float) -> list[tuple[int | None, bool]]:
+    """The class with most votes among `samples` for each input, and whether it leads beyond chance.
+
+    This is the test of Cohen et al.: the two leading classes would share their votes as they do with a probability of
+    at most alpha if both were equally likely.
+    """
+    plan = OneLook(_check.whole("samples", samples, least=1))
+    alpha = _check.between("alpha", alpha, 0, 1)
+    dataset = find_dataset(x)
+    ids = list(range(len(dataset)))
+    subject = smoothed.bind(dataset, ids, flexible=True)
+    key = key_for(smoothed.seed, "interactive", smoothed.next_call())
+    engine = smoothed.prepared(subject).engine(plan, seed=key)
+    looks = {c.id: c.looks[0] for c in engine.certify(subject.read(dataset, id) for id in ids)}
+    answers: list[tuple[int | None, bool]] = []
+    for id in ids:
+        first, second, *_ = [*sorted(looks[id].votes.values(), reverse=True), 0, 0]
+        answers.append((looks[id].top, mcnemar(first, second) <= alpha))
+    return answers

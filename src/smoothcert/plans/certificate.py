@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from smoothcert._registry import naming_users_code
+from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
 from smoothcert.plans.machine import Case

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert._registry import naming_users_code
+from smoothcert._users_code import naming_users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert._registry import naming_users_code
+from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
 from smoothcert.plans.machine import follow, reads_only_counts, spent

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from smoothcert._agreement import Answer, same_answers
-from smoothcert._differences import differences
-from smoothcert._registry import describe, restore
+from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert._differences import differences
 from smoothcert._files import exclusive
+from smoothcert._registry import differences
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest

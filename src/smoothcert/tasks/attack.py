@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._differences import differences
 from smoothcert._files import exclusive
+from smoothcert._registry import differences
 from smoothcert.data import select_ids
 from smoothcert.device.placement import place
 from smoothcert.errors import InvalidInput, setting

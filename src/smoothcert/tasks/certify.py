@@ -18,7 +18,8 @@ from torch import Tensor
 from smoothcert._agreement import same_votes
 from smoothcert._check import NO_CLASS
 from smoothcert._files import exclusive
-from smoothcert._registry import check_recordable, naming_users_code
+from smoothcert._registry import check_recordable
+from smoothcert._users_code import naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.data.selection import parse_shard
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, either, setting

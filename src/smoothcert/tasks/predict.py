@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from smoothcert import _check
-from smoothcert._registry import naming_users_code
+from smoothcert._users_code import naming_users_code
 from smoothcert.data import find_dataset
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert._registry import naming_users_code
+from smoothcert._users_code import naming_users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian

@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from smoothcert._differences import check_settings
 from smoothcert._files import write_whole
+from smoothcert._registry import check_settings
 from smoothcert.errors import InvalidInput, setting
 
 _RESULTS = {"accuracy", "psnr", "classes", "shape", "sigma_high", "epochs_done"}
