@@ -39,7 +39,7 @@ from smoothcert.plans.coverage import Coverage as Coverage
 from smoothcert.plans.coverage import exact_coverage as exact_coverage
 from smoothcert.report import write_report as write_report
 from smoothcert.report.explained import Explained as Explained
-from smoothcert.report.plot import plot as plot
+from smoothcert.report.figures import plot as plot
 from smoothcert.runs.attacks import Attacks as Attacks
 from smoothcert.runs.attacks import read_attacks as read_attacks
 from smoothcert.runs.comparison import Comparison as Comparison

@@ -17,7 +17,7 @@ import smoothcert as sc
 from smoothcert.data.published import CLOTHES
 from smoothcert.models import load_classifier
 from smoothcert.models.denoisers import Denoiser
-from smoothcert.report.distances import distance
+from smoothcert.report.pictures import distance
 from smoothcert.runs.journal import FILE
 
 HOSTILE = "<script>document.title='owned'</script>"

@@ -18,6 +18,7 @@ from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlo
 from smoothcert.report.chart import Axis, Chart, Line, Points, Values, histogram
 from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise
 from smoothcert.runs.attacks import read_attacks
+from smoothcert.runs.comparison import Comparison, Curve
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import distribution, round_down
@@ -206,6 +207,25 @@ def sample_maps(results: Sequence[Results]) -> Chart:
             "How many samples an input gets, given the probability of its class.",
             any(expected) and "Where the number depends on chance, the curve shows its expectation.",
         ),
+    )
+
+
+def difference(comparison: Comparison, curve: Curve) -> Chart:
+    """The difference of certified accuracy between two runs against the radius, with its band."""
+    a, b = comparison.a.name, comparison.b.name
+    low, high = (np.clip(curve.difference + side * curve.band, -1, 1) for side in (-1, 1))
+    return Chart(
+        "difference",
+        f"Certified accuracy of {b} minus that of {a}",
+        (a, b),
+        Axis(f"radius r{in_norm([comparison.a, comparison.b])}"),
+        Axis("difference", "percent"),
+        (
+            Line(b, curve.radii, curve.difference, low, high, step=True),
+            Line("", curve.radii, 0 * curve.radii, label="alike"),
+        ),
+        f"Above 0, {b} certifies more. Where the band leaves out 0, the difference is more than chance, for the whole "
+        f"curve together, at {100 * comparison.differences[0].confidence:g}%.",
     )
 
 

@@ -9,10 +9,19 @@ from math import ceil
 
 import numpy as np
 
-from smoothcert.errors import InvalidInput
 from smoothcert.plans import Certificate
-from smoothcert.report.distances import COUNTED, NORMS, Picture, concentrated_change, distance, spread_change
-from smoothcert.report.thumbnails import SMALLEST_SIDE, picture_of, to_unit
+from smoothcert.report.pictures import (
+    COUNTED,
+    NORMS,
+    Picture,
+    black_and_white,
+    concentrated_change,
+    distance,
+    picture_of,
+    spread_change,
+    to_unit,
+)
+from smoothcert.report.wording import class_name
 from smoothcert.runs.results import is_unit
 from smoothcert.statistics.metrics import confidence, round_down
 
@@ -183,9 +192,10 @@ class Explained:
         c, norm = self.certificate, self.certificate.noise.norm
         if not c.radius or norm not in NORMS:
             return ()
-        x, radius = to_unit(_with_channels(self.x), self._range), c.radius
-        if self._range is not None and norm not in COUNTED:
-            radius /= self._range[1] - self._range[0]
+        x, radius = to_unit(_with_channels(self.x), self.values), c.radius
+        if norm not in COUNTED:
+            black, white = black_and_white(self.values)
+            radius /= white - black
         spread = "at random places" if norm in COUNTED else "spread over all pixels, at random"
         return (
             Shown(_uri(spread_change(x, radius, norm, seed=c.id)), spread),
@@ -229,36 +239,19 @@ class Explained:
         c = self.certificate
         return c.prediction if c.prediction is not None else c.proof.prediction
 
-    @property
-    def _range(self) -> tuple[float, float] | None:
-        """The range of values, if it is not [0, 1]."""
-        return None if is_unit(self.values) else self.values
-
     def _named(self, number: int | None) -> str | None:
         return None if number is None else class_name(number, self.class_names)
 
     def _picture(self, x: Picture) -> str:
-        return _uri(to_unit(x, self._range))
-
-
-def class_name(number: int, names: Sequence[str] | None) -> str:
-    """The name of a class, or its number if it has no name."""
-    return names[number] if names and 0 <= number < len(names) else f"class {number}"
-
-
-def check_picture(x: Picture, id: int) -> None:
-    """Refuse an input that is no picture."""
-    if picture_of(x) is None:
-        pictures = f"pictures with 1 or 3 channels and at least {SMALLEST_SIDE} pixels on each side"
-        raise InvalidInput(f"input {id} has shape {tuple(x.shape)}: only {pictures} can be explained")
+        return _uri(x, self.values)
 
 
 def _with_channels(x: Picture) -> Picture:
     return x if x.ndim == 3 else x[None]
 
 
-def _uri(x: Picture) -> str:
-    return str(picture_of(x, side=_LARGEST_SIDE))
+def _uri(x: Picture, values: tuple[float, float] | None = None) -> str:
+    return str(picture_of(x, values, side=_LARGEST_SIDE))
 
 
 def _number(length: float, norm: str) -> str:

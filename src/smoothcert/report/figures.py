@@ -1,4 +1,4 @@
-"""Charts as figures for a paper: PDF, SVG and PNG files of the same drawings that the page shows."""
+"""Charts outside of the page: the same drawings as files for a paper, and one curve on axes of matplotlib."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from smoothcert.errors import InvalidInput
-from smoothcert.report.chart import Chart
-from smoothcert.report.charts import charts
+from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.report.chart import Chart, Line
+from smoothcert.report.charts import certified_accuracy, charts
 from smoothcert.report.vega import PAPER, Spec, spec
 from smoothcert.runs.collect import Source, collect
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 FORMATS = ("pdf", "svg", "png")
 _WIDTH, _HEIGHT = 245, 173  # points: one column of a paper
@@ -73,3 +78,33 @@ def _rendered(drawn: str, format: str) -> bytes:
         return vl_convert.vegalite_to_png(drawn, ppi=_DOTS_PER_INCH)
     text = vl_convert.vegalite_to_svg(drawn)  # its unit is a pixel of a screen, but that of a PDF is a point
     return re.sub(r'width="([\d.]+)" height="([\d.]+)"', r'width="\1pt" height="\2pt"', text, count=1).encode()
+
+
+def plot(
+    results: Source | Sequence[Source], ax: Axes | None = None, *, bands: bool = True
+) -> tuple[Figure | SubFigure, Axes]:
+    """Draw certified accuracy against the radius, one curve per run that has labels.
+
+    Args:
+        results: Runs and other results, or their folders and files.
+        ax: Where to draw. Default: a new figure.
+        bands: Whether to draw the 95% bands.
+
+    Returns:
+        The figure and its axes.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise MissingExtra("plot", "plot") from None
+    chart = certified_accuracy(collect(results))
+    if ax is None:
+        _, ax = plt.subplots()
+    for line in chart.layers:
+        assert isinstance(line, Line)
+        [drawn] = ax.step(line.x, line.y, where="pre", label=(line.series or line.label).replace("$", r"\$"))
+        if bands and line.low is not None and line.high is not None:
+            ax.fill_between(line.x, line.low, line.high, step="pre", color=drawn.get_color(), alpha=0.15, linewidth=0)
+    ax.set(xlabel=chart.x.title, ylabel=chart.y.title, xlim=(0, None), ylim=(0, None))
+    ax.legend()
+    return ax.figure, ax

@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,10 @@ from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.plans.dispatch import keeps_rule
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
-from smoothcert.report.charts import charts, evenly
+from smoothcert.report.charts import certified_accuracy, charts, difference, evenly
 from smoothcert.report.explained import Explained
-from smoothcert.report.thumbnails import thumbnails
-from smoothcert.report.wording import acr_note, grouped, in_norm, promise, uncertified, units
+from smoothcert.report.pictures import picture_of, thumbnails, values_of
+from smoothcert.report.wording import acr_note, class_name, grouped, in_norm, promise, uncertified, units
 from smoothcert.runs.collect import Source, collect
 from smoothcert.runs.comparison import Comparison
 from smoothcert.runs.recommendation import Recommendation
@@ -48,6 +48,8 @@ ROWS = 10_000
 """Certificates that a page lists, over all runs; larger runs are thinned out evenly."""
 POINTS = 6_000
 """Inputs that the scatter plot shows, over all runs; larger runs are thinned out evenly."""
+_COMPARED = 24
+"""Pictures of inputs that only one of two runs certifies, at one radius."""
 _ALWAYS_LISTED = ("id", "label", "prediction", "radius")
 
 
@@ -76,9 +78,7 @@ def write_report(
         The path of the page.
     """
     if isinstance(results, Comparison):
-        from smoothcert.report.compared import render_comparison  # that module imports this one
-
-        page = render_comparison(results, dataset)
+        page = _compared(results, dataset)
     else:
         runs = collect(results)
         dataset = dataset_of(runs) if dataset is None else _checked(dataset, runs)
@@ -123,6 +123,25 @@ def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: M
             series=range(1, vega.SERIES + 1),
             version=__version__,
         )
+    )
+
+
+def _compared(comparison: Comparison, dataset: Dataset | None) -> str:
+    """The page about a comparison: every claim in words, and pictures of the inputs where only one is certified."""
+    runs = [comparison.a, comparison.b]
+    dataset = dataset_of(runs) if dataset is None else dataset
+    curves = [certified_accuracy(runs), difference(comparison, comparison.curve)] if comparison.curve else []
+    listed = [id for d in comparison.differences for ids in (d.only_a, d.only_b) for id in ids[:_COMPARED]]
+    return fill(
+        "compared.html",
+        curves,
+        runs,
+        {},
+        comparison=comparison,
+        pictures={id: picture_of(dataset[id][0], values_of(runs)) for id in listed} if dataset else {},
+        most=_COMPARED,
+        labels=dict(zip(comparison.a.id.tolist(), comparison.a.label.tolist(), strict=True)),
+        class_name=partial(class_name, names=dataset.class_names if dataset else None),
     )
 
 

@@ -87,3 +87,8 @@ def asked(text: str, results: Sequence[Results]) -> str:
     if not names:
         return ""
     return f"{text}." if len(names) == len(results) else f"{text} ({', '.join(names)})."
+
+
+def class_name(number: int, names: Sequence[str] | None) -> str:
+    """The name of a class, or its number if it has no name."""
+    return names[number] if names and 0 <= number < len(names) else f"class {number}"

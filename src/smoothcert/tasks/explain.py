@@ -23,8 +23,8 @@ from smoothcert.models.seeded import SeededRows
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Certificate
 from smoothcert.report.charts import evenly
-from smoothcert.report.distances import NORMS, distance
-from smoothcert.report.explained import Explained, check_picture
+from smoothcert.report.explained import Explained
+from smoothcert.report.pictures import NORMS, check_picture, distance
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.packing import Segment

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from smoothcert._files import write_whole
-from smoothcert.report.explained import class_name
 from smoothcert.report.page import dataset_of, fill
-from smoothcert.report.thumbnails import picture_of
+from smoothcert.report.pictures import picture_of, values_of
+from smoothcert.report.wording import class_name
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.audit import Audit
@@ -41,7 +41,7 @@ def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
         certified=certified,
         each=confidence(run.plan.alpha),
         together=confidence(run.plan.alpha, len(run.manifest.ids)),
-        pictures={c.id: picture_of(dataset[c.id][0]) for c in certified} if dataset else {},
+        pictures={c.id: picture_of(dataset[c.id][0], values_of([run])) for c in certified} if dataset else {},
         class_name=partial(class_name, names=dataset.class_names if dataset else None),
     )
     write_whole(out, page.encode())

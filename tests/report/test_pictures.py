@@ -1,11 +1,23 @@
+import base64
+import io
+
 import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from PIL import Image
 
-from smoothcert.report.distances import NORMS, concentrated_change, distance, spread_change
+from smoothcert.report import pictures
+from smoothcert.report.pictures import (
+    NORMS,
+    concentrated_change,
+    distance,
+    picture_of,
+    spread_change,
+    thumbnails,
+)
 
-pictures = st.builds(
+images = st.builds(
     lambda seed, channels, levels: np.random.default_rng(seed).integers(0, levels + 1, (channels, 6, 5)) / levels,
     st.integers(0, 1000),
     st.sampled_from([1, 3]),
@@ -13,7 +25,7 @@ pictures = st.builds(
 )
 
 
-@given(x=pictures, radius=st.floats(1e-3, 3), norm=st.sampled_from(["l2", "l1"]), seed=st.integers(0, 9))
+@given(x=images, radius=st.floats(1e-3, 3), norm=st.sampled_from(["l2", "l1"]), seed=st.integers(0, 9))
 @example(x=np.random.default_rng(28).integers(0, 256, (1, 6, 5)) / 255, radius=3.0, norm="l2", seed=0)
 def test_a_change_is_exactly_as_large_as_the_radius_and_stays_a_picture(x, radius, norm, seed):
     assume(radius <= distance(x, (x < 0.5).astype(float), norm))  # no picture is farther away
@@ -24,13 +36,13 @@ def test_a_change_is_exactly_as_large_as_the_radius_and_stays_a_picture(x, radiu
         assert changed.max() <= 1
 
 
-@given(x=pictures, values=st.integers(0, 30))
+@given(x=images, values=st.integers(0, 30))
 def test_in_l0_a_change_is_of_so_many_values(x, values):
     for changed in (spread_change(x, values, "l0", seed=0), concentrated_change(x, values, "l0")):
         assert distance(changed, x, "l0") == values
 
 
-@given(x=pictures, pixels=st.integers(0, 30))
+@given(x=images, pixels=st.integers(0, 30))
 def test_in_l0_of_pixels_a_change_is_of_so_many_whole_pixels(x, pixels):
     for changed in (spread_change(x, pixels, "l0 of pixels", seed=0), concentrated_change(x, pixels, "l0 of pixels")):
         assert distance(changed, x, "l0 of pixels") == pixels
@@ -50,3 +62,53 @@ def test_distances_are_norms_of_the_difference():
     x, y = np.array([[[0.0, 0.5]], [[1.0, 0.5]]]), np.array([[[1.0, 0.5]], [[0.0, 0.5]]])
     assert [distance(x, y, norm) for norm in NORMS] == pytest.approx([np.sqrt(2), 2, 2, 1])
     assert all(distance(x, x, norm) == 0 for norm in NORMS)
+
+
+def opened(uri):
+    kind, _, content = uri.partition(",")
+    assert kind == "data:image/png;base64"
+    return Image.open(io.BytesIO(base64.b64decode(content)))
+
+
+def test_a_grey_picture_keeps_its_pixels():
+    x = np.linspace(0, 1, 16, dtype=np.float32).reshape(1, 4, 4)
+    np.testing.assert_array_equal(np.asarray(opened(picture_of(x))), np.rint(255 * x[0]))
+
+
+def test_a_colour_picture_is_shrunk_to_a_thumbnail_of_the_same_shape():
+    x = np.zeros((3, 128, 256), np.float32)
+    x[0] = 1
+    image = opened(picture_of(x))
+    assert image.size == (64, 32)
+    assert image.getpixel((10, 10)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("shape", [(20,), (5, 16, 16), (1, 2, 2), (2, 3, 8, 8)])
+def test_what_is_no_image_has_no_picture(shape):
+    assert picture_of(np.zeros(shape, np.float32)) is None
+
+
+def test_pictures_outside_of_the_range_of_values_are_clipped():
+    x = np.array([np.nan, -1, 2, 0.5], np.float32).repeat(4).reshape(1, 4, 4)
+    assert np.asarray(opened(picture_of(x)))[:, 0].tolist() == [0, 0, 255, 128]
+
+
+class Grey:
+    def __len__(self):
+        return 500
+
+    def __getitem__(self, index):
+        return np.full((1, 8, 8), 0.5, np.float32), 0
+
+
+def test_the_most_telling_inputs_come_first_when_there_is_little_room(iss_run, monkeypatch):
+    one = len(picture_of(Grey()[0][0]))
+    monkeypatch.setattr(pictures, "BUDGET", 3 * one)
+    easiest = iss_run.id[np.argsort(-iss_run.radius)]
+    found = thumbnails(Grey(), [iss_run])
+    assert len(found) == 3
+    assert iss_run.radius[np.isin(iss_run.id, list(found))].min() >= iss_run.radius[iss_run.id == easiest[20]][0]
+
+
+def test_ids_that_the_data_set_does_not_have_are_left_out(iss_run):
+    assert set(thumbnails(Grey(), [iss_run])) == {id for id in iss_run.id.tolist() if id < 500}
