@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 import smoothcert as sc
-from smoothcert.tasks.audit import audit
-from smoothcert.tasks.safety_case import write_case
+from smoothcert.tasks.audit import audit, write_case
 
 SETTINGS = {"sigma": 0.25, "device": "cpu", "batch": 250, "progress": sc.Progress()}
 

@@ -1,4 +1,4 @@
-"""The command line, with one file per command. Each command calls functions that a notebook can call as well.
+"""The command line. Each command is a function that calls functions which a notebook can call as well.
 
 Commands import what they need when they run, so that `--help` and the commands without a model start quickly.
 """
@@ -10,10 +10,10 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
-from importlib import import_module
 
 import typer
 
+from smoothcert.cli import certify, check, measure, plans, results, train
 from smoothcert.cli.command import add_command
 from smoothcert.errors import SmoothcertError, SmoothcertWarning, phrase
 
@@ -26,15 +26,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = {  # by the panels of the help
-    "Certify": ("demo", "certify", "merge"),
-    "Check a run": ("audit", "attack"),
-    "Before a run": ("probe", "bench", "map", "coverage", "replay"),
-    "Results": ("table", "compare", "gate", "report", "export"),
-    "Train": ("train",),
+    "Certify": (certify.demo, certify.certify, certify.merge),
+    "Check a run": (check.audit, check.attack),
+    "Before a run": (measure.probe, measure.bench, plans.map_, plans.coverage, plans.replay),
+    "Results": (results.table, results.compare, check.gate, results.report, results.export),
+    "Train": (train.train,),
 }
-for _panel, _names in _COMMANDS.items():
-    for _name in _names:
-        add_command(app, _name, import_module(f"{__name__}.{_name}").command, panel=_panel)
+for _panel, _functions in _COMMANDS.items():
+    for _function in _functions:
+        add_command(app, _function, panel=_panel)
 
 # How long torch's threads spin while they wait for each other. With the default, they spin for so long that they slow
 # down the threads that they wait for, if these share their cores.

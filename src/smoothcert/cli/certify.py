@@ -1,4 +1,4 @@
-"""`smoothcert certify`: certify inputs."""
+"""Commands that make runs: `demo`, `certify` and `merge`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smoothcert.cli.groups import PlanOptions, SubjectOptions, SweepOptions
-from smoothcert.cli.options import STARTED, Data, Folder, Ids, Limit, Skip, print_json
+from smoothcert.cli.command import Output
+from smoothcert.cli.options import (
+    STARTED,
+    Data,
+    Folder,
+    Ids,
+    Limit,
+    PlanOptions,
+    Runs,
+    Skip,
+    SubjectOptions,
+    SweepOptions,
+)
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -19,7 +30,39 @@ if TYPE_CHECKING:
     from smoothcert.runs.table import Table
 
 
-def command(
+_DEMO_RADII = (0.0, 0.25, 0.5)
+
+
+def demo(*, out: Folder = Path("runs/demo")) -> Output:
+    """Certify 500 bundled images with a bundled model: fixed, input-specific, and at chosen radii by two bounds.
+
+    Args:
+        out: The folder for the runs and the report.
+    """
+    from smoothcert.noises import Gaussian
+    from smoothcert.plans import AtRadii, Fixed, InputSpecific
+    from smoothcert.report import write_report
+    from smoothcert.runs.table import table
+    from smoothcert.tasks.certify import certify
+
+    plans = {
+        "fixed": Fixed(10_000),
+        "input-specific": InputSpecific(10_000, decline=0.05),
+        "radii": AtRadii(_DEMO_RADII, 10_000, known_labels=True),
+        "radii-runner-up": AtRadii(_DEMO_RADII, 10_000, known_labels=True, bound="runner-up"),
+    }
+    runs = [
+        certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.25), plan=plan, out=out / name)
+        for name, plan in plans.items()
+    ]
+    rows = table(runs, radii=_DEMO_RADII)
+    page = write_report(runs, out / "report.html", radii=_DEMO_RADII)
+    fixed, _, radii, _ = (run.average_samples or 1 for run in runs)
+    saved = f"The table of certified accuracy at three radii took {fixed / radii:.0f} times fewer samples than usual."
+    return Output(rows.plain(), [rows.render(), saved, f"The report is {page}: open it in a browser."])
+
+
+def certify(
     *,
     data: Data,
     noise: SweepOptions,
@@ -41,8 +84,7 @@ def command(
     gpus_per_worker: float | None = None,
     track: Annotated[list[str], typer.Option(metavar="TRACKER")] = [],  # noqa: B006
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    json: bool = False,
-) -> None:
+) -> Output:
     """Certify inputs and save the certificates in a folder. Run it again to resume.
 
     Args:
@@ -97,11 +139,7 @@ def command(
     if dry_run:
         forecasts = [forecast(joint=joint, **what) for what in asked]
         plain = [asdict(expected) | {"seconds": expected.seconds} for expected in forecasts]
-        if json:
-            print_json({"runs": plain} if several else plain[0])
-        else:
-            print(*(f"forecast: {expected}" for expected in forecasts), sep="\n")
-        return
+        return Output({"runs": plain} if several else plain[0], [f"forecast: {expected}" for expected in forecasts])
     runs = []
     for what in asked:
         shown = Progress() if quiet else progress_here(summary=False)
@@ -113,15 +151,14 @@ def command(
             shown.say(summary(run, radii=radii))
     rows = table(runs, radii=radii)
     found = _recommend(runs, rows, out) if several else {}
-    if json:
-        complete = all(run.complete for run in runs)
-        about = {"out": str(out), "complete": complete, "command_seconds": time.perf_counter() - STARTED}
-        print_json(about | found | (rows.plain() if several else rows.plain()["runs"][0]))
-    elif several and not quiet:
-        print(rows.render(), *(found["recommendation"] or {}).get("reasons", ()), sep="\n")
-        print(f"The report is {found['report']}: open it in a browser.")
-    elif not quiet:
-        print(summary(runs[0], radii=radii, seconds=time.perf_counter() - STARTED))
+    seconds, complete = time.perf_counter() - STARTED, all(run.complete for run in runs)
+    about = {"out": str(out), "complete": complete, "command_seconds": seconds} | found
+    if several:
+        page = f"The report is {found['report']}: open it in a browser."
+        text = [rows.render(), *(found["recommendation"] or {}).get("reasons", ()), page]
+    else:
+        text = [summary(runs[0], radii=radii, seconds=seconds)]
+    return Output(about | (rows.plain() if several else rows.plain()["runs"][0]), [] if quiet else text)
 
 
 def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:
@@ -143,3 +180,19 @@ def _recommend(runs: Sequence[Run], rows: Table, out: Path) -> dict[str, Any]:
     found = recommend(runs, radii=rows.radii)
     page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=found)
     return {"report": str(page), "recommendation": None if found is None else found.plain()}
+
+
+def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
+    """Merge the runs of several jobs, such as those of certify --shard.
+
+    Args:
+        runs: The folders of the runs.
+        out: A new folder for the merged run.
+        partial: Merge although certificates are missing.
+    """
+    from smoothcert.runs.merge import merge
+
+    run = merge(runs, out=out, partial=partial)
+    asked, missing = len(run.manifest.ids), len(run.manifest.ids) - len(run)
+    shown = f"{out}: {len(run):,} inputs of {len(runs)} runs" + (f", {missing:,} are missing" if missing else "")
+    return Output({"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}, [shown])

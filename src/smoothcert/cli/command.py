@@ -1,5 +1,7 @@
 """How a function becomes a command: its signature gives names, types and defaults, and its docstring gives the help.
 
+A command that returns an `Output` has the option --json, and prints what it returns.
+
 Parameters before `*` become arguments, the others become options. A parameter whose type is a `Group` stands for the
 fields of that class. In a docstring, a section with another title than "Args" is a panel of the help. What is not said
 there, such as the name of a placeholder, stands in an annotation with `typer.Option`.
@@ -8,15 +10,17 @@ there, such as the name of a placeholder, stands in an annotation with `typer.Op
 from __future__ import annotations
 
 import inspect
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 
 _SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= {4}\w+: )", re.M)
+_JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)
 _ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.M)
 
 
@@ -29,19 +33,68 @@ class Group:
         return dict(vars(self))
 
 
-def add_command(app: typer.Typer, name: str, function: Callable[..., None], *, panel: str) -> None:
+class Table(NamedTuple):
+    """A table. The first column is aligned to the left, all others to the right."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    caption: str | None = None
+
+    def print(self) -> None:
+        """Print the table."""
+        from rich import box, console, table
+
+        made = table.Table(title=self.title, caption=self.caption, box=box.SIMPLE_HEAD)
+        made.title_justify = made.caption_justify = "left"
+        for column in self.columns:
+            made.add_column(column, justify="right" if column != self.columns[0] else "left")
+        for row in self.rows:
+            made.add_row(*row)
+        console.Console().print(made)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command has found, in both forms, and its exit code.
+
+    Args:
+        plain: What --json prints.
+        shown: What is printed otherwise.
+        code: The exit code.
+    """
+
+    plain: dict[str, Any]
+    shown: Iterable[str | Table]
+    code: int = 0
+
+    def print(self, *, as_json: bool) -> None:
+        """Print one of the two forms, and end with the exit code."""
+        if as_json:
+            print(json.dumps(self.plain, indent=2, allow_nan=False))
+        for part in () if as_json else self.shown:
+            print(part) if isinstance(part, str) else part.print()
+        if self.code:
+            raise typer.Exit(self.code)
+
+
+def add_command(app: typer.Typer, function: Callable[..., Output | None], *, panel: str) -> None:
     """Make a function a command of the application, in a panel of its help."""
     hints = get_type_hints(function)
     groups = {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Group)}
+    prints = hints["return"] is Output
 
     def command(**values: Any) -> None:
         for key, group in groups.items():
             values[key] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        function(**values)
+        as_json = values.pop("json") if prints else False
+        if (found := function(**values)) is not None:
+            found.print(as_json=as_json)
 
     parameters = list(_parameters(function, groups))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    name = function.__name__.rstrip("_")  # `map_` has the name of a builtin
     app.command(name, help=_SECTION.split(inspect.getdoc(function) or "")[0], rich_help_panel=panel)(command)
 
 
@@ -49,12 +102,15 @@ def _parameters(of: Callable[..., Any], groups: dict[str, type[Group]]) -> Itera
     """The parameters of a function, or of a group, as typer takes them."""
     hints = get_type_hints(of, include_extras=True)
     _, *sections = _SECTION.split(inspect.getdoc(of) or "")
-    helped = {
+    parameters = dict(inspect.signature(of).parameters)
+    if hints.get("return") is Output:
+        parameters["json"], hints["json"] = _JSON, bool
+    helped = {"json": {"help": "Print JSON instead of a table."}} | {
         name: {"help": " ".join(text.split()), "rich_help_panel": None if title == "Args" else title}
         for title, section in zip(sections[::2], sections[1::2], strict=True)
         for name, text in _ENTRY.findall(section)
     }
-    for name, parameter in inspect.signature(of).parameters.items():
+    for name, parameter in parameters.items():
         if name in groups:
             yield from _parameters(groups[name], {})
             continue

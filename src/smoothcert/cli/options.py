@@ -1,16 +1,24 @@
-"""Options that several commands share, and how results are printed."""
+"""Options that several commands share, and what they describe: the classifier, the noise and the plan."""
 
 from __future__ import annotations
 
-import json
+import inspect
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, is_dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import typer
 
+from smoothcert._registry import home
+from smoothcert.cli.command import Group
 from smoothcert.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from smoothcert.noises import Noise
+    from smoothcert.plans import Plan
 
 STARTED = time.perf_counter()
 """When the command was started: Python has loaded only the command line before."""
@@ -32,7 +40,6 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: th
 Skip = Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")]
 Reference = Annotated[
     Path | None, typer.Option(help="The run that MAD is measured against. Default: the fixed run at its ceiling.")
@@ -52,28 +59,250 @@ def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:
         raise InvalidInput(f"--out {out} would replace {'what is read' if is_read else 'a run'}: choose another file")
 
 
-def numbers(name: str, text: str) -> list[float]:
-    """Parse a comma-separated list of numbers."""
+@overload
+def numbers(name: str, text: str) -> list[float]: ...
+@overload
+def numbers(name: str, text: None) -> None: ...
+def numbers(name: str, text: str | None) -> list[float] | None:
+    """The numbers of a comma-separated list; None if the option is not given."""
     try:
-        return [float(part) for part in text.split(",")]
+        return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(f"{name} must be numbers separated by commas, got {text!r}") from None
 
 
-def print_json(result: dict[str, Any]) -> None:
-    """Print a result as JSON."""
-    print(json.dumps(result, indent=2, allow_nan=False))
+@dataclass(frozen=True)
+class SubjectOptions(Group):
+    """The classifier and how it is run: the settings of `Smoothed` without the noise.
+
+    Args:
+        model: fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME,
+            timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the
+            --weights contain it.
+        weights: A checkpoint (.safetensors, .pth, .pth.tar).
+        classes: The number of classes, if the model returns labels.
+        denoiser: Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a
+            diffusers UNet2DModel, file.py:function or package.module:function.
+        stochastic: The model is random by design. Its random numbers then depend on the noisy input alone, and inputs
+            are classified one at a time. A module of your own function stays in the mode in which it is returned, so
+            dropout can be on.
+        seed: The key of the noise: the same seed draws the same noise.
+        dtype: Number format of the classifier. Default: bfloat16 where the device has it and gives the labels of
+            float32, else float32; float64 for a model that is in float64.
+        batch: Rows per forward pass. Default: chosen by measuring.
+        compile: How to speed up the classifier. fast: kernels of our own, ready in seconds, the default on CUDA.
+            default: torch's compiler. max: the compiler tunes convolutions, for half a minute or more.
+    """
+
+    model: str | None = None
+    weights: str | None = None
+    classes: int | None = None
+    denoiser: str | None = None
+    stochastic: bool = False
+    seed: int = 0
+    device: Device = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    batch: str = "auto"
+    compile: Literal["auto", "none", "fast", "default", "max"] = "auto"
 
 
-def print_table(title: str, columns: list[str], rows: list[list[str]], caption: str | None = None) -> None:
-    """Print a table. The first column is aligned to the left, all others to the right."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+@dataclass(frozen=True)
+class PlaceOptions(Group):
+    """Where the parts of a run are now.
 
-    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right" if column != columns[0] else "left")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    Args:
+        model: The model, if it has moved or is your own code. Default: as in the run.
+        weights: Where its weights are now. Default: as in the run.
+        denoiser: The denoiser, if it has moved or is your own code. Default: as in the run.
+        data: Where the data is now, as for certify. Default: as in the run.
+    """
+
+    model: str | None = None
+    weights: str | None = None
+    denoiser: str | None = None
+    data: str | None = None
+
+
+_NoiseName = Annotated[
+    str | None,
+    typer.Option(
+        help="The noise and its strength: gaussian:0.5, grid-gaussian:0.5, uniform:0.5, laplace:0.5, "
+        "splitting:0.5, ablation:45, discrete:0.2,256 (256 levels), translation:2, brightness:0.1, "
+        "bands:4, blocks:12, or a noise of --import.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class CertifiedNoiseOptions(Group):
+    """The smoothing noise of a run, which knows its data and its device.
+
+    Args:
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, else
+            gaussian:S. A run that is resumed keeps its noise.
+    """
+
+    sigma: float | None = None
+    noise: _NoiseName = None
+
+    def build(self) -> Noise:
+        """The noise that the options describe."""
+        if (found := self.given()) is not None:
+            return found
+        raise InvalidInput("the noise is missing: give --sigma, or --noise as in gaussian:0.5")
+
+    def given(self) -> Noise | None:
+        """The noise that the options describe; None if they describe none."""
+        from smoothcert.noises import Gaussian, Noise
+        from smoothcert.noises.base import dashed
+
+        if self.sigma is not None and self.noise is not None:
+            raise InvalidInput(f"--sigma {self.sigma:g} and --noise {self.noise} exclude one another: give one of them")
+        if self.noise is None:
+            return None if self.sigma is None else Gaussian(self.sigma)
+        name, _, strength = self.noise.partition(":")
+        cls = _find("--noise", name, {dashed(cls.__name__): cls for cls in _subclasses(Noise)})
+        try:
+            values = [float(part) for part in strength.split(",")]
+        except ValueError:
+            raise InvalidInput(f"--noise {self.noise}: write the strength after a colon, as in {name}:0.5") from None
+        try:
+            made: Noise = cls(*values)
+            return made
+        except TypeError:
+            raise InvalidInput(f"--noise {self.noise}: {name} does not take {strength}") from None
+
+
+@dataclass(frozen=True)
+class SweepOptions(Group):
+    """The smoothing noise of one run, or of several with different sigmas.
+
+    Args:
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]): grid-gaussian:S for 8-bit images on CUDA, else
+            gaussian:S. A run that is resumed keeps its noise. Several, as in 0.12,0.25,0.5: one run each, in folders of
+            --out, and a page that recommends one. {sigma} in --weights and --model stands for each.
+    """
+
+    sigma: Annotated[str | None, typer.Option(metavar="S[,S,...]")] = None
+    noise: _NoiseName = None
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The noise of each run: `noise=` or `sigma=` as `certify` takes them."""
+        sigmas = [None] if self.sigma is None else list(dict.fromkeys(numbers("--sigma", self.sigma)))
+        made = [CertifiedNoiseOptions(sigma, self.noise).build() for sigma in sigmas]
+        return [
+            {"noise": noise} if sigma is None else {"sigma": sigma} for sigma, noise in zip(sigmas, made, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class NoiseOptions(CertifiedNoiseOptions):
+    """The smoothing noise, where the data or the device may be unknown.
+
+    Args:
+        sigma: Standard deviation of Gaussian noise (inputs in [0, 1]); short for gaussian:S.
+        size: Numbers in an input (ablation: pixels), if there is no data.
+    """
+
+    size: int | None = None
+
+    def given(self) -> Noise | None:
+        """The noise that the options describe; None if they describe none."""
+        found = super().given()
+        return found if found is None or self.size is None else found.for_size(self.size)
+
+
+@dataclass(frozen=True)
+class PlanOptions(Group):
+    """The plan. An option that is not given is None; the plan then has its own default.
+
+    Plan:
+        method: input-specific: as many samples as each input needs. price: samples that add --price to the radius.
+            radii: decide --radii. fixed: the same for all inputs. exact: count all outcomes of a noise that has few, as
+            splitting:0.5,255 or bands:4. Or the name of a plan of --import. Default: input-specific; price with
+            --budget or --minutes.
+        samples: The ceiling. Default: 100,000.
+        radii: Radii, separated by commas: to decide with --method radii, else to show certified accuracy at.
+        decline: input-specific: how much smaller than the reference a radius may be. Default: 0.05.
+        kind: Whether the decline is absolute or relative. Default: absolute.
+        reference: The reference of the decline: the radius at the ceiling, or the ideal radius. Default: ceiling.
+        price: price: how much radius a sample has to add, as in 1e-6.
+        bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.
+        give_up: radii: give up a radius when the chance to prove it falls below this. Default: 0.02.
+        known_labels: Certify the label itself instead of the predicted class.
+        alpha: Probability that one certificate is wrong, at most. Default: 0.001.
+        pilot: Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with --method radii.
+        pilot_use: fresh: the pilot only plans. reuse: it also counts, as published (not sound). Default: fresh.
+        grid: exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.
+    """
+
+    method: str | None = None
+    samples: int | None = None
+    radii: str | None = None
+    decline: float | None = None
+    kind: Literal["absolute", "relative"] | None = None
+    reference: Literal["ceiling", "ideal"] | None = None
+    price: float | None = None
+    bound: Literal["binary", "runner-up"] | None = None
+    give_up: float | None = None
+    known_labels: bool = False
+    alpha: float | None = None
+    pilot: int | None = None
+    pilot_use: Literal["fresh", "reuse"] | None = None
+    grid: Literal["exact", "paper"] | None = None
+
+    def build(self, *, budget: bool = False) -> Plan:
+        """The plan that the options describe, without its price if a budget will set it."""
+        from smoothcert import _check
+        from smoothcert.plans import Combined, OneLook, Plan
+
+        named = [cls for cls in _subclasses(Plan) if cls not in (Combined, OneLook)]
+        known = {cls.name: cls for cls in named if isinstance(getattr(cls, "name", None), str)}
+        method = self.method or ("price" if budget else "input-specific")
+        cls = _find("--method", method, known)
+        own = inspect.signature(cls).parameters
+        given = {name: value for name, value in self.settings().items() if value is not None and value is not False}
+        given.pop("method", None)
+        if budget and "price" in own:
+            given.setdefault("price", 0.0)
+        if "radii" not in own:
+            given.pop("radii", None)  # these are only shown
+        elif self.radii is None:
+            raise InvalidInput(f"--method {method} needs --radii, as in --radii 0,0.25,0.5")
+        else:
+            given["radii"] = tuple(numbers("--radii", self.radii))
+        if self.pilot is not None:
+            given["pilot"] = _check.whole("pilot", self.pilot, least=1)  # a plan takes 0 for its default
+        if foreign := next((name for name in given if name not in own), None):
+            owners = [other for other, kind in known.items() if foreign in inspect.signature(kind).parameters]
+            option = foreign.replace("_", "-")
+            raise InvalidInput(f"--{option} is for --method {' or '.join(owners)}: leave it out with --method {method}")
+        if missing := [name for name, p in own.items() if p.default is p.empty and name not in given]:
+            way = f"give --{missing[0]}" if hasattr(self, missing[0]) else "use it from Python"
+            raise InvalidInput(f"--method {method} needs {', '.join(missing)}: {way}")
+        made: Plan = cls(**given)
+        return made
+
+    def shown_radii(self) -> list[float] | None:
+        """The radii to show certified accuracy at, in increasing order; None if they are not given."""
+        return None if self.radii is None else sorted(set(numbers("--radii", self.radii)))
+
+
+def _subclasses(cls: Any) -> list[Any]:
+    """All public subclasses: ours that are complete, and all of the user's."""
+    below = [found for sub in cls.__subclasses__() for found in (*_subclasses(sub), sub)]
+    return [sub for sub in below if not sub.__name__.startswith("_") and (home(sub) or not inspect.isabstract(sub))]
+
+
+def _find(option: str, name: str, known: dict[str, Any]) -> Any:
+    """The class that the user names, after a check that it can be used."""
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f": did you mean {close[0]}?" if close else ""
+        raise InvalidInput(f"{option} must be one of {', '.join(sorted(known))}, got {name!r}{hint}")
+    cls = known[name]
+    if missing := " and ".join(sorted(getattr(cls, "__abstractmethods__", ()))):
+        raise InvalidInput(f"{cls.__name__} of module {cls.__module__} cannot be used: it does not define {missing}")
+    if not is_dataclass(cls):
+        raise InvalidInput(f"{cls.__name__} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))")
+    return cls

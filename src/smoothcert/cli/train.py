@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from smoothcert.cli.groups import NoiseOptions
-from smoothcert.cli.options import Device, Folder, Json, numbers, print_json
+from smoothcert.cli.command import Output
+from smoothcert.cli.options import Device, Folder, NoiseOptions, numbers
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from smoothcert.training import Epoch, Recipe, Trained
 
 
-def command(
+def train(
     *,
     data: str,
     noise: NoiseOptions,
@@ -38,8 +38,7 @@ def command(
     device: Device = "auto",
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     compile: Literal["auto", "none", "default"] = "auto",
-    json: Json = False,
-) -> None:
+) -> Output:
     """Train a base classifier for smoothing, or a denoiser. Run it again to resume. --sigma 0 trains without noise.
 
     Args:
@@ -116,12 +115,11 @@ def command(
             on_step=lambda images: bar.advance(task, images),
             on_epoch=on_epoch,
         )
-    if json:
-        measure: str = recipe.method.measure
-        score = {measure: getattr(trained, measure)}
-        print_json({"weights": str(trained.weights), **score, "epochs": epochs, "epochs_now": trained.epochs_now})
-        return
-    print(f"{_state(trained.epochs_now, epochs)}: {_result(recipe, trained, held_out)}, weights in {trained.weights}")
+    measure: str = recipe.method.measure
+    plain = {"weights": str(trained.weights), measure: getattr(trained, measure)}
+    plain |= {"epochs": epochs, "epochs_now": trained.epochs_now}
+    achieved = f"{_result(recipe, trained, held_out)}, weights in {trained.weights}"
+    return Output(plain, [f"{_state(trained.epochs_now, epochs)}: {achieved}"])
 
 
 def _scores(recipe: Recipe, epoch: Epoch, held_out: bool) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,12 @@ class Coverage:
     """Whether the worst p is only the worst one that a search found, as for a plan without a closed form."""
     simulated: Simulated | None = None
     """Where the states of the plan were too many to be enumerated: the figures are shares of simulated inputs."""
+
+    def plain(self) -> dict[str, Any]:
+        """The figures as a dictionary for JSON."""
+        simulated = {} if self.simulated is None else {"simulated": self.simulated._asdict()}
+        figures = {name: value for name, value in vars(self).items() if name != "simulated"}
+        return figures | simulated | {"valid": self.valid}
 
     @property
     def valid(self) -> bool:

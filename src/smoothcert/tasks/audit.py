@@ -1,4 +1,4 @@
-"""Check a run independently: test every radius by a second method, and draw some inputs again."""
+"""Check a run independently: test every radius by a second method, draw some inputs again, and write down the case."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
+from smoothcert._files import write_whole
 from smoothcert.data import Dataset, find_dataset, load_dataset
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
@@ -25,9 +27,14 @@ from smoothcert.plans.at_radii import earlier_plans
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.second_route import p_value
+from smoothcert.report.page import dataset_of, fill
+from smoothcert.report.pictures import picture_of, values_of
+from smoothcert.report.wording import class_name
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import open_run
 from smoothcert.smoothed.subject import Prepared, Subject, say_nothing
+from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.budget import as_recorded
 from smoothcert.tasks.reload import Places, reload
 
@@ -75,6 +82,16 @@ class Audit:
     def holds(self) -> bool:
         """Whether no certificate is known to be wrong, and the plan is not known to break its alpha."""
         return not self.findings and not (self.coverage and self.coverage.exceeds)
+
+    @property
+    def keeps_alpha(self) -> bool:
+        """Whether it is proved that the plan keeps its alpha."""
+        return self.coverage is not None and self.coverage.proved
+
+    def plain(self) -> dict[str, Any]:
+        """The result as a dictionary for JSON."""
+        coverage = self.coverage and self.coverage.plain()
+        return asdict(self) | {"coverage": coverage, "keeps_alpha": self.keeps_alpha, "holds": self.holds}
 
 
 def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **places: Unpack[Places]) -> Audit:
@@ -134,6 +151,40 @@ def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **pla
         labels_checked=dataset is not None,
         coverage=coverage,
     )
+
+
+def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
+    """Write a safety case: one page about the certificates of a run that an auditor can check and sign.
+
+    The claim is joint: all certificates of the run hold together with probability 1 - N alpha, for its N inputs
+    (Bonferroni). `certify(joint=True)` divides alpha by N beforehand.
+
+    Args:
+        folder: The run's folder.
+        found: What an audit of this run found.
+        out: The page to write.
+
+    Returns:
+        The path of the page.
+    """
+    run = open_run(folder)
+    certified = [c for c in run.certificates() if c.prediction is not None]
+    dataset = dataset_of([run])
+    page = fill(
+        "case.html",
+        [],
+        [run],
+        {},
+        run=run,
+        audit=found,
+        certified=certified,
+        each=confidence(run.plan.alpha),
+        together=confidence(run.plan.alpha, len(run.manifest.ids)),
+        pictures={c.id: picture_of(dataset[c.id][0], values_of([run])) for c in certified} if dataset else {},
+        class_name=partial(class_name, names=dataset.class_names if dataset else None),
+    )
+    write_whole(out, page.encode())
+    return Path(out)
 
 
 def fault(certificate: Certificate, *, second: bool = True) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,6 +62,7 @@ class Replay:
         plan: What the plan gives.
         fixed: What fixed sampling gives at the same average cost.
         ceiling: What fixed sampling gives at the ceiling of the plan.
+        labelled: Whether any input has a label. Without labels, accuracies have no meaning.
     """
 
     inputs: int
@@ -68,6 +70,22 @@ class Replay:
     plan: Outcome
     fixed: Outcome
     ceiling: Outcome
+    labelled: bool = True
+
+    def figures(self, outcome: Outcome) -> dict[str, Any]:
+        """One of the outcomes as a dictionary for JSON; None stands for what labels would tell.
+
+        Args:
+            outcome: The outcome.
+        """
+        shares = {f"{r:g}": share if self.labelled else None for r, share in outcome.certified_accuracy.items()}
+        return vars(outcome) | {"acr": outcome.acr if self.labelled else None, "certified_accuracy": shares}
+
+    def plain(self) -> dict[str, Any]:
+        """The result as a dictionary for JSON."""
+        plan, fixed, ceiling = map(self.figures, (self.plan, self.fixed, self.ceiling))
+        about = {"inputs": self.inputs, "repetitions": self.repetitions, "average_samples": plan.pop("samples")}
+        return about | plan | {"fixed": fixed, "ceiling": ceiling}
 
 
 @dataclass(frozen=True)
@@ -294,6 +312,7 @@ def simulate(
         replace(own, mad=None) if basis(plan) is None or plan.uses_rivals else own,
         _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), correct, radii),
         _summary(plan.most_samples, reference, reference, correct, radii),
+        labelled=bool((population.label >= 0).any()),
     )
 
 

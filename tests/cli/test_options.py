@@ -5,7 +5,7 @@ import json
 import pytest
 
 from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific, InvalidInput
-from smoothcert.cli.groups import NoiseOptions, PlanOptions
+from smoothcert.cli.options import NoiseOptions, PlanOptions
 from smoothcert.errors import either, phrase, setting
 
 

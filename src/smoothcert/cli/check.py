@@ -1,0 +1,146 @@
+"""Commands that check a run: `audit`, `attack` and `gate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from smoothcert.cli.command import Group, Output, Table
+from smoothcert.cli.options import PlaceOptions, numbers, refuse_to_replace
+
+if TYPE_CHECKING:
+    from smoothcert.runs.attacks import Attacks
+    from smoothcert.tasks.audit import Audit
+
+
+def audit(
+    run: Path, *, places: PlaceOptions, redraw: int = 5, seed: int | None = None, page: Path | None = None
+) -> Output:
+    """Derive every radius again from its votes, draw some inputs again, and say whether the plan keeps its alpha.
+
+    The exit code is 1 if a certificate does not hold or if the plan breaks its alpha.
+
+    Args:
+        run: The run's folder.
+        redraw: How many randomly chosen inputs to draw again.
+        seed: Chooses the inputs to draw again. Default: others each time.
+        page: Also write a safety case: one page with the claim, its basis and this audit.
+    """
+    from smoothcert.tasks.audit import audit, write_case
+
+    found = audit(run, redraw=redraw, seed=seed, **places.settings())
+    if page is not None:
+        refuse_to_replace(page, [])
+        write_case(run, found, page)
+    return Output(found.plain(), _audited(run, found), code=0 if found.holds else 1)
+
+
+def _audited(run: Path, found: Audit) -> Iterator[str]:
+    from smoothcert.runs.run import open_run
+    from smoothcert.runs.summary import all_together
+
+    yield from (f"input {finding.id}: {finding.reason}" for finding in found.findings)
+    outcome = f"{len(found.findings)} do NOT hold"
+    if not found.findings:
+        outcome = "all radii follow from their votes"
+        if found.keeps_alpha:
+            outcome = all_together(open_run(run)) or "all hold"
+    checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
+    labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
+    yield f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}."
+    yield "Nothing is known about the alpha of the plan." if found.coverage is None else found.coverage.sentence
+
+
+@dataclass(frozen=True)
+class SearchOptions(Group):
+    """How changes are searched.
+
+    Args:
+        norm: Default: the norm of the certificates.
+        ids: Attack these inputs, as in 0,5,10-20. Default: all.
+        limit: Attack at most this many inputs.
+        steps: Steps of gradient ascent in an attempt.
+        copies: Noisy copies over which a gradient is averaged.
+        attempts: Searches for each input.
+        samples: The most samples to decide whether an attempt succeeded.
+        alpha: Probability to call an input broken that is not, at most.
+        restart: Attack again, with other settings. What was found then goes.
+    """
+
+    norm: Literal["l1", "l2", "linf"] | None = None
+    ids: str | None = None
+    limit: int | None = None
+    steps: int = 20
+    copies: int = 16
+    attempts: int = 8
+    samples: int = 10_000
+    alpha: float = 0.001
+    restart: bool = False
+
+
+def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str | None = None) -> Output:
+    """Search the smallest change of each input that alters the answer. Run it again to resume.
+
+    Args:
+        run: The run's folder.
+        radii: Radii to show, separated by commas.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from smoothcert.tasks.attack import attack
+
+    console = Console(stderr=True)
+    with Progress(transient=True, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("attacked inputs", total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        found = attack(run, progress=show, **search.settings(), **places.settings())
+    plain = found.plain(numbers("--radii", radii))
+    return Output(plain, _attacked(run, found, plain))
+
+
+def _attacked(run: Path, found: Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
+    import numpy as np
+
+    accuracies = zip(plain["radii"], plain["certified_accuracy"], plain["attacked_accuracy"], strict=True)
+    yield Table(
+        f"{run}, changes in {found.norm}",
+        ["r", "certified", "not broken by attacks"],
+        [[f"{radius:g}", f"{proved:.1%}", f"{survived:.1%}"] for radius, proved, survived in accuracies],
+        caption=f"{len(found)} inputs. The truth lies between the two columns.",
+    )
+    if len(altered := found.distance[(found.distance > 0) & np.isfinite(found.distance)]):
+        smallest, median = f"{altered.min():.3f}", f"{np.median(altered):.3f}"
+        yield f"{len(altered)} answers were altered; smallest change {smallest}, median {median}"
+    broken = "no input was broken within its certified radius"
+    if len(found.broken):
+        listed = ", ".join(map(str, found.broken[:10]))
+        broken = f"{len(found.broken)} broken WITHIN the certified radius (alpha allows some): inputs {listed}"
+    yield broken
+
+
+def gate(
+    run: Path, *, policy: Path, places: PlaceOptions, baseline: Path | None = None, junit: Path | None = None
+) -> Output:
+    """Hold a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
+
+    Args:
+        run: The run's folder.
+        policy: The rules, a TOML file.
+        baseline: The run to compare with, if it is not the one that the policy names.
+        junit: Also write the outcome as JUnit XML.
+    """
+    from smoothcert._files import write_whole
+    from smoothcert.tasks.gate import EXIT_CODES, gate
+
+    found = gate(run, policy, baseline=baseline, **places.settings())
+    if junit is not None:
+        write_whole(junit, found.junit())
+    shown = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in found.rules]
+    shown.append(f"{run}: {found.outcome}" + (" with so few inputs" if found.outcome == "undecided" else ""))
+    return Output(found.plain(), shown, EXIT_CODES[found.outcome])

@@ -1,0 +1,224 @@
+"""Commands that compare, show and export results: `table`, `compare`, `report` and `export`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from smoothcert.cli.command import Output, Table
+from smoothcert.cli.options import (
+    CertifiedNoiseOptions,
+    Ids,
+    Limit,
+    LogRadius,
+    PlaceOptions,
+    Radii,
+    Reference,
+    Runs,
+    Skip,
+    SubjectOptions,
+    numbers,
+    refuse_to_replace,
+)
+from smoothcert.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from smoothcert.report.explained import Explained
+    from smoothcert.runs.comparison import Comparison
+    from smoothcert.runs.results import Results
+
+_MOST_IDS = 10**6
+
+
+def table(
+    runs: Runs,
+    *,
+    reference: Reference = None,
+    radii: Radii = None,
+    log_radius: LogRadius = None,
+    format: Literal["terminal", "markdown", "latex", "json"] | None = None,
+    json: bool = False,
+) -> None:
+    """Compare runs: average samples, time, MAD, ACR and certified accuracy, with marks at the best values.
+
+    Args:
+        format: The format of the table. Default: terminal.
+    """
+    from smoothcert.runs.collect import collect
+    from smoothcert.runs.table import table
+
+    if json and format not in (None, "json"):
+        raise InvalidInput(f"--json and --format {format} exclude one another: give one of them")
+    made = table(collect(runs, radius=log_radius), reference=reference, radii=numbers("--radii", radii))
+    print(made.render("json" if json else format or "terminal"))
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A")],
+    b: Annotated[str, typer.Argument(metavar="B")],
+    *,
+    noise: CertifiedNoiseOptions,
+    subject: SubjectOptions,
+    radius: str | None = None,
+    margin: float = 0.0,
+    confidence: float = 0.95,
+    report: Path | None = None,
+    data: str | None = None,
+    out: Path | None = None,
+    samples: int = 100_000,
+    alpha: float = 0.001,
+    bound: Literal["binary", "runner-up"] = "binary",
+    skip: Skip = None,
+    limit: Limit = None,
+    ids: Ids = None,
+) -> Output:
+    """Compare two runs on their common inputs, or two models: certify both until the difference is clear.
+
+    Args:
+        a: A run; with --data, a model or a checkpoint.
+        b: What to compare with it.
+        radius: The radius of certified accuracy, or several: 0.25,0.5.
+        margin: How many points of certified accuracy B may lose and still count as not worse.
+        confidence: The confidence of the intervals.
+        report: Also write a page with pictures, as in compare.html.
+
+    Models instead of runs:
+        data: The data, as for certify: A and B are models.
+        out: The folder of both runs. The same command resumes them.
+        samples: The ceiling for each input.
+        alpha: Probability that one certificate is wrong, at most.
+        bound: runner-up: also bound the other classes.
+    """
+    from smoothcert.tasks.compare import compare
+
+    def show(part: Comparison) -> None:
+        figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
+        print(f"{len(part.a):,} inputs: {figures}", file=sys.stderr)
+
+    models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit, "sigma": noise.sigma}
+    models["noise"] = None if noise.sigma is not None else noise.given()
+    if any(value is not None for value in models.values()):
+        models |= {**subject.settings(), "samples": samples, "alpha": alpha, "bound": bound, "on_part": show}
+    else:
+        models.clear()
+    found = compare(a, b, radius=numbers("--radius", radius), margin=margin, confidence=confidence, **models)
+    if report is not None:
+        from smoothcert.report import write_report
+
+        write_report(found, report)
+    return Output(found.plain(), _compared(found, report))
+
+
+def _compared(found: Comparison, page: Path | None) -> Iterator[str | Table]:
+    yield Table(
+        f"A: {found.a.name}, B: {found.b.name}, {len(found.a):,} inputs",
+        ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
+        [
+            [f"{d.radius:g}", *(f"{x:.1%}" for x in d.shares), f"{d.both}", f"{len(d.only_a)}", f"{len(d.only_b)}"]
+            for d in found.differences
+        ],
+    )
+    yield str(found)
+    if page is not None:
+        yield _size(page)
+
+
+def _size(page: Path) -> str:
+    return f"{page}: {page.stat().st_size / 1e6:.1f} MB"
+
+
+def report(
+    runs: Runs,
+    *,
+    places: PlaceOptions,
+    out: Path = Path("report.html"),
+    reference: Reference = None,
+    radii: Radii = None,
+    log_radius: LogRadius = None,
+    explain: str | None = None,
+    figures: Path | None = None,
+) -> None:
+    """Write one self-contained page about runs, to read offline or to send to a colleague.
+
+    Args:
+        out: The page to write. An earlier page of this name is replaced.
+        explain: Explain the certificates of these inputs in pictures, as in 0,5,10-12.
+        figures: Also write every figure as PDF, SVG and PNG to this folder.
+    """
+    from smoothcert.report import write_report
+    from smoothcert.runs.collect import collect
+
+    data = places.data
+    if explain is None and (given := [name for name, place in places.settings().items() if place and name != "data"]):
+        raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
+    refuse_to_replace(out, runs)
+    results = collect(runs, radius=log_radius)
+    page = write_report(
+        results,
+        out,
+        reference=reference,
+        radii=numbers("--radii", radii),
+        dataset=None if data is None else _load(data),
+        explained=() if explain is None else _explained(results, explain, places.settings()),
+    )
+    print(_size(page))
+    if figures is not None:
+        from smoothcert.report.figures import save_figures
+
+        for path in save_figures(results, figures):
+            print(path)
+
+
+def _load(data: str) -> Any:
+    from smoothcert.data import load_dataset  # this imports torch, so we do it only for pictures
+
+    return load_dataset(data)
+
+
+def _explained(results: Sequence[Results], ids: str, places: dict[str, Any]) -> list[Explained]:
+    """The inputs with these ids, of every run that is a folder: exports and logs have neither a model nor votes."""
+    from smoothcert.data import select_ids
+    from smoothcert.runs.run import Run
+    from smoothcert.tasks.explain import explain
+
+    folders = [run for run in results if isinstance(run, Run)]
+    if not folders:
+        raise InvalidInput("--explain needs the folder of a run: exports and logs have no model and no votes")
+    return [one for run in folders for one in explain(run, select_ids(_MOST_IDS, ids=ids), **places)]
+
+
+def export(
+    run: Path,
+    *,
+    format: Literal["cohen", "csv", "parquet", "json", "sok", "card"] | None = None,
+    out: Path | None = None,
+    radii: str | None = None,
+    log_radius: LogRadius = None,
+) -> None:
+    """Write the certificates of a run as a file. Radii are rounded down.
+
+    Args:
+        run: A run's folder, an export or a published log.
+        format: cohen: the published form of logs, tab-separated. csv, parquet, json: all columns and settings. sok:
+            rows for the SoK leaderboard, in YAML. card: a model card for Hugging Face, in Markdown. Default: by the
+            ending of the file; cohen for .tsv.
+        out: The file to write. Default: standard output.
+        radii: sok, card: the radii of the rows, separated by commas.
+    """
+    from smoothcert.runs.formats import beside, format_of, read_results, write_results
+
+    chosen = format_of(out, format)
+    if out is not None:
+        refuse_to_replace(out, [run])
+    results = read_results(run, radius=log_radius)
+    content = write_results(results, out, chosen, radii=numbers("--radii", radii))
+    if out is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        settings = f"; noise, plan and manifest are in {beside(out).name}" if chosen == "csv" else ""
+        print(f"{out}: {len(results):,} inputs{settings}")
