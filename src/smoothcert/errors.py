@@ -1,6 +1,8 @@
 """Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
 """Characters for private use, which mark the part of a message that Python and the command line phrase differently."""
@@ -69,6 +71,15 @@ class MissingExtra(SmoothcertError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional dependency: pip install -e '.[{extra}]' in the clone of smoothcert")
+
+
+@contextmanager
+def needs(extra: str, *, what: str) -> Iterator[None]:
+    """In this context, an import that fails is that of an optional dependency, which `what` needs."""
+    try:
+        yield
+    except ImportError:
+        raise MissingExtra(what, extra) from None
 
 
 def first_line(error: BaseException) -> str:

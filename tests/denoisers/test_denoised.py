@@ -9,8 +9,8 @@ from smoothcert import Smoothed
 from smoothcert.errors import InvalidInput
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
-from smoothcert.models.denoisers.check import check_estimates, check_values
-from smoothcert.models.wrap import as_classifier
+from smoothcert.models.denoisers.denoised import check_estimates, check_values
+from smoothcert.models.load import as_classifier
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Laplace
 
 X = torch.rand(5, 1, 8, 8)
@@ -133,7 +133,7 @@ def fail(x):
         (lambda x: (x, x), "it returned tuple"),
         (lambda x: x[..., ::2], r"must return a batch like the one that it gets.* of shape \(2, 1, 8, 4\)"),
         (lambda x: x.long(), "it returned int64"),
-        (fail, r"Faulty fails on a batch of shape \(2, 1, 8, 8\): cannot do this"),
+        (fail, r"Faulty fails on a float32 batch of shape \(2, 1, 8, 8\): cannot do this"),
     ],
 )
 def test_the_denoiser_is_named_if_it_is_at_fault(fault, message):

@@ -11,7 +11,7 @@ import smoothcert as sc
 from smoothcert.compat.cohen import Smooth
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers import compose, denoised
-from smoothcert.models.wrap import as_classifier
+from smoothcert.models.load import as_classifier
 from smoothcert.runs.journal import Journal
 from smoothcert.tasks.audit import audit
 from smoothcert.tasks.bench import bench

@@ -11,7 +11,7 @@ import torch
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
-from smoothcert.models.wrap import as_classifier
+from smoothcert.models.load import as_classifier
 
 
 @pytest.fixture(autouse=True)

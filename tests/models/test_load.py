@@ -21,8 +21,9 @@ def test_untrained_networks_are_the_same_every_time() -> None:
     assert load_classifier("cifar_resnet20", weights="none").weights_hash == first.weights_hash
 
 
-def test_loaded_modules_are_in_evaluation_mode() -> None:
-    module = load_classifier("cifar-resnet20", weights="none").module
+@pytest.mark.parametrize("stochastic", [False, True])  # the denoiser before it may be what is random
+def test_loaded_modules_are_in_evaluation_mode(stochastic: bool) -> None:
+    module = load_classifier("cifar-resnet20", weights="none", stochastic=stochastic).module
     assert isinstance(module, nn.Module)
     assert not any(part.training for part in module.modules())
 

@@ -14,8 +14,8 @@ from smoothcert.device.runtime import settle_dtype
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.models import load_classifier
 from smoothcert.models.architectures import build
+from smoothcert.models.load import as_classifier
 from smoothcert.models.onnx import OnnxModule, _hash
-from smoothcert.models.wrap import as_classifier
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -4,8 +4,8 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier
-from smoothcert.models.identity import state_hash
-from smoothcert.models.wrap import as_classifier
+from smoothcert.models.load import as_classifier
+from smoothcert.models.modules import state_hash
 
 EXAMPLE = torch.zeros(4)
 
@@ -55,7 +55,6 @@ def test_a_pipeline_of_hugging_face_is_given_by_its_name():
 @pytest.mark.parametrize(
     ("model", "classes", "message"),
     [
-        (3, None, "model must be a name, a module or a function, got int"),
         (first_three, 1, "classes must be at least 2, got 1"),
         (lambda x: x.argmax(1), None, "give classes=N"),
         (lambda x: x.sum(1), None, r"logits of shape \(1, classes\) .* it returned float32 of shape \(1,\)"),

@@ -11,7 +11,7 @@ from torch import Size, Tensor
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import check_labels, first_readable
 from smoothcert.data.images import fit, to_tensor
-from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.errors import InvalidInput, needs
 
 _SPLITS = {True: ("train",), False: ("test", "validation", "val", "valid")}
 
@@ -57,10 +57,8 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
     """One split of a published data set, or of a folder that `save_to_disk` wrote."""
     if place is None:
         raise InvalidInput("hf needs a name or a folder: write hf:NAME")
-    try:
+    with needs("hf", what=f"hf:{place}"):
         import datasets
-    except ImportError:
-        raise MissingExtra(f"hf:{place}", "hf") from None
 
     saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from smoothcert.data import npz
 from smoothcert.data.arrays import ArrayDataset
-from smoothcert.errors import InvalidInput, MissingExtra, first_line
+from smoothcert.errors import InvalidInput, first_line, needs
 
 _DEBIAN = "/usr/share/datasets/fashion-mnist"  # of the package dataset-fashion-mnist
 BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"
@@ -78,10 +78,9 @@ def downloaded(name: str) -> str:
 
 def files_of(name: str) -> dict[str, str]:
     """Where torchvision finds each file of a data set, and its MD5."""
-    try:
+    with needs("vision", what=f"the download of {name}"):
         from torchvision.datasets import CIFAR10, MNIST, FashionMNIST
-    except ImportError:
-        raise MissingExtra(f"the download of {name}", "vision") from None
+
     if name == "cifar10":
         return {CIFAR10.url: CIFAR10.tgz_md5}
     kind = MNIST if name == "mnist" else FashionMNIST

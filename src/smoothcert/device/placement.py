@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.device.runtime import CHECKED_ROWS, Runtime, blank
-from smoothcert.models.copying import copied
+from smoothcert.models.modules import copied
 
 _FINER_ROWS = 64  # at a time, because a finer format needs more memory
 

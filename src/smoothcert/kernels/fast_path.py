@@ -24,7 +24,7 @@ from smoothcert.kernels.nvrtc import runs_kernels
 from smoothcert.kernels.resnet.classifier import StageClassifier
 from smoothcert.kernels.resnet.match import match
 from smoothcert.kernels.tracing import trace
-from smoothcert.models.copying import copied
+from smoothcert.models.modules import copied
 from smoothcert.noises import Draw
 
 log = logging.getLogger(__name__)

@@ -1,13 +1,13 @@
 """Base classifiers and the sources that they come from.
 
 `load_classifier` takes a bundled name (`fashion-cnn`, `cifar-resnet18`, ...), `torchvision:NAME`, `timm:NAME`,
-`hf:NAME_OR_FOLDER`, `onnx:FILE` or `package.module:factory`. To add a source, write a file with a `load` function like
-that of `timm.py`, and add its prefix in `load.py`.
+`hf:NAME_OR_FOLDER`, `onnx:FILE` or `package.module:factory`. To add a source, write a function like that of
+`huggingface.py`, and add its prefix in `load.py`.
 """
 
 from smoothcert.models.base import Classifier
-from smoothcert.models.identity import state_hash
 from smoothcert.models.load import load_classifier
+from smoothcert.models.modules import state_hash
 from smoothcert.models.seeded import SeededRows
 
 __all__ = ["Classifier", "SeededRows", "load_classifier", "state_hash"]

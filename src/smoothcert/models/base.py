@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput, setting
@@ -57,21 +54,6 @@ class Classifier:
 
 Weights: TypeAlias = Checkpoint | Literal["default", "none"]
 """The content of a weights file, the weights that the source provides, or random weights (useful for timing)."""
-
-
-@contextmanager
-def fresh_weights() -> Iterator[None]:
-    """Seed torch in this context, so that an untrained network has the same weights every time and a run can resume."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def unknown_name(source: str, name: str, known: Sequence[str]) -> InvalidInput:
-    """The error for a name that a source does not have. It suggests the most similar names."""
-    similar = difflib.get_close_matches(name, known)
-    hint = f": did you mean {', '.join(similar)}?" if similar else ""
-    return InvalidInput(f"{source} has no classifier {name!r}{hint}")
 
 
 def not_loaded(spec: str, error: Exception) -> InvalidInput:

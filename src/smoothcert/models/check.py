@@ -1,24 +1,31 @@
-"""The check before a run: a classifier returns the right shape, and its answer for an input depends on it alone."""
+"""The answers of a classifier: the right shape, and for an input the same ones in every batch and in every session.
+
+A run may only continue with the classifier that it started with. We hash the weights. We cannot hash the code of an
+arbitrary function, so we also compare answers: the classifier must give the same ones as before.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from smoothcert._agreement import in_full_batch, other_companies, repeats
+from smoothcert._agreement import Answer, in_full_batch, other_companies, repeats
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
+from smoothcert.models.modules import copied
 from smoothcert.models.outputs import described, find_logits, has_winner
 from smoothcert.models.seeded import SeededRows
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
+_INPUTS_FOR_LOGITS = 8
+_INPUTS_FOR_LABELS = 64  # more, because a label carries less information than a margin between logits
 _NEEDS_GRADIENTS = re.compile("does not require grad|saved for backward|inference tensor", re.IGNORECASE)
 
 
@@ -31,17 +38,20 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
     for part in _parts(module):
         if part.training and isinstance(part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING):
             raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
+    return find_logits(call(module, x), classes=classes, device=x.device)
+
+
+def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model") -> Any:
+    """What a network of the user returns for a batch."""
     try:
-        output = module(x.clone())  # a copy, because some models normalise in place
+        return module(x.clone())  # a copy, because some models normalise in place
     except SmoothcertError:
         raise
     except Exception as error:  # a model may raise any error
-        kind = str(x.dtype).removeprefix("torch.")
-        reason = first_line(error)
+        kind, reason = str(x.dtype).removeprefix("torch."), first_line(error)
         raise InvalidInput(
-            f"the model fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(x, reason)}"
+            f"{what} fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(x, reason)}"
         ) from error
-    return find_logits(output, classes=classes, device=x.device)
 
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
@@ -50,18 +60,6 @@ def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
         f"the model must return logits of shape ({rows}, {classes}) or integer labels of shape ({rows},) for {rows} "
         f"inputs, and it returned {described(output)}"
     )
-
-
-def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -> None:
-    """Refuse a module whose weights are not there yet, or are complex numbers."""
-    tensors = chain(module.parameters(), module.buffers()) if isinstance(module, nn.Module) else ()
-    for tensor in tensors:
-        if is_lazy(tensor):
-            raise InvalidInput(f"{what} has layers without weights yet (lazy layers?): call it on an input first")
-        if tensor.is_meta:
-            raise InvalidInput(f"{what} has no weights yet (it is on the meta device): load its weights first")
-        if tensor.is_complex():  # torch would drop their imaginary parts in the number format of the run
-            raise InvalidInput(f"{what} has complex weights: store them as pairs of real numbers (torch.view_as_real)")
 
 
 def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
@@ -77,7 +75,7 @@ def _hint(x: Tensor, reason: str) -> str:
     """What to do about an error of the model, where we know it."""
     if _NEEDS_GRADIENTS.search(reason):
         return (
-            "; the model computes gradients, and a run has none: give a function that calls it in "
+            "; it computes gradients, and a run has none: give a function that calls it in "
             "torch.inference_mode(False) and torch.enable_grad(), with a copy of the batch"
         )
     if x.ndim == 3:
@@ -127,3 +125,44 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
             "rows (experts with a capacity? batch statistics? a cache?), so a certificate would not hold for the input "
             "alone: change the model, or try a smaller batch"
         )
+
+
+@torch.inference_mode()
+def answers(
+    model: Callable[[Tensor], Any],
+    example: Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    classes: int | None = None,
+) -> list[Answer] | None:
+    """The answers of a classifier for one input with increasing noise, which is the same every time.
+
+    A module answers on the device of its weights and in float32, so that rounding does not matter. A function answers
+    on the device and in the number format of the run.
+
+    Returns:
+        Labels, each with its margin: the distance of the two largest logits, or 1 where the classifier returns labels.
+        None if the classifier fails here. If that is an error, the check before the run reports it.
+    """
+    if isinstance(model, nn.Module):
+        model = copied(model).float()  # a call may change the module
+        if (tensor := next(chain(model.parameters(), model.buffers()), None)) is not None:
+            device, dtype = tensor.device, torch.float32
+
+    def outputs(rows: int) -> Tensor:
+        noise = torch.randn((rows, *example.shape), generator=torch.Generator().manual_seed(0))
+        strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
+        x = example.detach().cpu().float() + strength * noise
+        values = answer(model, x.to(device, dtype), classes=classes).cpu().double()
+        return values.nan_to_num(0, 0, float(values.nan_to_num(0, 0, 0).min()) - 1)  # -inf never wins
+
+    with suppress(InvalidInput, RuntimeError, AssertionError):  # for example, this process may not have the device
+        output = outputs(_INPUTS_FOR_LOGITS)
+        if output.ndim == 2 and len(output) == _INPUTS_FOR_LOGITS:
+            best, labels = output.topk(2)
+            margins = (best[:, 0] - best[:, 1]).tolist()
+            return [(label, float(f"{m:.6g}")) for label, m in zip(labels[:, 0].tolist(), margins, strict=True)]
+        if output.ndim == 1 and len(output) == _INPUTS_FOR_LOGITS:
+            return [(int(label), 1.0) for label in outputs(_INPUTS_FOR_LABELS).tolist()]
+    return None

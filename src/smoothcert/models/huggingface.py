@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.errors import InvalidInput, needs
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.base import Classifier, Weights, check_classes, fresh_weights, not_loaded
+from smoothcert.models.base import Classifier, Weights, check_classes, not_loaded
 
 
 class _Logits(nn.Module):
@@ -26,10 +26,8 @@ class _Logits(nn.Module):
 def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     """A model with the normalisation and the input size of its image processor."""
     spec = f"hf:{name}"
-    try:
+    with needs("hf", what=spec):
         from transformers import AutoConfig, AutoModelForImageClassification
-    except ImportError:
-        raise MissingExtra(spec, "hf") from None
 
     try:
         config = AutoConfig.from_pretrained(name)
@@ -42,8 +40,7 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
             model = AutoModelForImageClassification.from_pretrained(name)
         else:
             config.num_labels = classes or config.num_labels
-            with fresh_weights():
-                model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
+            model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise not_loaded(spec, error) from None
     except ValueError as error:
@@ -51,7 +48,7 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     processor = _processor(name)
     edges = _edges(processor)
     return Classifier(
-        module=Normalized(_normalize(processor), _Logits(model.float())).eval(),
+        module=Normalized(_normalize(processor), _Logits(model.float())),
         classes=model.config.num_labels,
         name=spec,
         input_shape=edges and (getattr(model.config, "num_channels", 3), *edges),

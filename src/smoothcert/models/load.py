@@ -1,24 +1,35 @@
-"""Find the classifier for a model name."""
+"""Find the classifier for what the caller has: the name of a model, a module or a function."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
-from smoothcert.models.base import Classifier, Weights, check_classes, fresh_weights
+from smoothcert.models.base import Classifier, Weights, check_classes
+from smoothcert.models.check import answer, unfit
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.identity import state_hash
+from smoothcert.models.modules import state_hash
+from smoothcert.models.seeded import SeededRows
 
-_SOURCES = {"hf": "huggingface", "onnx": "onnx", "timm": "timm", "torchvision": "torchvision"}
-"""Prefixes, and the module of this package whose function `load` makes such a classifier."""
+_SOURCES = {
+    "hf": "huggingface:load",
+    "onnx": "onnx:load",
+    "timm": "vision:load_timm",
+    "torchvision": "vision:load_torchvision",
+}
+"""Prefixes, and the module and function of this package that makes such a classifier."""
 ASSETS = Path(__file__).parents[1] / "assets"
 _DEFAULT_CLASSES = 10
 _CHOICES = (
@@ -71,26 +82,25 @@ def load_classifier(
     if spec is None:
         missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
-    is_bundled = _dashed(spec) in (*ARCHITECTURES, *NAMED_WEIGHTS)
-    if is_bundled and chosen == "default":
-        chosen = _bundled_weights(spec, sigma)
-    if is_bundled:
-        found = _load_bundled(spec, weights=chosen, classes=classes)
-    elif names_code(spec):
-        found = _load_code(spec, weights=chosen, classes=classes)
-    else:
-        prefix, _, name = spec.partition(":")
-        if prefix not in _SOURCES or not name:
-            raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
-        source = import_module(f"smoothcert.models.{_SOURCES[prefix]}")
-        found = source.load(name, weights=chosen, classes=classes)
+    with _fresh_weights():
+        if _dashed(spec) in (*ARCHITECTURES, *NAMED_WEIGHTS):
+            chosen = _bundled_weights(spec, sigma) if chosen == "default" else chosen
+            found = _load_bundled(spec, weights=chosen, classes=classes)
+        elif names_code(spec):
+            found = _load_code(spec, weights=chosen, classes=classes)
+        else:
+            prefix, _, name = spec.partition(":")
+            if prefix not in _SOURCES or not name:
+                raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
+            load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
+            found = load(name, weights=chosen, classes=classes)
     if isinstance(chosen, Checkpoint):
         found = replace(found, trained_sigma=chosen.sigma, trained_noise=chosen.noise, trained_denoiser=chosen.denoiser)
     if not isinstance(found.module, nn.Module):
         return found
     if isinstance(chosen, Checkpoint):
         chosen.load_into(found.module, name=spec)
-    if not stochastic:
+    if not (stochastic and names_code(spec)):
         found.module.eval()
     return replace(found, weights_hash=found.weights_hash or state_hash(found.module))
 
@@ -124,8 +134,7 @@ def _load_bundled(name: str, *, weights: Weights, classes: int | None) -> Classi
     shape: tuple[int, ...] = ARCHITECTURES[architecture].input_shape
     if isinstance(weights, Checkpoint) and weights.noise is not None:
         shape = weights.noise.draw.output_shape(shape)
-    with fresh_weights():
-        module = build(architecture, classes=classes or _DEFAULT_CLASSES, channels=shape[0])
+    module = build(architecture, classes=classes or _DEFAULT_CLASSES, channels=shape[0])
     return Classifier(module=module, classes=classes or _DEFAULT_CLASSES, name=name, input_shape=shape)
 
 
@@ -173,5 +182,65 @@ def make(spec: str) -> tuple[str, Any]:
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise InvalidInput(f"{place} ({file or 'built in'}) has no function {attribute!r}")
-    with fresh_weights(), users_code(f"calling {name}", near=file):
+    with _fresh_weights(), users_code(f"calling {name}", near=file):
         return name, factory if isinstance(factory, nn.Module) else factory()
+
+
+@contextmanager
+def _fresh_weights() -> Iterator[None]:
+    """Seed torch in this context, so that an untrained network has the same weights every time and a run can resume."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def as_classifier(
+    model: Classifier | Callable[[Tensor], Any], *, classes: int | None, example: Tensor, stochastic: bool = False
+) -> Classifier:
+    """Make a classifier from a module or a function."""
+    found = model if isinstance(model, Classifier) else _described(model, example)
+    if classes is not None:
+        check_classes(found.name, found.classes or classes, classes)
+        found = replace(found, classes=_check.whole("classes", classes, least=2))
+    if stochastic:
+        seeded = SeededRows(found.module, classes=found.classes or None)
+        # Without the seeds, the same weights are another classifier.
+        own = found.weights_hash and hashlib.sha256(f"{found.weights_hash} seeded by row".encode()).hexdigest()
+        found = replace(found, module=seeded, weights_hash=own)
+    return found if found.classes else replace(found, classes=_count_classes(found.module, example))
+
+
+def _described(model: Any, example: Tensor) -> Classifier:
+    """A module or function of the caller as a classifier with an unknown number of classes."""
+    if not isinstance(model, nn.Module) and type(model).__module__.startswith("transformers."):
+        raise InvalidInput(
+            f"a {type(model).__name__} does not take batches of floats: give {setting('model', 'hf:NAME')} or hf:FOLDER"
+        )
+    return Classifier(
+        module=model,
+        classes=0,
+        name=_name(model),
+        input_shape=tuple(example.shape),
+        weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
+    )
+
+
+def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
+    """The number of logits for one input."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    parameter = next((p for p in parameters if p.is_floating_point()), None)
+    with torch.inference_mode():
+        output = answer(model, example[None].float() if parameter is None else example[None].to(parameter))
+    if output.ndim == 1 and not output.is_floating_point():
+        raise InvalidInput(
+            f"the model returns labels, so the number of classes is unknown: give {setting('classes', 'N')}"
+        )
+    if output.ndim != 2:
+        raise unfit(output, 1, "classes")
+    return int(output.shape[1])
+
+
+def _name(model: Any) -> str:
+    """The import path of a function or of the class of a module."""
+    source = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
+    return f"{source.__module__}:{source.__qualname__}"

@@ -91,7 +91,7 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     if own:
         check_classes(f"onnx:{name}", own, classes)
     return Classifier(
-        module=module.eval(),
+        module=module,
         classes=own or classes or 0,
         name=f"onnx:{name}",
         input_shape=tuple(size or 0 for size in module.input_shape) if all(module.input_shape) else None,

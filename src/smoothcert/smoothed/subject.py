@@ -20,8 +20,8 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
-from smoothcert.models.denoisers.check import check_values
-from smoothcert.models.identity import answers
+from smoothcert.models.check import answers
+from smoothcert.models.denoisers.denoised import check_values
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.draws import CircularShift, Marked
 from smoothcert.noises.gaussian import is_gaussian

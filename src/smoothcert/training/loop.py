@@ -24,8 +24,8 @@ from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoiser
-from smoothcert.models.denoisers.check import check_values
-from smoothcert.models.identity import state_hash
+from smoothcert.models.denoisers.denoised import check_values
+from smoothcert.models.modules import state_hash
 from smoothcert.models.outputs import described
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder

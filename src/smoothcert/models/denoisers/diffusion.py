@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, MissingExtra, first_line
+from smoothcert.errors import InvalidInput, first_line, needs
 from smoothcert.models.denoisers.base import Denoiser
 
 Prediction: TypeAlias = Literal["epsilon", "v_prediction", "sample"]
@@ -150,10 +150,8 @@ def load(folder: str) -> DiffusionDenoiser:
     for reason, holds in reasons.items():
         if holds:
             raise InvalidInput(f"{spec} cannot be a denoiser: {reason}; use a diffusion model of images alone")
-    try:
+    with needs("diffusers", what=spec):
         from diffusers import DDPMScheduler, UNet2DModel
-    except ImportError:
-        raise MissingExtra(spec, "diffusers") from None
 
     places = (Path(folder, "scheduler"), place, place.parent / "scheduler")
     file = next((p / "scheduler_config.json" for p in places if (p / "scheduler_config.json").is_file()), None)

@@ -1,0 +1,67 @@
+"""Models from torchvision and timm: `torchvision:resnet50`, `timm:resnet50.a1_in1k`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from smoothcert.errors import InvalidInput, needs
+from smoothcert.models.architectures import Normalize, Normalized
+from smoothcert.models.base import Classifier, Weights, check_classes, not_loaded
+from smoothcert.models.imports import without_compiler
+
+
+def load_torchvision(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+    """A classification model with the normalisation and the input size of its published weights."""
+    spec = f"torchvision:{name}"
+    with needs("vision", what=spec), without_compiler():
+        from torchvision import models
+
+    _check_name("torchvision", name, models.list_models(module=models))
+    published = models.get_model_weights(name).DEFAULT
+    categories = len(published.meta["categories"])
+    if weights == "default":
+        check_classes(spec, categories, classes)
+        try:
+            # The builder below loads this file without `weights_only`, so a file that is not safe must fail here.
+            published.get_state_dict(progress=False, check_hash=True, weights_only=True)
+        except OSError as error:
+            raise not_loaded(spec, error) from None
+    classes = classes or categories
+    network = models.get_model(name, weights=published if weights == "default" else None, num_classes=classes)
+    transform = published.transforms()
+    module = Normalized(Normalize(tuple(transform.mean), tuple(transform.std)), network)
+    return Classifier(module=module, classes=classes, name=spec, input_shape=(3, *(2 * transform.crop_size)))
+
+
+def load_timm(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+    """A model with the normalisation and the input size of its data configuration."""
+    spec = f"timm:{name}"
+    with needs("vision", what=spec), without_compiler():
+        import timm
+        from timm.data.config import resolve_model_data_config
+
+    if ":" not in name and not timm.is_model(name):  # timm itself resolves hf-hub:... and local-dir:... later
+        _check_name("timm", name, timm.list_models())
+    # With published weights, a head for another number of classes would stay untrained, so we never ask for one.
+    head: dict[str, Any] = {"num_classes": classes} if classes and weights != "default" else {}
+    try:
+        network: Any = timm.create_model(name, pretrained=weights == "default", **head)
+    except OSError as error:
+        raise not_loaded(spec, error) from None
+    except RuntimeError as error:
+        raise InvalidInput(f"timm cannot make {name!r}: {error}") from None
+    if weights == "default":
+        check_classes(spec, network.num_classes, classes)
+    data = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
+    module = Normalized(Normalize(data["mean"], data["std"]), network)
+    return Classifier(module=module, classes=network.num_classes, name=spec, input_shape=data["input_size"])
+
+
+def _check_name(source: str, name: str, known: Sequence[str]) -> None:
+    """Refuse a name that a source does not have, and suggest the most similar ones."""
+    if name not in known:
+        similar = difflib.get_close_matches(name, known)
+        hint = f": did you mean {', '.join(similar)}?" if similar else ""
+        raise InvalidInput(f"{source} has no classifier {name!r}{hint}")
