@@ -15,8 +15,7 @@ from smoothcert.executors import Status
 from smoothcert.plans import Look
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.progress import LiveProgress, Pace, PlainProgress, clock
-from smoothcert.runs.run import Run
-from smoothcert.runs.summary import summary
+from smoothcert.runs.run import Run, summary
 from smoothcert.statistics.metrics import round_down
 
 PLAN, NOISE = InputSpecific(10_000), Gaussian(0.5)

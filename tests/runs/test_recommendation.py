@@ -3,7 +3,7 @@ import pytest
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
-from smoothcert.runs.recommendation import recommend
+from smoothcert.runs.comparison import recommend
 from smoothcert.runs.table import table
 
 

@@ -16,8 +16,7 @@ from torch import nn
 import smoothcert as sc
 from smoothcert.plans import Case
 from smoothcert.runs.journal import FILE
-from smoothcert.runs.run import open_run
-from smoothcert.runs.summary import summary
+from smoothcert.runs.run import open_run, summary
 from smoothcert.tasks.audit import audit, fault
 
 DATA = [(x, int(x[0] > 0.5)) for x in np.random.default_rng(0).random((12, 3))]

@@ -111,8 +111,7 @@ def certify(
     from smoothcert.compat.trackers import tracker_named
     from smoothcert.executors import choose_executor
     from smoothcert.runs.progress import Progress, progress_here
-    from smoothcert.runs.run import Run
-    from smoothcert.runs.summary import summary
+    from smoothcert.runs.run import Run, summary
     from smoothcert.runs.table import table
     from smoothcert.tasks.certify import certify, forecast
 
@@ -175,7 +174,7 @@ def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:
 def _recommend(runs: Sequence[Run], rows: Table, out: Path) -> dict[str, Any]:
     """Write the page of a sweep; returns the page and the recommendation, for JSON."""
     from smoothcert.report import write_report
-    from smoothcert.runs.recommendation import recommend
+    from smoothcert.runs.comparison import recommend
 
     found = recommend(runs, radii=rows.radii)
     page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=found)

@@ -38,8 +38,7 @@ def audit(
 
 
 def _audited(run: Path, found: Audit) -> Iterator[str]:
-    from smoothcert.runs.run import open_run
-    from smoothcert.runs.summary import all_together
+    from smoothcert.runs.run import all_together, open_run
 
     yield from (f"input {finding.id}: {finding.reason}" for finding in found.findings)
     outcome = f"{len(found.findings)} do NOT hold"

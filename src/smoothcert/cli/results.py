@@ -48,7 +48,7 @@ def table(
     Args:
         format: The format of the table. Default: terminal.
     """
-    from smoothcert.runs.collect import collect
+    from smoothcert.runs.formats import collect
     from smoothcert.runs.table import table
 
     if json and format not in (None, "json"):
@@ -150,7 +150,7 @@ def report(
         figures: Also write every figure as PDF, SVG and PNG to this folder.
     """
     from smoothcert.report import write_report
-    from smoothcert.runs.collect import collect
+    from smoothcert.runs.formats import collect
 
     data = places.data
     if explain is None and (given := [name for name, place in places.settings().items() if place and name != "data"]):

@@ -12,7 +12,7 @@ from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.report.chart import Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts
 from smoothcert.report.vega import PAPER, Spec, spec
-from smoothcert.runs.collect import Source, collect
+from smoothcert.runs.formats import Source, collect
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

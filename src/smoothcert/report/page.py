@@ -31,9 +31,8 @@ from smoothcert.report.charts import certified_accuracy, charts, difference, eve
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import picture_of, thumbnails, values_of
 from smoothcert.report.wording import acr_note, class_name, grouped, in_norm, promise, uncertified, units
-from smoothcert.runs.collect import Source, collect
-from smoothcert.runs.comparison import Comparison
-from smoothcert.runs.recommendation import Recommendation
+from smoothcert.runs.comparison import Comparison, Recommendation
+from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.results import Results, is_unit
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.boundaries import default_looks

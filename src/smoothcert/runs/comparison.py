@@ -1,4 +1,7 @@
-"""Two runs on the same inputs: is B as robust as A? Every claim is made in words, with its interval."""
+"""Runs on the same inputs: is B as robust as A, and which of several is best? Every claim is made in words.
+
+`compare_runs` gives the difference of two runs with its interval; `recommend` is the end of a sweep over many.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.runs.collect import Source, distinct_names, opened
-from smoothcert.runs.results import Results
+from smoothcert.runs.formats import Source, collect, distinct_names, read_results
+from smoothcert.runs.results import Results, usual_radii
 from smoothcert.statistics import comparison as paired
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -221,8 +224,7 @@ def compare_runs(
     """Compare two runs on their common inputs. See `smoothcert.compare`."""
     margin = _check.at_least("margin", margin, 0) / 100
     alpha = 1 - _check.between("confidence", confidence, 0, 1)
-    places = [getattr(given, "path", None) if isinstance(given, Results) else given for given in (a, b)]
-    a, b = runs = distinct_names([opened(a), opened(b)], places)
+    a, b = runs = distinct_names([read_results(a), read_results(b)])
     notes = _check_alike(a, b)
     common = np.intersect1d(a.id, b.id)
     anytime = ended_when_clear(a) or ended_when_clear(b)
@@ -272,7 +274,7 @@ def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> li
             f"{a.name} and {b.name} cannot be compared: they decide different radii; certify both at the same"
         )
     if radius is None:
-        return known or metrics.default_radii(max(float(r.radius.max()) for r in (a, b)))
+        return known or usual_radii([a, b])
     radii = sorted({_check.at_least("each radius", r, 0) for r in np.atleast_1d(radius).tolist()})
     if known is not None and (unknown := [r for r in radii if r not in known]):
         raise InvalidInput(
@@ -320,6 +322,95 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     if first != second:
         notes.append(f"The plans differ ({first}; {second}), so the difference is not that of the models alone.")
     return notes
+
+
+def chance_of(in_a: NDArray[np.bool_], in_b: NDArray[np.bool_]) -> float:
+    """The probability of so unequal certificates if A and B certify equally many inputs (McNemar's test)."""
+    return paired.mcnemar(int(np.sum(in_a & ~in_b)), int(np.sum(in_b & ~in_a)))
+
+
+@dataclass(frozen=True)
+class AtRadius:
+    """The run that certifies most inputs at a radius.
+
+    Args:
+        radius: The radius r.
+        best: The name of the run.
+        share: Its certified accuracy.
+        as_good: Other runs that differ from it by no more than chance (95%, paired on the inputs), with their shares.
+    """
+
+    radius: float
+    best: str
+    share: float
+    as_good: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The run to take.
+
+    Args:
+        run: Its name.
+        radii: What is best at each radius. Radii at which no run certifies anything are left out.
+        alpha: The probability that any certificate of one input is wrong, over all runs.
+    """
+
+    run: str
+    radii: tuple[AtRadius, ...]
+    alpha: float
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why, in sentences."""
+        good = [at for at in self.radii if self.run == at.best or self.run in at.as_good]
+        others = [at for at in self.radii if at not in good]
+        where = f"{len(good)} of {len(self.radii)} radii" if others else "every radius"
+        where += f" ({', '.join(f'{at.radius:g}' for at in good)})"
+        return [
+            f"Take {self.run}: at {where}, no other run certifies more inputs beyond chance.",
+            *(f"At radius {at.radius:g}, take {at.best}, which certifies {at.share:.1%}." for at in others),
+            "This depends on the radii: ask for those that matter to you. It was chosen on these inputs: for figures "
+            "without selection, certify other inputs. The certificates that all runs give to one input hold together "
+            f"with probability {1 - self.alpha:g}.",
+        ]
+
+    def plain(self) -> dict[str, Any]:
+        """The recommendation as a dictionary for JSON."""
+        return {"run": self.run, "reasons": self.reasons, "radii": [vars(at) for at in self.radii]}
+
+
+def recommend(results: Sequence[Source], *, radii: Sequence[float] | None = None) -> Recommendation | None:
+    """The run that is best, or as good as the best within chance, at most radii; with a tie, the one with larger ACR.
+
+    Args:
+        results: Runs on the same inputs, with radii in the same norm, or their folders.
+        radii: The radii r at which certified accuracy counts. Default: those of `table`.
+
+    Returns:
+        The recommendation; None if no input is certified for its label.
+    """
+    runs = collect(results)
+    if any(not np.array_equal(run.id, runs[0].id) for run in runs):
+        raise InvalidInput("the runs have different inputs, so they cannot be compared")
+    level = (1 - metrics.CONFIDENCE) / max(len(runs) - 1, 1)
+    found = []
+    for radius in radii if radii is not None else usual_radii(runs):
+        proved = {run.name: run.certified([radius])[:, 0] for run in runs}
+        best = max(proved, key=lambda name: proved[name].sum())
+        if proved[best].any():
+            as_good = {
+                name: float(mine.mean())
+                for name, mine in proved.items()
+                if name != best and chance_of(mine, proved[best]) > level
+            }
+            found.append(AtRadius(float(radius), best, float(proved[best].mean()), as_good))
+    if not found:
+        return None
+    good = {run.name: sum(run.name == at.best or run.name in at.as_good for at in found) for run in runs}
+    chosen = max(runs, key=lambda run: (good[run.name], run.acr))
+    alpha = sum(run.plan.alpha for run in runs if run.plan is not None)
+    return Recommendation(chosen.name, tuple(found), alpha)
 
 
 def _signed(difference: float) -> str:

@@ -1,4 +1,4 @@
-"""Read and write results: the published form of a log (TSV), CSV, Parquet, JSON, and rows for a leaderboard.
+"""Open results, one or several at once, and write them: published logs (TSV), CSV, Parquet, JSON, leaderboard rows.
 
 The published form has six columns, and its radii are rounded down. CSV, Parquet and JSON keep every column exactly, and
 also noise, plan and manifest. CSV has them in a second file (`q.csv.json` beside `q.csv`), so that pandas and
@@ -12,9 +12,10 @@ import io
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from smoothcert.runs.results import COLUMNS, Results
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
 
+Source: TypeAlias = Results | str | Path
+"""A run or other results, or their folder or file."""
+
 _META = "smoothcert"
 _ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".yml": "sok", ".yaml": "sok", ".md": "card"}
 _ENDINGS |= dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen")
@@ -39,13 +43,17 @@ _AT_RADII = {"sok": to_sok, "card": to_card}
 _FIRST_COLUMNS = ("id", "label", "prediction", "correct")
 
 
-def read_results(path: str | Path, *, radius: float | None = None) -> Results:
+def read_results(path: Source, *, radius: float | None = None) -> Results:
     """Read a run's folder, a file that `write_results` wrote, or a published log.
 
     Args:
-        path: The folder or file.
+        path: The folder or file. Results stay as they are.
         radius: The radius that was tested, for a log that only says whether it was proved.
     """
+    if isinstance(path, Results):
+        return path
+    if not isinstance(path, (str, Path)):
+        raise InvalidInput(f"expected runs, or their folders and files, got {type(path).__name__}")
     path = Path(path)
     if path.is_dir():
         return open_run(path)
@@ -62,6 +70,7 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
             plan=restore(meta["plan"]),
             manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
             tested=meta.get("tested"),
+            path=path,
             **columns,
         )
     except OSError as error:
@@ -70,6 +79,47 @@ def read_results(path: str | Path, *, radius: float | None = None) -> Results:
         raise InvalidInput(f"cannot read {path}: {error}") from None
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, csv.Error) as error:
         raise InvalidInput(f"{path} is not an export of smoothcert, or is damaged: {error!r}") from None
+
+
+def collect(results: Source | Sequence[Source], *, radius: float | None = None) -> list[Results]:
+    """Open runs, exports and logs. Those without certificates are left out, with a warning; raises if no run has any.
+
+    Args:
+        results: Runs and other results, or their folders and files. Equal names are replaced by the ends of the paths.
+        radius: The radius that was tested, for logs that only say whether it was proved.
+    """
+    given = [results] if isinstance(results, (str, Path, Results)) else list(results)
+    if not given:
+        raise InvalidInput("give at least one run")
+    opened = distinct_names([read_results(r, radius=radius) for r in given])
+    found = [r for r in opened if len(r)]
+    if empty := [r.name for r in opened if not len(r)]:
+        reason = f"without certificates yet: {', '.join(empty)}"
+        if not found:
+            raise InvalidInput(f"{reason}; run certify again to go on")
+        warnings.warn(f"left out, {reason}", UserWarning, stacklevel=3)
+    return found
+
+
+def distinct_names(results: Sequence[Results]) -> list[Results]:
+    """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ."""
+    named: list[Results] = []
+    for result in results:
+        rivals = [other.path for other in results if other is not result and other.name == result.name]
+        name = _short_name(result.path, rivals) if rivals and result.path is not None else result.name
+        before = sum(name == other.name for other in named)
+        name = f"{name} ({before + 1})" if before else name
+        named.append(result if name == result.name else replace(result, name=name))
+    return named
+
+
+def _short_name(path: Path, rivals: Sequence[Path | None]) -> str:
+    """The shortest end of a path that no other path has."""
+    others = [rival.parts for rival in rivals if rival is not None]
+    for length in range(2, len(path.parts) + 1):
+        if all(other[-length:] != path.parts[-length:] for other in others):
+            return str(Path(*path.parts[-length:]))
+    return str(path)
 
 
 def write_results(

@@ -25,7 +25,7 @@ from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Look, Plan, Proof
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.results import COLUMNS
+from smoothcert.runs.results import COLUMNS, numbers_of
 
 FILE = "journal.sqlite"
 
@@ -35,6 +35,10 @@ _FLUSH_SECONDS = 0.1
 # Results read the numbers of `COLUMNS` as arrays. Only a whole certificate needs the rest.
 _NUMBERS = ", ".join(f"IFNULL({c}, {NO_CLASS})" if c in ("label", "prediction") else c for c in COLUMNS)
 _ALL = ", ".join((*COLUMNS, "chosen", "proved", "looks", "plan"))
+_CONSTRAINTS = {"id": "PRIMARY KEY", "label": "", "prediction": "", "upper": ""}  # all others are always known
+_DECLARED = ",\n    ".join(
+    f"{c} {'REAL' if t is np.float64 else 'INTEGER'} {_CONSTRAINTS.get(c, 'NOT NULL')}" for c, t in COLUMNS.items()
+)
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
 
@@ -45,17 +49,7 @@ BEGIN IMMEDIATE;
 PRAGMA user_version = {_LAYOUT};
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS certificates (
-    id INTEGER PRIMARY KEY,
-    label INTEGER,
-    prediction INTEGER,
-    radius REAL NOT NULL,
-    samples INTEGER NOT NULL,
-    count INTEGER NOT NULL,
-    counted INTEGER NOT NULL,
-    missing INTEGER NOT NULL,
-    seconds REAL NOT NULL,
-    lower REAL NOT NULL,
-    upper REAL,
+    {_DECLARED},
     chosen INTEGER,
     proved REAL,
     looks TEXT NOT NULL,
@@ -159,13 +153,12 @@ class Journal:
             own_plan: Whether its plan may differ from that of the manifest, as with a budget, and has to be recorded.
                 It replaces a certificate of an earlier plan.
         """
-        c, proof = certificate, certificate.proof
+        c = certificate
         looks = json.dumps([[look.samples, {str(c): n for c, n in look.votes.items()}] for look in c.looks])
-        votes = (c.radius, c.samples, c.count, c.counted, c.missing, c.seconds)
-        row = (c.id, c.label, c.prediction, *votes, proof.lower, proof.upper, proof.prediction, proof.radius, looks)
         plan = json.dumps(describe(c.plan)) if own_plan else None
+        row = (*numbers_of(c), c.proof.prediction, c.proof.radius, looks, plan)
         with self.transaction():
-            self._insert([(*row, plan)], replace=own_plan)
+            self._insert([row], replace=own_plan)
             self._set(entries)
 
     def add_all_of(self, other: Journal) -> None:

@@ -78,7 +78,7 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
     id, label, prediction, radii, seconds = (np.array(c) for c in zip(*parsed, strict=True))
     zero, unknown = np.zeros_like(id), np.full(len(id), np.nan)
     votes = (zero, zero, zero, zero)
-    return Results(path.stem, id, label, prediction, radii, *votes, seconds, unknown, unknown, tested=tested)
+    return Results(path.stem, id, label, prediction, radii, *votes, seconds, unknown, unknown, tested=tested, path=path)
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:

@@ -19,8 +19,7 @@ from rich.table import Column
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.executors.base import Status, WorkerStatus
 from smoothcert.plans import Certificate
-from smoothcert.runs.run import Run
-from smoothcert.runs.summary import summary
+from smoothcert.runs.run import Run, summary
 from smoothcert.statistics.metrics import round_down
 
 # Writing to stderr raises OSError if its disk is full, and ValueError if it is closed. Neither should stop a run.

@@ -15,7 +15,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import Results, usual_radii
 from smoothcert.statistics import metrics
 
 _NORMS = {
@@ -35,8 +35,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
     """
     noise, plan = _check_reportable(results)
     if radii is None:
-        shown = results.decided_radii or metrics.default_radii(float(results.radius.max()))
-        radii = [radius for radius in shown if radius > 0]
+        radii = [radius for radius in usual_radii([results]) if radius > 0]
     if not radii or min(radii) <= 0:
         raise InvalidInput(
             f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
@@ -75,7 +74,7 @@ def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
 
     noise, plan = _check_reportable(results)
     m = results.manifest
-    radii = radii or results.decided_radii or metrics.default_radii(float(results.radius.max()))
+    radii = radii or usual_radii([results])
     band = results.certified_accuracy_band(radii)
     settings = {
         "inputs": f"{len(results):,}",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -27,8 +28,6 @@ COLUMNS: dict[str, type[np.int64] | type[np.float64]] = {
     **dict.fromkeys(("samples", "count", "counted", "missing"), np.int64),
     **dict.fromkeys(("seconds", "lower", "upper"), np.float64),
 }
-BOUNDS = ("lower", "upper")
-"""Columns of the proof. Unknown values are NaN."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,6 +54,7 @@ class Results:
         plan: The plan.
         manifest: What was certified and how.
         tested: The radius of a published log that only says whether it was proved.
+        path: The folder or file that they were read from; None if they are in memory.
         kept: The certificates by id, for results in memory.
     """
 
@@ -74,6 +74,7 @@ class Results:
     plan: Plan | None = None
     manifest: Manifest | None = None
     tested: float | None = None
+    path: Path | None = None
     kept: Mapping[int, Certificate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,11 +107,12 @@ class Results:
             manifest: What was certified and how.
         """
         rows = list(certificates)
-        columns: dict[str, Any] = {}
-        for column, dtype in COLUMNS.items():
-            values = [getattr(c.proof if column in BOUNDS else c, column) for c in rows]
-            none = np.nan if column in BOUNDS else NO_CLASS
-            columns[column] = np.array([none if v is None else v for v in values], dtype)
+        found = list(map(numbers_of, rows))
+        none = {np.int64: NO_CLASS, np.float64: np.nan}
+        columns: dict[str, Any] = {
+            name: np.array([none[dtype] if row[i] is None else row[i] for row in found], dtype)
+            for i, (name, dtype) in enumerate(COLUMNS.items())
+        }
         return cls(
             name=name,
             **columns,
@@ -401,6 +403,17 @@ class Results:
         if self.not_comparable(reference) is not None:
             return None
         return metrics.largest_decline(self.radius, reference.radius[np.searchsorted(reference.id, self.id)])
+
+
+def numbers_of(certificate: Certificate) -> list[Any]:
+    """The value of every column for one certificate; None for what it does not have."""
+    return [getattr(certificate.proof if c in ("lower", "upper") else certificate, c) for c in COLUMNS]
+
+
+def usual_radii(results: Sequence[Results]) -> list[float]:
+    """The radii to show certified accuracy at: those that the plans decide, or steps up to the largest radius."""
+    decided = {radius for r in results for radius in r.decided_radii or ()}
+    return sorted(decided) or metrics.default_radii(max(float(r.radius.max(initial=0.0)) for r in results))
 
 
 def _lengths(columns: Mapping[str, NDArray[Any]]) -> str:

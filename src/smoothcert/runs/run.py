@@ -1,18 +1,24 @@
-"""A run on disk, as results. A run can be opened while it is still going on."""
+"""A run on disk, as results, and what it found and took in a few lines. It can be opened while it is going on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 from smoothcert.plans.at_radii import earlier_plans
 from smoothcert.plans.combined import Combined, looks_seen_by
+from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import Results, usual_radii
+from smoothcert.statistics.metrics import confidence, round_down
+
+_MOST_RADII = 5
+_MUCH = Decimal("0.99")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +85,51 @@ def open_run(path: str | Path) -> Run:
     with Journal(path) as journal:
         manifest, columns = journal.manifest(), journal.columns()
     return Run(path.name, **columns, noise=manifest.noise, plan=manifest.plan, manifest=manifest, path=path)
+
+
+def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | None = None) -> str:
+    """Certified accuracy, or the radii where there are no labels; abstentions, samples and time.
+
+    Args:
+        run: The run.
+        radii: The radii r of certified accuracy. Default: those that the plan decides, or a few steps.
+        seconds: How long the whole command took, if that is known.
+    """
+    asked = "" if run.complete else f" of {len(run.manifest.ids):,}"
+    without = "not certified" if run.plan.known_labels else "abstained"
+    decided = " at the decided radii" if run.decided_radii else ""
+    lines = [
+        f"{run.path}: {len(run):,}{asked} input{'' if len(run) == 1 else 's'}, {int(run.abstained.sum()):,} {without}"
+        + (f", ACR {round_down(run.acr)}{decided} ({run.noise.norm})" if run.labelled else "")
+        + (f", {run.unlabelled:,} without a label counted as 0" if run.labelled and run.unlabelled else "")
+    ]
+    if run.labelled:
+        steps = usual_radii([run])
+        radii = radii or run.decided_radii or (steps if len(steps) <= _MOST_RADII else steps[::2])
+        shares = zip(radii, run.certified_accuracy(radii), strict=True)
+        lines.append(
+            "certified accuracy: " + ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
+        )
+    elif run.certified_radii is not None:
+        figures = ", ".join(f"{name} {round_down(value)}" for name, value in run.certified_radii.items())
+        lines.append(f"certified radius ({run.noise.norm}): {figures}")
+    lines.append(
+        f"{int(run.samples.sum()):,} samples, {run.average_samples or 0:,.0f} per input"
+        + (f", in {run.manifest.dtype}" if run.manifest.dtype else "")
+        + f"; all sampling took {run.total_seconds:.1f} s"
+        + (f", this command {seconds:.1f} s" if seconds is not None else "")
+    )
+    if about_all := caveat(run.plan) or all_together(run):
+        lines.append(about_all)
+    if missing := int(run.missing.sum()):
+        lines.append(f"{missing:,} outputs were not finite or no class, and counted for none")
+    return "\n".join(lines)
+
+
+def all_together(run: Run) -> str:
+    """The sentence about all certificates at once, where it says much: for few inputs, or with --joint."""
+    together = confidence(run.plan.alpha, len(run.manifest.ids))
+    return f"all certificates hold together with confidence {together:%}" if together > _MUCH else ""
 
 
 def _alone(plan: Plan, shared: Certificate, seconds_per_sample: float) -> Certificate:

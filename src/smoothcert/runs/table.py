@@ -18,11 +18,12 @@ from smoothcert import _check
 from smoothcert.plans.coverage import caveat
 from smoothcert.plans.outlook import is_adaptive
 from smoothcert.runs.attacks import Attacks, read_attacks
-from smoothcert.runs.collect import Source, collect, opened
-from smoothcert.runs.results import Results
+from smoothcert.runs.comparison import chance_of
+from smoothcert.runs.formats import Source, collect, read_results
+from smoothcert.runs.results import Results, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
-from smoothcert.statistics.comparison import mcnemar, mean_interval
+from smoothcert.statistics.comparison import mean_interval
 
 FORMATS = ("terminal", "markdown", "latex", "json")
 
@@ -213,18 +214,12 @@ def table(
             the largest one.
     """
     runs = collect(results)
-    reference = None if reference is None else opened(reference)
+    reference = None if reference is None else read_results(reference)
     if reference is not None and (reasons := [why for r in runs if (why := r.not_comparable(reference))]):
         warnings.warn(f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2)
     radii = [_check.at_least("each radius", radius, 0) for radius in (usual_radii(runs) if radii is None else radii)]
     rows = [_row(r, [reference] if reference is not None else _ceilings(r, runs), radii) for r in runs]
     return Table(tuple(rows), tuple(radii))
-
-
-def usual_radii(runs: Sequence[Results]) -> list[float]:
-    """The radii that the plans decide, or steps up to the largest radius."""
-    decided = {radius for r in runs for radius in r.decided_radii or ()}
-    return sorted(decided) or metrics.default_radii(max(float(r.radius.max()) for r in runs))
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
@@ -302,8 +297,7 @@ class _Column:
 
 def _accuracy_column(radius: float) -> _Column:
     def differs(a: Results, b: Results, alpha: float) -> bool:
-        only_a, only_b = a.certified([radius]) & ~b.certified([radius]), b.certified([radius]) & ~a.certified([radius])
-        return mcnemar(int(only_a.sum()), int(only_b.sum())) <= alpha
+        return chance_of(*(r.certified([radius])[:, 0] for r in (a, b))) <= alpha
 
     return _Column(f"CA {radius:g}", lambda row: row.certified_accuracy[radius], "{:.1%}".format, max, differs)
 
