@@ -16,8 +16,7 @@ from smoothcert.models.denoisers import load_denoiser
 from smoothcert.models.denoisers.unet import UNet
 from smoothcert.training import Denoising, Recipe, method_named, train
 from smoothcert.training.methods.denoiser import stability_loss
-from smoothcert.training.optimizers import adamw
-from smoothcert.training.step import share_of_step
+from smoothcert.training.step import optimizer_of, share_of_step
 
 
 def stripes(count, seed, shape=(1, 8, 8)):
@@ -115,7 +114,7 @@ def test_adamw_takes_the_steps_of_torchs_own():
     torch.manual_seed(0)
     ours, theirs = nn.Linear(5, 3), nn.Linear(5, 3)
     theirs.load_state_dict(ours.state_dict())
-    first = adamw(ours, momentum=0.9, weight_decay=0.1)
+    first = optimizer_of(ours, recipe(weight_decay=0.1))
     first.param_groups[0]["lr"].fill_(0.01)
     second = torch.optim.AdamW(theirs.parameters(), lr=0.01, betas=(0.9, 0.99), weight_decay=0.1)
     for _ in range(5):

@@ -9,10 +9,8 @@ import torch
 from smoothcert.errors import InvalidInput
 from smoothcert.training import Consistency, Macer, SmoothAdv, method_named
 from smoothcert.training.methods.ascent import ascend, loss_gradient
-from smoothcert.training.methods.augmentation import natural_loss
 from smoothcert.training.methods.base import log_mean_probability
-from smoothcert.training.methods.consistency import consistency_loss
-from smoothcert.training.methods.macer import radius_loss
+from smoothcert.training.methods.classifiers import consistency_loss, natural_loss, radius_loss
 
 
 def logits(*copies):

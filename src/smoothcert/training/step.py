@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from smoothcert.device.cuda_graph import capture
 from smoothcert.device.runtime import Runtime
@@ -42,6 +43,31 @@ def share_of_step(number: int) -> float:
     return float(1 - (1 - 1 / number) ** (_MEAN_EXPONENT + 1))
 
 
+def optimizer_of(module: nn.Module, recipe: Recipe) -> Optimizer:
+    """The optimizer of the method, in a form that a CUDA graph can replay.
+
+    A CUDA graph reads tensors at fixed addresses. So the learning rate is a tensor on the device, and the state of the
+    optimizer exists before the first step.
+    """
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    device = parameters[0].device
+    optimizer = recipe.method.optimizer(
+        parameters,
+        lr=torch.zeros((), device=device),
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+        fused=device.type in ("cpu", "cuda"),
+    )
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # at a learning rate of 0, it changes no weight
+    optimizer.zero_grad()
+    for state in optimizer.state.values():
+        for tensor in state.values():
+            tensor.zero_()
+    return optimizer
+
+
 class Step:
     """One training step: reads a batch from the device's memory, augments it and updates the weights.
 
@@ -58,7 +84,7 @@ class Step:
         # A copy, because validation uses other batch sizes, for which a compiled network would be compiled again.
         self.validated = copy.deepcopy(trainee)
         self.validated.module.eval()
-        self.optimizer = self.method.optimizer(self.module, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+        self.optimizer = optimizer_of(self.module, recipe)
         self.autocast: Callable[[], AbstractContextManager[object]] = partial(
             torch.autocast, runtime.torch_device.type, dtype=torch.bfloat16, enabled=runtime.dtype == "bfloat16"
         )

@@ -1,4 +1,4 @@
-"""Training methods, one file each. To add one, write a frozen dataclass with an `objective` and list it in METHODS."""
+"""Training methods. To add one, write a frozen dataclass with an `objective` and list it in METHODS."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
-from smoothcert.training.methods.augmentation import Augmentation, Finetune
 from smoothcert.training.methods.base import Method
-from smoothcert.training.methods.consistency import Consistency
+from smoothcert.training.methods.classifiers import Augmentation, Consistency, Finetune, Macer, SmoothAdv
 from smoothcert.training.methods.denoiser import Denoising
-from smoothcert.training.methods.macer import Macer
-from smoothcert.training.methods.smoothadv import SmoothAdv
 
 METHODS: dict[str, type[Method]] = {
     kind.name: kind for kind in (Augmentation, Consistency, Macer, SmoothAdv, Finetune, Denoising)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from smoothcert.models.architectures import ARCHITECTURES
 from smoothcert.noises import Noise
 from smoothcert.sampling.drawing import drawer_for
-from smoothcert.training.optimizers import sgd
 from smoothcert.training.trainee import Start, Trainee, classifier_trainee
 
 
@@ -53,8 +52,6 @@ class Method(ABC):
     """Whether the result is the running mean of the weights instead of the last weights."""
     architectures: ClassVar[Collection[str]] = ARCHITECTURES
     """The bundled networks that it trains."""
-    optimizer: ClassVar[Callable[..., Optimizer]] = staticmethod(sgd)
-    """Makes the optimizer of a module; see `optimizers`."""
     sigma: float
     """The standard deviation of the noise."""
     noise: Noise | None = None
@@ -89,6 +86,16 @@ class Method(ABC):
             start: What it is made from.
         """
         return classifier_trainee(start, self.sigma, self.noise)
+
+    def optimizer(self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any) -> Optimizer:
+        """The optimizer: SGD with Nesterov momentum.
+
+        Args:
+            parameters: What is trained.
+            momentum: The momentum.
+            **settings: The learning rate, the weight decay, and whether the device has fused optimizers.
+        """
+        return SGD(parameters, momentum=momentum, nesterov=True, **settings)
 
     def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
         """The outputs of a network in evaluation mode for one noisy copy of each input, to validate it.

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import Optimizer
+from torch.optim import AdamW
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either
 from smoothcert.models.denoisers import UNETS, UNet, build_unet
 from smoothcert.training.methods.base import Method, Objective, keep
-from smoothcert.training.optimizers import adamw
 from smoothcert.training.trainee import Frozen, Start, Trainee, module_of
+
+_SECOND_MOMENT = 0.99
 
 
 def squared_errors(denoised: Tensor, x: Tensor) -> Tensor:
@@ -71,7 +72,6 @@ class Denoising(Method):
     needs_labels: ClassVar[bool] = False
     keeps_mean: ClassVar[bool] = True
     architectures: ClassVar[Collection[str]] = UNETS
-    optimizer: ClassVar[Callable[..., Optimizer]] = staticmethod(adamw)
     sigma: float
     sigma_low: float | None = None
     stability: float = 0.0
@@ -109,6 +109,11 @@ class Denoising(Method):
         if start.classifier is None:
             return Trainee(network, network, facts)
         return Trainee(Judged(network, module_of(start.classifier)), network, facts)
+
+    def optimizer(self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any) -> AdamW:
+        """AdamW (Loshchilov & Hutter 2019); see `Method.optimizer`."""
+        on_cuda, betas = parameters[0].is_cuda, (momentum, _SECOND_MOMENT)
+        return AdamW(parameters, betas=betas, foreach=False, capturable=on_cuda, **settings)
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
