@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from smoothcert import Fixed, Gaussian
-from smoothcert.device.cuda_graph import CapturedGraph, captured
+from smoothcert.device.compilation import CapturedGraph, captured
 from smoothcert.device.runtime import Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, ModelFailed
 from smoothcert.models.base import Classifier
@@ -70,14 +70,14 @@ def test_a_captured_graph_keeps_the_network_alive(monkeypatch, fallback):
         result = work()
         return CapturedGraph(lambda: None if fallback else result.copy_(work()), result, work)
 
-    monkeypatch.setattr("smoothcert.device.cuda_graph.capture", capture)
+    monkeypatch.setattr("smoothcert.device.compilation.capture", capture)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: MagicMock())
     monkeypatch.setattr(torch.cuda, "Event", MagicMock())
     classifier = LabelClassifier(Constant(), 3)
     x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
     x.__len__.return_value = 8
-    monkeypatch.setattr("smoothcert.device.cuda_graph._strong_noise_like", lambda x: torch.zeros(8, 4))
+    monkeypatch.setattr("smoothcert.device.compilation._strong_noise_like", lambda x: torch.zeros(8, 4))
     network = weakref.ref(classifier.module)
     classify = captured(classifier, x)
     del classifier

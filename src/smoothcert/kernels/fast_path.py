@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from smoothcert._agreement import OtherAnswers, Reference
+from smoothcert.device.host import SetupClock
 from smoothcert.device.placement import in_finer_format
 from smoothcert.device.runtime import Compiled, Runtime, blank, noisy_images
-from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.layers.graph import Fusion, input_affine
 from smoothcert.kernels.layers.kernels import FUSED_DTYPES

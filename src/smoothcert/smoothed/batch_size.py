@@ -9,7 +9,7 @@ from math import prod
 
 from torch import Tensor
 
-from smoothcert.device.memory import is_out_of_memory
+from smoothcert.device.host import is_out_of_memory
 from smoothcert.device.runtime import Runtime, blank, synchronize
 
 _SMALLEST_BATCH = 64

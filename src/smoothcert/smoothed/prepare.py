@@ -12,13 +12,10 @@ from torch import Tensor, nn
 
 from smoothcert._agreement import check_labels_of_form
 from smoothcert._users_code import is_our_own
-from smoothcert.device.compiler import compiled
-from smoothcert.device.cuda_graph import captured, cudnn_benchmark
-from smoothcert.device.memory import is_out_of_memory, keep_freed_memory
+from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
+from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest
 from smoothcert.device.placement import in_finer_format, place
 from smoothcert.device.runtime import CHECKED_ROWS, Compile, Runtime, blank, noisy_images
-from smoothcert.device.setup_clock import SetupClock
-from smoothcert.device.threads import let_threads_rest
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.check import check_classifier, check_full_batch

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from smoothcert.data.base import Dataset
+from smoothcert.device.host import SetupClock
 from smoothcert.device.runtime import Runtime
-from smoothcert.device.setup_clock import SetupClock
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.check import answers

@@ -17,8 +17,8 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert.data.base import Dataset
-from smoothcert.device.cuda_graph import cudnn_benchmark
-from smoothcert.device.memory import keep_freed_memory
+from smoothcert.device.compilation import cudnn_benchmark
+from smoothcert.device.host import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.models.architectures import Normalized

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from smoothcert.device.cuda_graph import capture
+from smoothcert.device.compilation import capture
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import BasicBlock
 from smoothcert.models.denoisers.unet import ResidualBlock

@@ -1,7 +1,7 @@
-"""CUDA graphs: capture a fixed sequence of GPU kernels once and replay it with a single launch.
+"""torch's own ways to run a network faster: its compiler, and CUDA graphs.
 
-A small network consists of hundreds of kernels, and most of them take hardly longer than their launch. A replay
-launches all of them at once.
+A small network consists of hundreds of GPU kernels, and most of them take hardly longer than their launch. A CUDA graph
+captures a fixed sequence of kernels once, and a replay launches all of them at once.
 """
 
 from __future__ import annotations
@@ -15,18 +15,36 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from smoothcert._agreement import CUDA_GRAPH, differing_labels
-from smoothcert.device.memory import is_out_of_memory
+from smoothcert.device.host import is_out_of_memory
 from smoothcert.errors import ModelFailed
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_MAX_COMPILED_CLASSIFIERS = 256  # in one process
 # The first runs compile code, choose kernels and allocate memory. None of that may happen during a capture.
 _WARM_UP_RUNS = 3
+
+
+def compiled(classifier: nn.Module, *, tune: bool) -> Callable[[Tensor], Tensor]:
+    """The classifier, compiled at its first call with its weights as constants; `tune` times kernels to choose them."""
+    from torch._dynamo import config as dynamo_config  # this import takes a second
+    from torch._inductor import config as inductor_config
+
+    form: Callable[[Tensor], Tensor] = torch.compile(classifier, dynamic=False, options={"max_autotune": tune})
+
+    # `freezing` must also be set while the code is traced, so it cannot be an option of torch.compile. Every classifier
+    # counts as a recompilation of the same code. Beyond torch's limit, it would silently run uncompiled.
+    def call(x: Tensor) -> Tensor:
+        limit = dynamo_config.patch(recompile_limit=_MAX_COMPILED_CLASSIFIERS, fail_on_recompile_limit_hit=True)
+        with inductor_config.patch(freezing=True), limit:
+            return form(x)
+
+    return call
 
 
 @dataclass(frozen=True)
