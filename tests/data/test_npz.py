@@ -67,6 +67,6 @@ def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, entries: dict) ->
 
 def test_an_array_larger_than_the_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
     np.savez(tmp_path / "large.npz", x=np.zeros((100, 100), np.float32))
-    monkeypatch.setattr("smoothcert.data.npz._memory", lambda: 1000)
+    monkeypatch.setattr("smoothcert.data.arrays._memory", lambda: 1000)
     with pytest.raises(InvalidInput, match=r"needs 40,128 bytes of 1,000 in memory: split it"):
         load_dataset(tmp_path / "large.npz")

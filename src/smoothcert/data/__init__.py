@@ -12,8 +12,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from smoothcert.data import images, npz
-from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data import images
+from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.data.base import Dataset
 from smoothcert.data.selection import select_ids
 from smoothcert.data.wrap import as_dataset
@@ -69,7 +69,7 @@ def _load(spec: str, train: bool) -> Dataset:
         return load(os.path.expanduser(place) or None, train=train)
     path = Path(os.path.expanduser(spec))
     if path.suffix == ".npz":
-        return npz.load(path)
+        return load_npz(path)
     if path.is_dir():
         return images.load(path, train=train)
     raise InvalidInput(

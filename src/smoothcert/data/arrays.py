@@ -1,10 +1,14 @@
-"""Arrays of the caller: a data set in memory as one array, and a single input as a tensor in [0, 1]."""
+"""Arrays: a data set in memory or in an `.npz` file, and a single input as a tensor in [0, 1]."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
+import zipfile
+import zlib
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +20,11 @@ from torch import Tensor
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import check_labels
 from smoothcert.data.images import to_tensor
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, first_line
 
 _LARGEST_IN_FLOAT32 = 2**24
 """float32 holds all whole numbers up to this one."""
+_DAMAGED = (EOFError, ValueError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 class ArrayDataset:
@@ -98,6 +103,33 @@ def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -
     if not np.issubdtype(labels.dtype, np.integer):
         raise InvalidInput(f"{name} has labels of type {labels.dtype}: expected integers from 0 on, or -1 for unknown")
     return labels.reshape(count).astype(np.int64)
+
+
+def load_npz(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
+    """An `.npz` file. If it has no labels, all labels are unknown."""
+    if not path.is_file():
+        raise InvalidInput(f"no data at {path}: the file does not exist")
+    found = {}
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as content:
+            size = sum(entry.file_size for entry in content.infolist())
+        if size <= (memory := _memory()):
+            with np.load(path, allow_pickle=False) as archive:
+                found = {name: archive[name] for name in ("labels", "y", "images", "x") if name in archive}
+                names = archive.files
+    except _DAMAGED as error:
+        raise InvalidInput(f"{path} is damaged, or no .npz file of plain arrays: {first_line(error)}") from None
+    if size > memory:
+        raise InvalidInput(f"{path} needs {size:,} bytes of {memory:,} in memory: split it, or save images as uint8")
+    inputs, labels = found.get("x", found.get("images")), found.get("y", found.get("labels"))
+    if inputs is None:
+        raise InvalidInput(f"{path} has no array x or images; it has {', '.join(names) or 'none'}")
+    return ArrayDataset(inputs, labels, name=name or path.stem, class_names=class_names)
+
+
+def _memory() -> int:
+    """The memory of this machine in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**63
 
 
 def as_input(x: Any) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Size, Tensor
 from smoothcert._check import NO_CLASS
 from smoothcert.data.base import check_labels, first_readable
 from smoothcert.data.images import fit, to_tensor
-from smoothcert.errors import InvalidInput, needs
+from smoothcert.errors import InvalidInput, first_line, needs
 
 _SPLITS = {True: ("train",), False: ("test", "validation", "val", "valid")}
 
@@ -64,10 +64,9 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
     try:
         found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
     except (OSError, ValueError, RuntimeError, IndexError) as error:  # an empty folder raises IndexError
-        reason = " ".join(str(error).split())[:200].rstrip(".")
         raise InvalidInput(
-            f"cannot get the data set hf:{place} ({reason}): check the name and the connection, or give a folder "
-            "written by its save_to_disk"
+            f"cannot get the data set hf:{place} ({first_line(error).rstrip('.')}): check the name and the connection, "
+            "or give a folder written by its save_to_disk"
         ) from None
     if isinstance(found, dict):
         split = next((name for name in _SPLITS[train] if name in found), None)

@@ -43,12 +43,7 @@ class ImageFolder:
     levels = 255  # see `ArrayDataset.levels`
 
     def __init__(
-        self,
-        place: Path,
-        *,
-        train: bool,
-        name: str,
-        prepare: Callable[[Image.Image], Image.Image] | None = None,
+        self, place: Path, *, train: bool, name: str, prepare: Callable[[Image.Image], Image.Image] | None = None
     ) -> None:
         self.name = name
         self.folder = _part(place, train=train)

@@ -14,8 +14,7 @@ from urllib.error import URLError
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data import npz
-from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.errors import InvalidInput, first_line, needs
 
 _DEBIAN = "/usr/share/datasets/fashion-mnist"  # of the package dataset-fashion-mnist
@@ -37,7 +36,7 @@ def load_fashion_mnist(place: str | None, *, train: bool) -> ArrayDataset:
     """Fashion-MNIST (Xiao et al. 2017). Without a place, the test part is the bundled 500 images."""
     name = "fashion-mnist"
     if place is None and not train:
-        return npz.load(BUNDLED, name=name, class_names=CLOTHES)
+        return load_npz(BUNDLED, name=name, class_names=CLOTHES)
     place = place or (_DEBIAN if Path(_DEBIAN).is_dir() else downloaded(name))
     return _load_idx(place, train=train, name=name, class_names=CLOTHES)
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from torch import Tensor
 
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.models.checkpoint import Checkpoint
 from smoothcert.noises import Noise
 
@@ -58,9 +58,8 @@ Weights: TypeAlias = Checkpoint | Literal["default", "none"]
 
 def not_loaded(spec: str, error: Exception) -> InvalidInput:
     """The error for published weights that could not be downloaded or read."""
-    reason = " ".join(str(error).split())[:200].rstrip(".")
     return InvalidInput(
-        f"cannot get the weights of {spec} ({reason}): check the name and the connection, give "
+        f"cannot get the weights of {spec} ({first_line(error).rstrip('.')}): check the name and the connection, give "
         f"{setting('weights', 'FILE')}, or {setting('weights', 'none')} for an untrained network"
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, needs
+from smoothcert.errors import InvalidInput, first_line, needs
 from smoothcert.models.architectures import Normalize, Normalized
 from smoothcert.models.base import Classifier, Weights, check_classes, not_loaded
 
@@ -44,7 +44,7 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
     except OSError as error:
         raise not_loaded(spec, error) from None
     except ValueError as error:
-        raise InvalidInput(f"{spec} is not an image classifier: {' '.join(str(error).split())[:200]}") from None
+        raise InvalidInput(f"{spec} is not an image classifier: {first_line(error)}") from None
     processor = _processor(name)
     edges = _edges(processor)
     return Classifier(

@@ -83,9 +83,9 @@ def load_classifier(
         missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
     with _fresh_weights():
-        if _dashed(spec) in (*ARCHITECTURES, *NAMED_WEIGHTS):
-            chosen = _bundled_weights(spec, sigma) if chosen == "default" else chosen
-            found = _load_bundled(spec, weights=chosen, classes=classes)
+        if (bundled := _dashed(spec)) in (*ARCHITECTURES, *NAMED_WEIGHTS):
+            chosen = _bundled_weights(bundled, sigma) if chosen == "default" else chosen
+            found = replace(_load_bundled(bundled, weights=chosen, classes=classes), name=spec)
         elif names_code(spec):
             found = _load_code(spec, weights=chosen, classes=classes)
         else:
@@ -130,7 +130,7 @@ def _dashed(name: str) -> str:
 
 
 def _load_bundled(name: str, *, weights: Weights, classes: int | None) -> Classifier:
-    architecture = NAMED_WEIGHTS.get(_dashed(name), _dashed(name))
+    architecture = NAMED_WEIGHTS.get(name, name)
     shape: tuple[int, ...] = ARCHITECTURES[architecture].input_shape
     if isinstance(weights, Checkpoint) and weights.noise is not None:
         shape = weights.noise.draw.output_shape(shape)
@@ -140,14 +140,13 @@ def _load_bundled(name: str, *, weights: Weights, classes: int | None) -> Classi
 
 def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:
     """The bundled weights whose training noise is closest to `sigma`; by default those with the least noise."""
-    architecture = _dashed(name)
-    if architecture in NAMED_WEIGHTS:
-        return read_checkpoint(ASSETS / f"{architecture}.safetensors")
-    found = ASSETS.glob(f"{architecture}-[0-9]*.safetensors")
-    trained = {float(path.stem.removeprefix(f"{architecture}-")): path for path in found}
+    if name in NAMED_WEIGHTS:
+        return read_checkpoint(ASSETS / f"{name}.safetensors")
+    found = ASSETS.glob(f"{name}-[0-9]*.safetensors")
+    trained = {float(path.stem.removeprefix(f"{name}-")): path for path in found}
     if not trained:
         raise InvalidInput(
-            f"{architecture} comes without weights: give {setting('weights', 'FILE')}, or "
+            f"{name} comes without weights: give {setting('weights', 'FILE')}, or "
             f"{setting('weights', 'none')} for an untrained network"
         )
     return read_checkpoint(trained[min(sorted(trained), key=lambda trained_sigma: abs(trained_sigma - (sigma or 0)))])

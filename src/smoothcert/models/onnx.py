@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, MissingExtra, setting
+from smoothcert.errors import InvalidInput, MissingExtra, first_line, setting
 from smoothcert.models.base import Classifier, Weights, check_classes
 from smoothcert.models.checkpoint import sigma_in_name
 
@@ -109,7 +109,7 @@ def _open(path: Path, device: torch.device) -> Any:
     try:
         session = onnxruntime.InferenceSession(path, providers=[*providers, "CPUExecutionProvider"])
     except Exception as error:  # the errors of onnxruntime have no other common base class
-        raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {str(error).strip()[:200]}") from None
+        raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {first_line(error)}") from None
     if device.type == "cuda" and cuda[0] not in session.get_providers():  # it silently falls back to the CPU
         raise InvalidInput(
             f"this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give {setting('device', 'cpu')}"
