@@ -12,7 +12,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.plans import AtRadii, Case, Certificate, Look
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.plans.forward import Forward
+from smoothcert.plans.endings import Forward
 from smoothcert.plans.outlook import outlook
 from smoothcert.plans.second_route import p_value
 from smoothcert.smoothed import Subject

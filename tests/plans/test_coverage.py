@@ -8,7 +8,7 @@ from scipy.stats import binom
 from smoothcert import AtRadii, Coverage, Fixed, Gaussian, InputSpecific, Plan, exact_coverage
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
-from smoothcert.plans.forward import Forward
+from smoothcert.plans.endings import Forward
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)

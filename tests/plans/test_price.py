@@ -9,8 +9,8 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta, binom
 
 from smoothcert import Gaussian, InputSpecific, InvalidInput, Price, exact_coverage
+from smoothcert.plans.endings import simulated_endings
 from smoothcert.plans.outlook import expected_samples, outlook
-from smoothcert.plans.simulation import simulated_endings
 from smoothcert.statistics.population import P, distribution
 from smoothcert.tasks.replay import from_shares, simulate
 

@@ -6,7 +6,7 @@ import pytest
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, certify
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
-from smoothcert.plans.simulation import simulated
+from smoothcert.plans.endings import simulated
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics import metrics

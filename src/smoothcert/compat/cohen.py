@@ -18,7 +18,7 @@ from smoothcert import _check
 from smoothcert.data import find_dataset
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan
-from smoothcert.plans.one_look import OneLook
+from smoothcert.plans.pilot import OneLook
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
 from smoothcert.statistics.comparison import mcnemar

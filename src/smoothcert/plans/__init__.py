@@ -12,7 +12,7 @@ from smoothcert.plans.fixed import Fixed as Fixed
 from smoothcert.plans.input_specific import InputSpecific as InputSpecific
 from smoothcert.plans.input_specific import plan_or_default as plan_or_default
 from smoothcert.plans.machine import Case as Case
-from smoothcert.plans.one_look import OneLook as OneLook
+from smoothcert.plans.pilot import OneLook as OneLook
 from smoothcert.plans.pilot import PilotPlan as PilotPlan
 from smoothcert.plans.price import Price as Price
 from smoothcert.plans.records import Look as Look

@@ -3,14 +3,16 @@
 A plan is defined once, on arrays of states: `request` says how many more samples each state gets, `lower_bound` which
 bound on the probability of the class it proves. `machine` follows it, for one input, for a replay of 10,000, and for
 the exact failure probability. What describes, draws or verifies a plan stands beside it: `outlook`,
-`second_route`, `coverage`.
+`second_route`, `coverage`. These functions have spellings for some kinds of plans (`ByRule`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from inspect import getattr_static
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +21,11 @@ from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput, either
 from smoothcert.noises import Noise
 from smoothcert.plans.records import Look, State, Votes
+
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_NO_PART_OF_A_RULE = {"for_noise", "smallest_request"}  # called before the first look; fills batches
 
 
 class Plan(Recorded, ABC):
@@ -146,3 +153,52 @@ class Plan(Recorded, ABC):
     def most_samples(self) -> int:
         """What one input costs at most, every forward pass counted."""
         return self.samples + (0 if self.pilot_counts else self.pilot)
+
+
+class ByRule(Generic[Result]):
+    """A function of a plan with other spellings for some kinds of plans.
+
+    What is registered for a class holds for its subclasses only if they keep its rule. A closed form was derived for
+    one rule, and another rule may prove too much.
+
+    Args:
+        default: What holds for every plan.
+    """
+
+    def __init__(self, default: Callable[..., Result]) -> None:
+        self._default = default
+        self._known: dict[type, Callable[..., Result]] = {}
+        self.__doc__ = default.__doc__
+
+    def register(self, kind: type) -> Callable[[Function], Function]:
+        """Decorate the function for one kind of plan."""
+
+        def keep(function: Function) -> Function:
+            self._known[kind] = function
+            return function
+
+        return keep
+
+    def __call__(self, plan: Plan, *args: Any) -> Result:
+        return (self.known_for(plan) or self._default)(plan, *args)
+
+    def known_for(self, plan: Plan) -> Callable[..., Result] | None:
+        """What is registered for the rule of a plan."""
+        kinds = [kind for kind in type(plan).__mro__ if kind in self._known and keeps_rule(type(plan), kind)]
+        return self._known[kinds[0]] if kinds else None
+
+
+@cache
+def keeps_rule(cls: type, kind: type) -> bool:
+    """Whether a subclass overrides no method and no property of a class, except abstract ones.
+
+    Fields, class variables and names such as `__str__` may differ: they do not change the rule.
+
+    >>> from smoothcert.plans import Fixed, PilotPlan
+    >>> keeps_rule(Fixed, PilotPlan)
+    True
+    """
+    own = {name for base in cls.__mro__[: cls.__mro__.index(kind)] for name in vars(base)} - _NO_PART_OF_A_RULE
+    overridden = [getattr_static(kind, name, None) for name in own if not name.startswith("__")]
+    rules = [member for member in overridden if callable(member) or hasattr(member, "__get__")]
+    return all(getattr(member, "__isabstractmethod__", False) for member in rules)

@@ -66,66 +66,53 @@ class Combined(Plan):
             plan.for_noise(noise)
         return self
 
-    def remember(self, state: State, votes: Any, noise: Noise) -> _Memory:
-        """All votes so far, and where each plan stands.
+    def remember(self, state: State, votes: Any, noise: Noise) -> tuple[_Part, ...]:
+        """Where each plan stands.
 
         Args:
             state: The state of the one input.
             votes: The votes of this look.
             noise: The smoothing noise.
         """
-        memory = state.memory or _start(self, noise, state.chosen)
-        all_votes = memory.all_votes + Counter(votes.votes)
-        drawn = memory.drawn + votes.samples
-        parts = tuple(_advanced(part, drawn, all_votes, noise) for part in memory.parts)
-        return _Memory(drawn, all_votes, parts)
+        return tuple(part.after(votes, noise) for part in self._parts(state, noise))
 
     def request(self, state: State, noise: Noise) -> Any:
-        memory = state.memory or _start(self, noise, state.chosen)
-        ends = [part.start + part.state.more for part in memory.parts if part.state.more]
-        return min(ends) - memory.drawn if ends else 0
+        parts = self._parts(state, noise)
+        return min((part.state.more - part.since.samples for part in parts if part.state.more), default=0)
+
+    def _parts(self, state: State, noise: Noise) -> tuple[_Part, ...]:
+        """The memory, or where each plan stands before the first look."""
+        starts = (begin(plan, noise, chosen=state.chosen if plan.known_labels else None) for plan in self.plans)
+        return state.memory or tuple(map(_Part, self.plans, starts))
 
     def lower_bound(self, state: State, noise: Noise) -> Any:
-        return state.memory.parts[0].state.lower
+        return state.memory[0].state.lower
 
     def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
         return self.plans[0].certified_radius(lower, upper, noise)
 
 
 class _Part(NamedTuple):
-    """Where one of the plans stands, and what was drawn before its next look."""
+    """Where one of the plans stands, and the votes since its last look."""
 
     plan: Plan
     state: State
-    start: int
-    votes_at_start: Counter[int]
+    since: Look = Look(0, {})
+
+    def after(self, look: Look, noise: Noise) -> _Part:
+        since = _joined(self.since, look)
+        if since.samples != self.state.more:
+            return self._replace(since=since)
+        return _Part(self.plan, conclude(self.plan, noise, accumulate(self.plan, noise, self.state, since)))
 
 
-class _Memory(NamedTuple):
-    """What was drawn so far, and where each plan stands."""
-
-    drawn: int
-    all_votes: Counter[int]
-    parts: tuple[_Part, ...]
-
-
-def _start(plan: Combined, noise: Noise, label: int | None) -> _Memory:
-    parts = [(part, begin(part, noise, chosen=label if part.known_labels else None)) for part in plan.plans]
-    return _Memory(0, Counter(), tuple(_Part(*part, 0, Counter()) for part in parts))
-
-
-def _advanced(part: _Part, drawn: int, all_votes: Counter[int], noise: Noise) -> _Part:
-    """The part after its next look, if that is due."""
-    if not part.state.more or part.start + part.state.more != drawn:
-        return part
-    look = Look(part.state.more, dict(all_votes - part.votes_at_start))
-    state = conclude(part.plan, noise, accumulate(part.plan, noise, part.state, look))
-    return _Part(part.plan, state, drawn, all_votes)
+def _joined(first: Look, second: Look) -> Look:
+    return Look(first.samples + second.samples, dict(Counter(first.votes) + Counter(second.votes)))
 
 
 @proof.register
 def _(plan: Combined, noise: Noise, state: State) -> Proof:
-    first = (state.memory or _start(plan, noise, state.chosen)).parts[0]
+    first = plan._parts(state, noise)[0]
     return proof(first.plan, noise, first.state)
 
 
@@ -136,12 +123,11 @@ def primary(plan: Plan) -> Plan:
 
 def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | None) -> list[Look]:
     """The looks that a plan would have had alone, out of the finer looks of a combined plan."""
-    case, seen = Case(plan, noise, label), []
-    drawn, votes = 0, Counter[int]()
+    case, seen, since = Case(plan, noise, label), [], Look(0, {})
     for look in looks:
-        drawn, votes = drawn + look.samples, votes + Counter(look.votes)
-        if drawn == case.more:
-            seen.append(Look(drawn, dict(votes)))
-            case.add(seen[-1])
-            drawn, votes = 0, Counter[int]()
+        since = _joined(since, look)
+        if since.samples == case.more:
+            seen.append(since)
+            case.add(since)
+            since = Look(0, {})
     return seen

@@ -17,14 +17,12 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import pilot_coverage
 from smoothcert.plans.at_radii import AtRadii
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import ByRule, Plan
 from smoothcert.plans.combined import primary
-from smoothcert.plans.dispatch import ByRule
+from smoothcert.plans.endings import Forward, TooManyStates, simulated_endings
 from smoothcert.plans.exact import Exact
-from smoothcert.plans.forward import Forward, TooManyStates
 from smoothcert.plans.machine import check_choice
 from smoothcert.plans.pilot import PilotPlan
-from smoothcert.plans.simulation import simulated_endings
 from smoothcert.statistics.boundaries import crossing_probability
 from smoothcert.statistics.bounds import interval
 

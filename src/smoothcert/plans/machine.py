@@ -51,7 +51,7 @@ def accumulate(plan: Plan, noise: Noise, state: State, votes: Any) -> State:
 
 def _counted(plan: Plan, state: State, votes: Any) -> State:
     look, chosen, strongest = state.look + 1, state.chosen, state.strongest
-    count, drawn, rivals = (state.count, state.drawn, state.rivals) if keeps(plan, state.look) else (0, 0, None)
+    count, drawn, rivals = (state.count, state.drawn, state.rivals) if counts(plan, state.look) else (0, 0, None)
     if look == 1:
         chosen = votes.top if chosen is None else chosen
         strongest = votes.strongest_beside(chosen) if plan.uses_rivals else None
@@ -77,19 +77,7 @@ def bound(plan: Plan, noise: Noise, state: State) -> Any:
 
 def wanted(plan: Plan, noise: Noise, state: State) -> Any:
     """How many more samples are wanted; 0 for inputs that wanted none before."""
-    answer = plan.request(state, noise)
-    more: Any = None
-    with suppress(TypeError, ValueError, OverflowError):
-        if isinstance(state.count, np.ndarray):
-            asked = np.where(state.more, np.broadcast_to(answer, state.count.shape), 0)
-            whole = asked.astype(np.int64)
-            more = whole if np.all((whole == asked) & (whole >= 0)) else None
-        else:
-            more = int(answer) if int(answer) == answer >= 0 else None
-    if more is None:
-        name = type(plan).__name__
-        raise InvalidInput(f"{name}.request must return a whole number of samples, at least 0, got {answer}")
-    return _in_bounds(plan, state, more)
+    return _in_bounds(plan, state, _checked(plan, "request", state, noise, state.more))
 
 
 def upper(plan: Plan, noise: Noise, state: State) -> Any:
@@ -113,14 +101,9 @@ def counts(plan: Plan, look: int) -> bool:
     return look > 1 or not plan.pilot or plan.pilot_counts
 
 
-def keeps(plan: Plan, look: int) -> bool:
-    """Whether the votes up to a look still count after the next one."""
-    return look != 1 or counts(plan, look)
-
-
 def spent(plan: Plan, state: State) -> Any:
     """All samples of each input so far, every forward pass counted."""
-    return state.drawn + (plan.pilot if state.look > 1 and not keeps(plan, 1) else 0)
+    return state.drawn + (plan.pilot if state.look > 1 and not counts(plan, 1) else 0)
 
 
 def follow(
@@ -238,27 +221,29 @@ def proof(plan: Plan, noise: Noise, state: State) -> Proof:
 
 
 def _checked(plan: Plan, method: str, state: State, noise: Noise, taking_part: Any) -> Any:
-    """A bound on a probability, after a check, because the plan may be the user's own."""
-    answer = getattr(plan, method)(state, noise)
+    """What a plan answers for inputs that take part, after a check, because the plan may be the user's own."""
+    answer, whole = getattr(plan, method)(state, noise), method == "request"
+
+    def valid(x: Any) -> Any:
+        return (x >= 0) & ((x < 2**62) & (x == np.floor(x)) if whole else x <= 1)
+
     with suppress(TypeError, ValueError):
-        if not isinstance(state.count, np.ndarray):
-            if 0 <= (number := float(answer)) <= 1:
-                return number
-        else:
-            numbers = np.where(taking_part, np.asarray(answer, float), 0.0)
-            if np.all((numbers >= 0) & (numbers <= 1)):
-                return np.broadcast_to(numbers, state.count.shape)
-    raise InvalidInput(f"{type(plan).__name__}.{method} must return a number between 0 and 1, got {answer}")
+        if isinstance(state.count, np.ndarray):
+            numbers = np.broadcast_to(np.where(taking_part, np.asarray(answer, float), 0.0), state.count.shape)
+            if np.all(valid(numbers)):
+                return numbers.astype(np.int64) if whole else numbers
+        elif valid(number := float(answer)):
+            return int(number) if whole else number
+    allowed = "whole number of samples, at least 0" if whole else "number between 0 and 1"
+    raise InvalidInput(f"{type(plan).__name__}.{method} must return a {allowed}, got {answer}")
 
 
 def _in_bounds(plan: Plan, state: State, more: Any) -> Any:
     """Refuse a plan that would never end, or that asks for more than an input may cost."""
-    largest = int(np.max(more, initial=0)) if isinstance(more, np.ndarray) else more
-    if not largest:
-        return more
-    if state.look >= MOST_LOOKS:
+    asked = (more > 0) * (more + spent(plan, state))
+    asked = asked.max(initial=0) if isinstance(asked, np.ndarray) else asked
+    if asked and state.look >= MOST_LOOKS:
         raise InvalidInput(f'"{plan}" takes more than {MOST_LOOKS:,} looks')
-    asked = int(np.max(more + spent(plan, state))) if isinstance(more, np.ndarray) else more + spent(plan, state)
     if asked > plan.most_samples:
         raise InvalidInput(
             f"{type(plan).__name__}.request asks for {asked:,} samples of an input, but the plan has at most "

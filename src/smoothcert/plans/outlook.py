@@ -10,16 +10,14 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import ByRule, Plan, keeps_rule
 from smoothcert.plans.combined import Combined, primary
-from smoothcert.plans.dispatch import ByRule, keeps_rule
+from smoothcert.plans.endings import Forward, TooManyStates, simulated_endings
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
-from smoothcert.plans.forward import Forward, TooManyStates
 from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
-from smoothcert.plans.simulation import simulated_endings
 from smoothcert.statistics.binomial import pmf
 from smoothcert.statistics.bounds import lower_bound
 

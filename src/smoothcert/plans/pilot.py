@@ -1,4 +1,4 @@
-"""Plans of two looks: a pilot that chooses the class, then one more draw."""
+"""Plans of two looks: a pilot that chooses the class, then one more draw. And the plan of a pilot alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
-from smoothcert.plans.dispatch import keeps_rule
+from smoothcert.plans.base import Plan, keeps_rule
 from smoothcert.plans.records import RIVALS, State
 from smoothcert.statistics import bounds
 from smoothcert.statistics.sample_map import check_ceiling
@@ -118,6 +117,25 @@ class PilotPlan(Plan):
         highest = bounds.upper_bound(state.rivals, drawn, alpha=self.alpha / (2 * groups)).max(axis=-1)
         rest = bounds.one_minus_up(bounds.lower_bound(state.count, drawn[..., 0], alpha=self.level))
         return np.minimum(highest, rest)[()]
+
+
+@dataclass(frozen=True)
+class OneLook(Plan):
+    """Look once. It certifies nothing: its votes are for predictions, estimates and forecasts."""
+
+    pilot: int
+    alpha: float = 0.001
+    samples: ClassVar[int] = 0  # type: ignore[misc]
+    name: ClassVar[str] = "one-look"
+
+    def __str__(self) -> str:
+        return f"one look at {self.pilot:,} samples"
+
+    def request(self, state: State, noise: Noise) -> int:
+        return 0
+
+    def lower_bound(self, state: State, noise: Noise) -> float:
+        return 0.0
 
 
 def basis(plan: Plan) -> tuple[Any, ...] | None:

@@ -11,13 +11,12 @@ from scipy.special import expit
 
 from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import ByRule, Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
-from smoothcert.plans.dispatch import ByRule
 from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.records import Look
-from smoothcert.statistics.bets import LOOKS, Array, Bet, best_bet, tangents
+from smoothcert.statistics.bets import LOOKS, Array, Bet, Counts, best_bet, tangents
 from smoothcert.statistics.binomial import summed_tail
 from smoothcert.statistics.boundaries import crossing_probability_backward
 
@@ -35,10 +34,7 @@ def p_value(plan: Plan, looks: Sequence[Look], radius: float, noise: Noise, labe
 def _(plan: PilotPlan, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
     if plan.uses_rivals:
         return None
-    # Counted without the machine: an audit has asked it already, and a second bound would double its time.
-    counted = looks[1:] if plan.pilot and not plan.pilot_counts else looks
-    chosen = label if plan.known_labels else looks[0].top
-    votes, drawn = sum(look.of(chosen) for look in counted), sum(look.samples for look in counted)
+    votes, drawn = _counted(plan, looks, label).sum(axis=0).tolist()
     return summed_tail(votes, drawn, min(float(noise.probability(radius)), 1)) if drawn else 1.0
 
 
@@ -49,9 +45,7 @@ def _(plan: AtRadii, looks: Sequence[Look], radius: float, noise: Noise, label: 
     tables = plan.tables(noise)
     # A plan that decides radii states that the true radius is above them.
     level = int(np.searchsorted(tables.thresholds, min(noise.needed_probability(radius), 1.0) * (1 - 1e-12)))
-    counted = looks[1:] if plan.pilot else looks
-    chosen = label if plan.known_labels else looks[0].top
-    votes = np.cumsum([look.of(chosen) for look in counted])
+    votes = np.cumsum(_counted(plan, looks, label)[:, 0])
     if level == len(plan.radii) or not np.any(votes >= tables.needed[level, : len(votes)]):
         return 1.0
     return _crossing(plan, noise, level)
@@ -61,6 +55,16 @@ def _(plan: AtRadii, looks: Sequence[Look], radius: float, noise: Noise, label: 
 def _(plan: Combined, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
     first = plan.plans[0]
     return p_value(first, looks_seen_by(first, looks, noise, label), radius, noise, label)
+
+
+def _counted(plan: Plan, looks: Sequence[Look], label: int | None) -> Counts:
+    """Votes for the class and samples of each look that counts.
+
+    They are counted without the machine: an audit has asked it already, and a second bound would double its time.
+    """
+    chosen = label if plan.known_labels else looks[0].top
+    counted = looks[1:] if plan.pilot and not plan.pilot_counts else looks
+    return np.array([(look.of(chosen), look.samples) for look in counted], np.int64).reshape(-1, 2)
 
 
 @lru_cache(maxsize=256)

@@ -22,9 +22,9 @@ from smoothcert._registry import describe
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, PilotPlan, Plan, Price
+from smoothcert.plans.base import keeps_rule
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import caveat, exact_coverage
-from smoothcert.plans.dispatch import keeps_rule
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
 from smoothcert.report.charts import certified_accuracy, charts, difference, evenly

@@ -19,6 +19,13 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     return np.asarray(np.exp(log))
 
 
+def likely(n: int, p: float) -> tuple[Counts, Array]:
+    """All counts of n votes but those in the far tails, which have less than 1e-20, and their probabilities."""
+    spread = 9.5 * np.sqrt(n * p * (1 - p)) + 40
+    counts = np.arange(max(int(n * p - spread), 0), min(int(n * p + spread) + 1, n) + 1)
+    return counts, pmf(counts, n, p)
+
+
 def tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """P(at least k votes of n): 1 for k <= 0 and 0 for k > n."""
     k, n = np.asarray(k), np.asarray(n)

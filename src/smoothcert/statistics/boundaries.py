@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
-from smoothcert.statistics.binomial import pmf
+from smoothcert.statistics.binomial import likely
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -35,7 +35,6 @@ SPENDING = 0.6
 GIVE_UP = 0.02
 """A radius is given up when the chance to reach its last boundary falls below this."""
 
-_SPREAD = 9.5  # standard deviations of a draw that are kept; the rest, below 1e-20, is added to what is spent
 _ROUNDING = 1e-14  # per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)
 _DIRECT = 10_000_000  # products of lengths up to which a direct convolution is as fast as one by FFT
 
@@ -93,30 +92,24 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
     It takes another way than `crossing_probability`: for every count at a look it computes the chance to reach the
     boundary later. An audit compares the two.
     """
-    needed = np.asarray(votes).tolist()
+    # Before the first look there is one count, 0, that has reached nothing.
+    looks, needed = (0, *looks), (1, *np.asarray(votes).tolist())
     first, chance = looks[-1], np.zeros(0)  # the chances of counts from `first` to just below the boundary
     for i in reversed(range(len(looks))):
-        n = looks[i]
         # Counts this far below their mean hardly occur, and would not reach the boundary.
-        low = max(int(n * p - _SPREAD * np.sqrt(n * p * (1 - p)) - 1), 0)
+        low = max(int(looks[i] * p - 9.5 * np.sqrt(looks[i] * p * (1 - p)) - 1), 0)
         size = max(needed[i] - low, 0)
+        later = np.zeros(size)
         if i < len(looks) - 1 and size:
             # The chance of count c is the sum over k of P(k more votes) times the chance of c + k at the next look.
-            draw_first, draw = _draw(looks[i + 1] - n, p)
-            counts = low + draw_first + np.arange(size + len(draw) - 1)
+            more, draw = likely(looks[i + 1] - looks[i], p)
+            counts = low + more[0] + np.arange(size + len(draw) - 1)
             later = np.where(counts >= needed[i + 1], 1.0, 0.0)
             known = (counts >= first) & (counts < first + len(chance))
             later[known] = chance[counts[known] - first]
-            chance = _convolve(later, draw[::-1])[len(draw) - 1 : len(draw) - 1 + size]
-        else:
-            chance = np.zeros(size)
-        first = low
-    draw_first, draw = _draw(looks[0], p)
-    counts = draw_first + np.arange(len(draw))
-    reached = np.where(counts >= needed[0], 1.0, 0.0)
-    known = (counts >= first) & (counts < first + len(chance))
-    reached[known] = chance[counts[known] - first]
-    return float(np.sum(draw * reached))
+            later = _convolve(later, draw[::-1])[len(draw) - 1 : len(draw) - 1 + size]
+        first, chance = low, later
+    return float(chance[0])
 
 
 def give_up_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) -> Counts:
@@ -159,12 +152,12 @@ class _Walk:
 
     def step(self, i: int) -> None:
         """Draw up to look i."""
-        draw_first, draw = _draw(self.looks[i] - (self.looks[i - 1] if i else 0), 1 - self.p)
+        misses, draw = likely(self.looks[i] - (self.looks[i - 1] if i else 0), 1 - self.p)
         mass = _convolve(self._mass, draw) + _fft_error(self._mass, draw)
         # What is cut off at the far end, many misses, could still have reached the boundary: it counts as spent.
         end = len(mass) - int(np.searchsorted(np.cumsum(mass[::-1]), 1e-20))
         self.spent += float(mass[end:].sum()) + 2e-20
-        self._first, self._mass = self._first + draw_first, mass[:end]
+        self._first, self._mass = self._first + int(misses[0]), mass[:end]
 
     def absorb_up_to_budget(self, budget: float) -> int:
         """Cut off as many of the smallest misses as the budget allows; returns the largest miss that is cut off."""
@@ -182,13 +175,6 @@ class _Walk:
         self._first, self._mass = self._first + taken, self._mass[taken:]
         if not len(self._mass):
             self._mass = np.zeros(1)
-
-
-def _draw(n: int, p: float) -> tuple[int, Array]:
-    """Binomial(n, p) without its far tails: the first count and the probabilities from there on."""
-    spread = _SPREAD * np.sqrt(n * p * (1 - p)) + 40
-    low, high = max(int(n * p - spread), 0), min(int(n * p + spread) + 1, n)
-    return low, pmf(np.arange(low, high + 1), n, p)
 
 
 def _fft_error(a: Array, b: Array) -> float:

@@ -26,7 +26,6 @@ from smoothcert.statistics.bounds import Interval, critical_count
 
 _STAKES = ((np.arange(64) + 0.5) / 64) ** 2  # small stakes win against small differences
 _STEPS = 40  # halvings of an interval
-_FAR = 10  # standard deviations: fewer than 1e-20 of all cases are further away
 _FLIPS = 2_000
 _FLIPS_AT_ONCE = 250
 _POWER = 0.8
@@ -122,7 +121,7 @@ def power(difference: float, differing: float, inputs: int, *, alpha: float) -> 
     >>> round(power(0.03, 0.08, 500, alpha=0.05), 2)
     0.61
     """
-    count, weight = _likely(inputs, differing)
+    count, weight = binomial.likely(inputs, differing)
     share = 0.5 + difference / differing / 2
     needed = critical_count(0.5, np.maximum(count, 1), alpha=alpha / 2)
     shown = binomial.tail(needed, count, share) + binomial.tail(needed, count, 1 - share)
@@ -159,13 +158,6 @@ def _reaches(only_a: int, only_b: int, inputs: int, delta: float) -> float:
     differing = min(max(2 * only_a_share + delta, abs(delta)), 1.0)
     if differing == 0:
         return float(net <= 0)
-    count, weight = _likely(n, differing)
+    count, weight = binomial.likely(n, differing)
     share = min(max(0.5 + delta / differing / 2, 0.0), 1.0)
     return float(np.sum(weight * binomial.tail((net + count + 1) // 2, count, share)))
-
-
-def _likely(inputs: int, share: float) -> tuple[binomial.Counts, binomial.Array]:
-    """All counts of differing pairs that are not too unlikely to matter, and their probabilities."""
-    middle, spread = inputs * share, _FAR * (math.sqrt(inputs * share * (1 - share)) + 1)
-    count = np.arange(max(math.floor(middle - spread), 0), min(math.ceil(middle + spread), inputs) + 1)
-    return count, binomial.pmf(count, inputs, share)

@@ -17,7 +17,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
-from smoothcert.plans.one_look import OneLook
+from smoothcert.plans.pilot import OneLook
 from smoothcert.sampling.engine import assemble
 from smoothcert.sampling.streams import check_seed, key_for
 

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Plan, Price, State, exact_coverage
 from smoothcert.plans import pilot_coverage
-from smoothcert.plans.forward import Forward
+from smoothcert.plans.endings import Forward
 from smoothcert.plans.outlook import outlook
 from smoothcert.statistics.bounds import lower_bound
 
@@ -179,5 +179,5 @@ def test_answers_of_a_plan_are_remembered(monkeypatch):
     forward = Forward(Counting(alpha=0.9), NOISE)
     found = [forward.ending(p, limit=0.7) for p in (0.6, 0.65, 0.55, 0.6)]
     assert len(asked) == len(set(asked))
-    monkeypatch.setattr("smoothcert.plans.forward._MOST_KEPT", 0)
+    monkeypatch.setattr("smoothcert.plans.endings._MOST_BLOCKS", 0)
     assert found == [Forward(Steps(alpha=0.9), NOISE).ending(p, limit=0.7) for p in (0.6, 0.65, 0.55, 0.6)]

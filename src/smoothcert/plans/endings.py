@@ -1,33 +1,34 @@
-"""A forward pass over all states of a plan: exactly where it ends for a class of known probability p.
+"""Where a plan ends for inputs whose classes have known probabilities: exactly by a forward pass, or simulated.
 
-States after a look are groups of neighbouring counts with the same number of samples, so that one more draw is a
-convolution with a binomial distribution. The rule of the plan is asked through `machine`. What earlier looks proved
-is told apart only where the rule reads it.
+In the forward pass, states after a look are groups of neighbouring counts with the same number of samples, so that one
+more draw is a convolution with a binomial distribution. What earlier looks proved is told apart only where the rule
+reads it. Both ask the rule of the plan through `machine`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans import machine
 from smoothcert.plans.base import Plan
-from smoothcert.plans.records import State
-from smoothcert.plans.simulation import claims_its_bound, needed_for_claim
-from smoothcert.statistics.binomial import pmf
+from smoothcert.plans.records import ClassVotes, ManyVotes, State, Votes
+from smoothcert.statistics.binomial import likely
 
 Array = NDArray[np.float64]
 _Group = tuple[int, Array]  # the first count, and the probability of each count from there on
 
-# Counts with a smaller probability are cut off and count as failed. The tails of a draw beyond 10 standard deviations,
-# which are rarer still, are left out.
+# Counts with a smaller probability are cut off and count as failed. The far tails of a draw are left out.
 _RARE = 1e-20
-_MOST_KEPT = 2**24  # answers of a plan that are remembered
+_BLOCK = 256  # counts that a plan is asked about at once
+_MOST_BLOCKS = 2**16  # whose answers are remembered
 _MOST_GROUPS = 400  # at one look; each takes about as long as a plan that does not read what it proved before
 
 
@@ -65,8 +66,7 @@ class Forward:
         self.noise = noise
         self._most_groups = most_groups
         self._reads_lower = False
-        self._answers: dict[tuple[str, int, int, float], _Group] = {}
-        self._kept = 0
+        self._block = lru_cache(maxsize=_MOST_BLOCKS)(self._answers)
 
     def ending(self, p: float, *, limit: float, seen: list[Array] | None = None) -> Ending:
         """Where the plan ends; `seen` collects the probabilities that its claims need.
@@ -81,7 +81,8 @@ class Forward:
     def _ending(self, p: float, limit: float, seen: list[Array] | None) -> Ending:
         plan = self.plan
         start = machine.begin(plan, self.noise, chosen=0).more
-        groups: dict[tuple[int, float], _Group] = {(start, 0.0): _draw(start, p)}
+        counts, probability = likely(start, p)
+        groups: dict[tuple[int, float], _Group] = {(start, 0.0): (int(counts[0]), probability)}
         failed, samples = 0.0, float(start)
         proved: dict[float, float] = defaultdict(float)
         look = 0
@@ -97,10 +98,10 @@ class Forward:
                 for n in np.unique(wanted[wanted > 0]).tolist():
                     chosen = np.where(wanted == n, probability, 0.0)
                     samples += n * float(chosen.sum())
-                    keeps = machine.keeps(plan, look)
+                    keeps = machine.counts(plan, look)
                     origin, mass = (first, chosen) if keeps else (0, chosen.sum(keepdims=True))
-                    low, step = _draw(n, p)
-                    parts[drawn + n if keeps else n, lower].append((origin + low, np.convolve(mass, step)))
+                    more, step = likely(n, p)
+                    parts[drawn + n if keeps else n, lower].append((origin + int(more[0]), np.convolve(mass, step)))
             groups = {}
             for key, pieces in parts.items():
                 groups[key], lost = _merged(pieces)
@@ -132,31 +133,17 @@ class Forward:
 
     def _ask(self, question: str, look: int, drawn: int, lower: float, first: int, length: int) -> Array:
         """What the rule of the plan answers for neighbouring counts."""
+        blocks = range(first // _BLOCK, (first + length - 1) // _BLOCK + 1)
+        answers = np.concatenate([self._block(question, look, drawn, lower, block) for block in blocks])
+        return answers[first - blocks[0] * _BLOCK :][:length]
 
-        def compute(first: int, end: int) -> Array:
-            counts = np.arange(first, end)
-            lowers = np.full(len(counts), lower)
-            state = _WatchedState(look, counts, np.full(len(counts), drawn), lowers, chosen=0, more=1)
-            if question == "wanted":
-                answer = machine.wanted(self.plan, self.noise, state)
-            else:
-                answer = machine.bound(self.plan, self.noise, state)
-            self._reads_lower |= state.was_read
-            return answer if question != "needed" else needed_for_claim(self.plan, self.noise, answer)
-
-        key, end = (question, look, drawn, lower), first + length
-        known = self._answers.get(key)
-        start, stop = (first, first) if known is None else (known[0], known[0] + len(known[1]))
-        added = max(start - first, 0) + max(end - stop, 0)
-        if added > 2 * length or self._kept + added > _MOST_KEPT:  # far from what is known, or too much for memory
-            return compute(first, end)
-        if known is None or added:
-            pieces = [compute(first, start)] if first < start else []
-            pieces += [] if known is None else [known[1]]
-            pieces += [compute(stop, end)] if stop < end else []
-            known = self._answers[key] = min(first, start), np.concatenate(pieces)
-            self._kept += added
-        return known[1][first - known[0] : end - known[0]]
+    def _answers(self, question: str, look: int, drawn: int, lower: float, block: int) -> Array:
+        counts = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, drawn + 1))
+        state = _WatchedState(look, counts, np.full_like(counts, drawn), np.full(len(counts), lower), chosen=0, more=1)
+        ask = machine.wanted if question == "wanted" else machine.bound
+        answer = ask(self.plan, self.noise, state)
+        self._reads_lower |= state.was_read
+        return needed_for_claim(self.plan, self.noise, answer) if question == "needed" else np.asarray(answer)
 
 
 class _WatchedState(State):
@@ -178,13 +165,6 @@ class _WatchedState(State):
         return super().__getitem__(index)
 
 
-def _draw(n: int, p: float) -> _Group:
-    """Binomial(n, p) without its far tails."""
-    spread = 10 * np.sqrt(n * p * (1 - p)) + 50
-    low, high = max(int(n * p - spread), 0), min(int(n * p + spread) + 1, n)
-    return low, pmf(np.arange(low, high + 1), n, p)
-
-
 def _merged(pieces: list[_Group]) -> tuple[_Group, float]:
     """The sum of several distributions without rare counts at its ends, and the probability that was cut off."""
     first = min(start for start, _ in pieces)
@@ -196,3 +176,70 @@ def _merged(pieces: list[_Group]) -> tuple[_Group, float]:
         return (first, total[:1]), float(total[1:].sum())
     low, high = int(likely[0]), int(likely[-1]) + 1
     return (first + low, total[low:high]), float(total[:low].sum() + total[high:].sum())
+
+
+def simulated(
+    plan: Plan, noise: Noise, p: Array, shape: tuple[int, ...], rng: np.random.Generator, chosen: Any = None
+) -> State:
+    """Where inputs end whose classes have the probabilities p (..., classes); a rest is that of no vote at all."""
+    classes, rest = p.shape[-1], 1 - p.sum(axis=-1, keepdims=True)
+    shares = np.concatenate([p, np.maximum(rest, 0)], axis=-1) if np.any(rest > 1e-9) else p
+
+    def draw(state: State) -> Votes:
+        if chosen is not None and machine.reads_only_counts(plan):
+            return ClassVotes(state.more, rng.binomial(state.more, of_class(p, state.chosen)))
+        return ManyVotes(state.more, rng.multinomial(state.more, shares)[..., :classes])
+
+    return machine.follow(plan, noise, draw, shape, chosen)
+
+
+def of_class(p: Array, chosen: NDArray[np.int64]) -> Array:
+    """The probability of the chosen class of each input."""
+    return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
+
+
+class SimulatedEndings(NamedTuple):
+    """Where simulated inputs ended, arrays of shape (probabilities, repetitions)."""
+
+    needed: Array
+    """The probability of the class that the claim needs; 0 where nothing is certified."""
+    samples: NDArray[np.int64]
+    """Samples, every forward pass counted."""
+
+
+@naming_users_code()
+def simulated_endings(
+    plan: Plan, noise: Noise, p: ArrayLike, *, repetitions: int, rng: np.random.Generator
+) -> SimulatedEndings:
+    """Follow a plan whose class is fixed in advance, so many times for each p.
+
+    p are the probabilities of the class, where all other votes are for one other class, or (..., classes) those of all
+    classes with this one first.
+    """
+    each = np.atleast_1d(np.asarray(p, float))
+    each = each if each.ndim > 1 else np.stack([each, 1 - each], axis=-1)
+    shape = (len(each), repetitions)
+    state = simulated(plan, noise, each[:, None], shape, rng, chosen=np.zeros(shape, np.int64))
+    return SimulatedEndings(needed_for_claim(plan, noise, state.lower), machine.spent(plan, state))
+
+
+def claims_its_bound(plan: Plan) -> bool:
+    """Whether the radius is the one that the noise gives for the lower bound, so that it is true if the bound is."""
+    return type(plan).certified_radius is Plan.certified_radius
+
+
+def needed_for_claim(plan: Plan, noise: Noise, lower: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The smallest probability of the class for which the radius that is certified with these bounds is true.
+
+    0 where nothing is certified. Any certificate needs more than 1/2.
+    """
+    if claims_its_bound(plan):
+        return lower
+    values, where = np.unique(plan.certified_radius(lower, None, noise), return_inverse=True)
+    radii = values[~np.isnan(values)]
+    if plan.radii is None:
+        needed = np.minimum(np.asarray(noise.probability(radii), float) + noise.drawing_error, 1.0)
+    else:  # a plan that decides radii states more: that the true radius is above them
+        needed = np.array([noise.needed_probability(radius) for radius in radii.tolist()])
+    nothing = np.zeros(len(values) - len(radii))
+    return np.concatenate([np.maximum(needed, np.nextafter(0.5, 1)), nothing])[where].reshape(np.shape(lower))
