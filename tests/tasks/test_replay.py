@@ -14,7 +14,6 @@ from smoothcert.tasks.replay import (
     Population,
     from_shares,
     from_votes,
-    measured_probabilities,
     probabilities,
     read_population,
     replay,
@@ -135,13 +134,13 @@ def test_what_is_assumed_of_abstained_inputs_matters_to_relative_decline():
 
 
 def test_a_run_of_our_own_is_replayed_from_its_votes(iss_run):
-    p = measured_probabilities(iss_run, noise=NOISE, abstained_p=0.3)
+    p = probabilities(iss_run, noise=NOISE, abstained_p=0.3)
     assert np.all(p == np.where(iss_run.counted > 0, iss_run.count / np.maximum(iss_run.counted, 1), 0.3))
     again = simulate(from_shares(p, iss_run.correct), iss_run.plan, noise=NOISE)
     assert again.plan.samples == pytest.approx(iss_run.average_samples, rel=0.05)
     assert again.plan.acr == pytest.approx(iss_run.acr, abs=0.02)
     with pytest.raises(InvalidInput, match=r"certified under Gaussian\(sigma=0.5\), so its votes say nothing about"):
-        measured_probabilities(iss_run, noise=Gaussian(1.0))
+        probabilities(iss_run, noise=Gaussian(1.0))
 
 
 @pytest.mark.parametrize(

@@ -37,19 +37,22 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Averages over repetitions of one way of sampling."""
+    """Averages over repetitions of one way of sampling.
+
+    Args:
+        samples: Average samples per input; every forward pass counts, pilots and abstentions included.
+        acr: Average certified radius.
+        mad: The largest decline of a radius against the ceiling. None for a plan that decides radii, and for one that
+            bounds other classes: the ceiling is simulated with the usual bound.
+        abstained: Share of inputs without a certificate.
+        certified_accuracy: Certified accuracy by radius.
+    """
 
     samples: float
-    """Average samples per input; every forward pass counts, pilots and abstentions included."""
     acr: float
-    """Average certified radius."""
     mad: float | None
-    """The largest decline of a radius against the ceiling. None for a plan that decides radii, and for one that bounds
-    other classes: the ceiling is simulated with the usual bound."""
     abstained: float
-    """Share of inputs without a certificate."""
     certified_accuracy: dict[float, float]
-    """Certified accuracy by radius."""
 
 
 @dataclass(frozen=True)
@@ -150,40 +153,34 @@ def read_population(
         raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
     if votes is not None:
         return from_votes(*votes), noise, None
-    if (results is None or results.noise is not None) and not (log_samples is None and log_alpha is None):
+    published = results is not None and results.noise is None  # a published log, or an export of one
+    if not published and not (log_samples is None and log_alpha is None):
         raise InvalidInput(
             f"{path} contains its samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
         )
     if counted is not None:
         return from_shares(*counted), noise, None
     assert results is not None
+    of_label = results.known_labels  # p is that of the label
     if plan.known_labels and results.unlabelled:
         raise InvalidInput(
             f"{path} has inputs without a label, and {setting('known_labels', True)} needs one for every input"
         )
-    if results.noise is None:  # a published log, or an export of one
-        samples = 100_000 if log_samples is None else log_samples
-        alpha = plan.alpha if log_alpha is None else log_alpha
-        p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
+    samples, alpha = 100_000 if log_samples is None else log_samples, plan.alpha if log_alpha is None else log_alpha
+    p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
+    remark = _remark(results, plan.samples)
+    if published:
         remark = f"Radii in the log are taken to be of {samples:,} samples per input (see {setting('log_samples')})."
-        return _labelled(from_shares(p, results.correct), results), noise, remark
-    p = measured_probabilities(results, noise=noise, abstained_p=abstained_p)
-    of_label = results.known_labels  # p is that of the label
-    if isinstance(results, Run) and (plan.known_labels or plan.bound == "runner-up" or of_label):
-        # It has the votes of all classes.
-        return _population_of(results), noise, _remark(results, plan.samples)
-    if of_label and not plan.known_labels:
+    elif isinstance(results, Run) and (plan.known_labels or plan.bound == "runner-up" or of_label):
+        return _population_of(results), noise, remark
+    elif of_label and not plan.known_labels:
         raise InvalidInput(
             f"{path} was certified with known labels and does not tell which class a pilot would choose: replay the "
             f"folder of the run, or use {setting('known_labels', True)}"
         )
-    correct = np.ones(len(results), bool) if of_label else results.correct
-    return _labelled(from_shares(p, correct), results), noise, _remark(results, plan.samples)
-
-
-def _labelled(population: Population, results: Results) -> Population:
-    """The population, with unknown labels for the inputs that have none in the results."""
-    return replace(population, label=np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label))
+    population = from_shares(p, np.ones(len(results), bool) if of_label else results.correct)
+    label = np.where(results.label == _check.NO_CLASS, _check.NO_CLASS, population.label)
+    return replace(population, label=label), noise, remark
 
 
 def _population_of(run: Run) -> Population:
@@ -198,34 +195,41 @@ def _population_of(run: Run) -> Population:
 
 def _remark(results: Results, ceiling: int) -> str | None:
     """What makes the p of a run differ from the true ones; None if nothing is known."""
-    early = results.decided_radii is not None
-    stopped = "The run stopped where votes were clear, so p is too large on average for inputs with a certificate."
-    return " ".join(filter(None, [stopped if early else None, _unanimous(results, ceiling)])) or None
-
-
-def _unanimous(results: Results, ceiling: int) -> str | None:
-    """A remark about inputs whose votes are all for one class, so that p is not known well; None if there are none."""
+    remarks = []
+    if results.decided_radii is not None:
+        remarks.append(
+            "The run stopped where votes were clear, so p is too large on average for inputs with a certificate."
+        )
     unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
-    if not unanimous.any():
-        return None
-    most, count = int(results.counted[unanimous].max()), int(unanimous.sum())
-    which, whose = ("1 input was", "its") if count == 1 else (f"{count} inputs were", "their")
-    return f"{which} unanimous in at most {most:,} samples. We take {whose} p as 1, so large radii are too frequent."
+    if count := int(unanimous.sum()):
+        most = int(results.counted[unanimous].max())
+        which, whose = ("1 input was", "its") if count == 1 else (f"{count} inputs were", "their")
+        remarks.append(
+            f"{which} unanimous in at most {most:,} samples. We take {whose} p as 1, so large radii are too frequent."
+        )
+    return " ".join(remarks) or None
 
 
-def probabilities(log: Results, *, noise: Noise, samples: int, alpha: float, abstained_p: float = 0.49) -> Array:
-    """The probability of the predicted class for every input of a log that was made with these settings."""
+def probabilities(
+    results: Results, *, noise: Noise, samples: int = 100_000, alpha: float = 0.001, abstained_p: float = 0.49
+) -> Array:
+    """The probability of the predicted class for every input: from the votes of a run, or from the radii of a log.
+
+    Args:
+        results: The run, export or log.
+        noise: The smoothing noise.
+        samples: Samples per input of a log.
+        alpha: The alpha of a log.
+        abstained_p: The probability to assume where it is not known, as for abstentions in a log.
+    """
     _check.between("abstained_p", abstained_p, 0, 1)
-    return np.where(log.abstained, abstained_p, votes(log, noise=noise, samples=samples, alpha=alpha) / samples)
-
-
-def measured_probabilities(results: Results, *, noise: Noise, abstained_p: float = 0.49) -> Array:
-    """The probability of the predicted class for every input of a run or an export, from its votes."""
+    if results.noise is None:
+        p = votes(results, noise=noise, samples=samples, alpha=alpha) / samples
+        return np.where(results.abstained, abstained_p, p)
     if results.noise != noise and not (isinstance(noise, Gaussian) and is_gaussian(results.noise, noise.sigma)):
         raise InvalidInput(
             f"{results.name} was certified under {results.noise}, so its votes say nothing about {noise}"
         )
-    _check.between("abstained_p", abstained_p, 0, 1)
     return np.where(np.isnan(results.p), abstained_p, results.p)
 
 
