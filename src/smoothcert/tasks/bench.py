@@ -47,34 +47,38 @@ _LONGEST_BATCH = 6
 
 @dataclass(frozen=True)
 class Bench:
-    """What `bench` measured. Rates are samples per second."""
+    """What `bench` measured. Rates are samples per second.
+
+    Args:
+        device: The device.
+        dtype: The number format of the classifier.
+        compile: How the classifier was compiled.
+        batch: Rows per forward pass.
+        forward: The rate of the classifier alone, which is the limit.
+        sampler: The rate of the sampler.
+        published: The rate of the published loop by batch size. Batch sizes that take too long are left out.
+        ceiling: The ceiling of the plan in the measurement of the sampler: 100,000 as usual, or less on slow machines.
+        counted_rows: The share of rows that were a sample of an input. The other rows were padding.
+        disagreement: The share of votes that differ from those of float32 on the same noise.
+        setup: Seconds by step: "check", "trace", "compile" and "batch", and on the command line also "import" and
+            "load".
+        prepare_seconds: All of these from the loaded classifier on. On CUDA, that includes the start of the device.
+        first_certificate_seconds: Seconds from then to the first certificate.
+    """
 
     device: str
-    """The device."""
     dtype: str
-    """The number format of the classifier."""
     compile: str
-    """How the classifier was compiled."""
     batch: int
-    """Rows per forward pass."""
     forward: float
-    """The rate of the classifier alone, which is the limit."""
     sampler: float
-    """The rate of the sampler."""
     published: dict[int, float]
-    """The rate of the published loop by batch size. Batch sizes that take too long are left out."""
     ceiling: int
-    """The ceiling of the plan in the measurement of the sampler: 100,000 as usual, or less on slow machines."""
     counted_rows: float
-    """The share of rows that were a sample of an input. The other rows were padding."""
     disagreement: float
-    """The share of votes that differ from those of float32 on the same noise."""
     setup: dict[str, float]
-    """Seconds by step: "check", "trace", "compile" and "batch", and on the command line also "import" and "load"."""
     prepare_seconds: float
-    """All of these from the loaded classifier on. On CUDA, that includes the start of the device."""
     first_certificate_seconds: float
-    """Seconds from then to the first certificate."""
 
     @property
     def of_limit(self) -> float:
@@ -236,13 +240,8 @@ def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
                 return
             yield number, x, None
 
-    device = engine.sampler.counter.device
-    synchronize(device)
-    start = time.perf_counter()
-    for _ in engine.certify(stream()):
-        pass
-    synchronize(device)
-    return engine.committed / (time.perf_counter() - start)
+    seconds = _timed(lambda: list(engine.certify(stream())), 1, engine.sampler.counter.device)
+    return engine.committed / seconds
 
 
 def _published_rate(

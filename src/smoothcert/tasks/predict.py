@@ -27,12 +27,16 @@ from smoothcert.tasks.certify import job_for
 
 @dataclass(frozen=True)
 class Prediction:
-    """The class that the smoothed classifier answers with, or an abstention, with what is known."""
+    """The class that the smoothed classifier answers with, or an abstention, with what is known.
+
+    Args:
+        prediction: The class that is most likely, None if the votes do not settle it. It is wrong with probability
+            alpha at most.
+        look: All votes.
+    """
 
     prediction: int | None
-    """The class that is most likely, None if the votes do not settle it. It is wrong with probability alpha at most."""
     look: Look
-    """All votes."""
 
     @property
     def leader(self) -> int | None:
