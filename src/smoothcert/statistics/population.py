@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, xlog1py, xlogy
+from scipy.special import betainc, ndtr, xlog1py, xlogy
 
 Array = NDArray[np.float64]
 
@@ -26,6 +26,12 @@ def posterior(count: ArrayLike, samples: ArrayLike, weights: Array | float = 1.0
     log = xlogy(k, P) + xlog1py(n - k, -P)
     likelihood = np.exp(log - log.max(axis=-1, keepdims=True)) * weights
     return np.asarray(likelihood / likelihood.sum(axis=-1, keepdims=True))
+
+
+def likely_above(p: ArrayLike, count: ArrayLike, samples: ArrayLike) -> Array:
+    """How likely it is that the probability of the class is above p, given its votes (with a Jeffreys prior)."""
+    k, n = np.asarray(count), np.asarray(samples)
+    return np.asarray(1 - betainc(k + 0.5, n - k + 0.5, p))
 
 
 def distribution(votes: Mapping[tuple[int, int], int]) -> Array:

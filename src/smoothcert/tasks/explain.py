@@ -16,19 +16,17 @@ from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset
 from smoothcert.device.placement import place
-from smoothcert.device.runtime import blank
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.denoised import Denoised, DenoisedFunction
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises.draws import VERSION
-from smoothcert.plans import Certificate
+from smoothcert.plans import Certificate, OneLook
 from smoothcert.report.charts import evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import NORMS, check_picture, distance
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.packing import Segment
-from smoothcert.sampling.streams import stream_for
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.reload import Places, reload
 
@@ -99,35 +97,31 @@ class _Drawer:
     """Draws some samples of a run again."""
 
     def __init__(self, subject: Subject, copies: int) -> None:
-        noise = subject.noise
-        copies = min(copies, noise.outcomes or copies)
-        self.samples = [i * (noise.outcomes or copies) // copies for i in range(copies)]
+        outcomes = subject.noise.outcomes or copies
+        copies = min(copies, outcomes)
+        self.samples = [i * outcomes // copies for i in range(copies)]
         prepared = subject.prepare()
-        self.classify, self.subject = prepared.classify, prepared.subject
-        runtime = self.subject.runtime
-        self.stream = stream_for(runtime.torch_device, subject.seed, noise.draw)
-        self.noisy = blank(subject.noisy_shape, runtime, copies)
+        self.counter = prepared.engine(OneLook(copies)).sampler.counter
+        self.noisy = self.counter.noisy[:copies]
         self.denoiser: Callable[[Tensor], Tensor] | None = None
         module = subject.classifier.module
         inner = module.model if isinstance(module, SeededRows) else module
         if isinstance(inner, (Denoised, DenoisedFunction)):
             # The denoiser runs first, so on the seed of the row it draws the same random numbers as in the run.
             front = SeededRows(inner.denoiser) if isinstance(module, SeededRows) else inner.denoiser
-            self.denoiser = place(front, runtime, subject.noisy_shape)
+            self.denoiser = place(front, prepared.subject.runtime, subject.noisy_shape)
 
     @torch.inference_mode()
     def draw(self, id: int, x: Tensor) -> tuple[list[NDArray[np.float64]], list[int], list[NDArray[np.float64]]]:
         """Noisy copies, the answers of the classifier to them, and the denoised copies if there is a denoiser."""
-        runtime = self.subject.runtime
-        layout = runtime.memory_format(self.subject.shape)
-        exact = torch.float64 if runtime.dtype == "float64" else torch.float32  # as the run adds noise
-        inputs = x[None].to(runtime.torch_device, exact).contiguous(memory_format=layout)
-        rows = torch.zeros((3, len(self.samples)), dtype=torch.int32, device=self.noisy.device)  # slot, id and sample
+        counter = self.counter
+        counter.load(0, x)
+        rows = torch.zeros((3, len(self.samples)), dtype=torch.int32, device=counter.device)  # slot, id and sample
         rows[1], rows[2] = id, torch.tensor(self.samples)
-        self.stream.write(self.noisy, inputs, [Segment(0, id, sample, 1) for sample in self.samples], rows)
+        counter.stream.write(self.noisy, counter.inputs, [Segment(0, id, sample, 1) for sample in self.samples], rows)
         noisy = [copy[: len(x)] for copy in _arrays(self.noisy)]  # a noise may add channels, which mark missing pixels
         denoised = [] if self.denoiser is None else _arrays(self.denoiser(self.noisy.clone()))  # it may work in place
-        return noisy, self.classify(self.noisy).tolist(), denoised
+        return noisy, counter.classify(self.noisy).tolist(), denoised
 
 
 def _arrays(batch: Tensor) -> list[NDArray[np.float64]]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import betainc
 from torch import Tensor, nn
 
 from smoothcert import _check
@@ -20,6 +19,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans.pilot import OneLook
 from smoothcert.sampling.engine import assemble
 from smoothcert.sampling.streams import check_seed, key_for
+from smoothcert.statistics.population import likely_above
 
 
 class CertifiedAccuracy:
@@ -103,9 +103,8 @@ class CertifiedAccuracy:
         """
         if not self._votes:
             raise InvalidInput("there are no votes yet: call update first")
-        votes = np.array(self._votes)[:, None] + 0.5
         needed = np.array([float(self.noise.probability(radius)) for radius in self.radii])
-        above = 1 - betainc(votes, self.samples - votes + 1, needed)
+        above = likely_above(needed, np.array(self._votes)[:, None], self.samples)
         return dict(zip(self.radii, above.mean(0).tolist(), strict=True))
 
     def reset(self) -> None:

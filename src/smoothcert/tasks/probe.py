@@ -14,7 +14,6 @@ from typing import Any, Unpack
 
 import numpy as np
 import torch
-from scipy.special import betainc
 from torch import Tensor
 
 from smoothcert import _check
@@ -32,6 +31,7 @@ from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Prepared, Settings, Smoothed, Subject
 from smoothcert.statistics.boundaries import default_looks
 from smoothcert.statistics.bounds import critical_count, interval
+from smoothcert.statistics.population import likely_above
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """The standard deviations that papers use most."""
@@ -174,8 +174,7 @@ class Probe:
         """The result as a dictionary for JSON."""
         levels = [asdict(level) | {"interval": list(self.interval(level))} for level in self.levels]
         for level in levels:
-            if level["estimated"] is not None:
-                level["estimated"] = {f"{radius:g}": share for radius, share in level["estimated"].items()}
+            level["estimated"] = level["estimated"] and {f"{r:g}": share for r, share in level["estimated"].items()}
         return asdict(self) | {"levels": levels, "too_large": list(self.too_large), "reading": self.reading}
 
 
@@ -232,7 +231,9 @@ def probe(
         if radii is None and shared.get(name, "auto") == "auto":
             shared[name] = default
     dataset = find_dataset(data)
-    chosen = _chosen(len(dataset), ids=ids, skip=skip, limit=limit)
+    if ids is None and skip is None and len(dataset):  # from all parts of the data, which may be sorted by class
+        ids = evenly(len(dataset), _check.whole("limit", limit, least=1)).tolist()
+    chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
 
     def prepared(sigma: float, denoiser: Denoiser | None) -> Prepared:
@@ -249,10 +250,10 @@ def probe(
             classifier = prepared(sigma, front)
         noisy = _labelled(classifier.subject, dataset, chosen)
         level = _under_noise(classifier, noisy, copies)
-        levels.append(
-            level if radii is None else replace(level, estimated=_estimated(classifier, noisy, radii, samples))
-        )
-        on_level(levels[-1])
+        if radii is not None:
+            level = replace(level, estimated=_estimated(classifier, noisy, radii, samples))
+        levels.append(level)
+        on_level(level)
     subject = classifier.subject
     return Probe(
         model=subject.classifier.name,
@@ -330,9 +331,9 @@ class _UntilClear(Plan):
         return 0.0
 
     def likely(self, count: Any, samples: Any) -> Any:
-        """How likely it is that the probability is above each threshold, with a Jeffreys prior."""
-        count, samples = np.asarray(count)[..., None], np.asarray(samples)[..., None]
-        return 1 - betainc(count + 0.5, samples - count + 0.5, np.array(self.thresholds).clip(max=1.0))
+        """How likely it is that the probability is above each threshold."""
+        limits = np.array(self.thresholds).clip(max=1.0)
+        return likely_above(limits, np.asarray(count)[..., None], np.asarray(samples)[..., None])
 
 
 def _estimated(
@@ -346,11 +347,3 @@ def _estimated(
         right += plan.likely(votes, certificate.samples) > 0.5
     shares = zip(radii, plan.thresholds, (right / len(inputs)).tolist(), strict=True)
     return {radius: share if threshold <= 1 else None for radius, threshold, share in shares}
-
-
-def _chosen(count: int, *, ids: str | Sequence[int] | None, skip: int | None, limit: int) -> list[int]:
-    """The ids of the inputs. By default they come from all parts of the data, which may be sorted by class."""
-    limit = _check.whole("limit", limit, least=1)
-    if ids is not None or skip is not None:
-        return select_ids(count, ids=ids, skip=skip, limit=limit)
-    return evenly(count, limit).tolist() if count else select_ids(count)
