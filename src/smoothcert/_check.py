@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,12 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
     if value not in allowed:
         raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
+
+
+def fields(config: object, check: Callable[..., Any], *names: str, **limits: float) -> None:
+    """Check these fields of a frozen dataclass, and store what the check returns: Python numbers, for records."""
+    for name in names:
+        object.__setattr__(config, name, check(name, getattr(config, name), **limits))
 
 
 def _number(value: Any) -> float:

@@ -20,7 +20,7 @@ from smoothcert.data.base import Dataset
 from smoothcert.device.compilation import cudnn_benchmark
 from smoothcert.device.host import keep_freed_memory
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, first_line, setting
+from smoothcert.errors import InvalidInput, either, first_line, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoiser
@@ -29,7 +29,7 @@ from smoothcert.models.modules import state_hash
 from smoothcert.models.outputs import described
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
-from smoothcert.training.methods.base import Method, noisy_copies
+from smoothcert.training.methods.base import Method
 from smoothcert.training.methods.denoiser import Denoising, Judged
 from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step, compile_blocks
@@ -217,16 +217,13 @@ def _check_values(method: Method, trainee: Trainee, data: DeviceData) -> None:
 def _check_networks(step: Step, classes: int, name: str) -> None:
     """Run the given networks once on a few inputs, and refuse those that fail or return something unsuitable."""
     method, module = step.method, step.validated.module
-    x = step.data.batch(torch.arange(min(len(step.data), 2), device=step.data.labels.device))
-    if isinstance(module, Judged):
-        module, trained = module.classifier, False
-    elif not isinstance(method, Denoising):
-        x, trained = noisy_copies(x, 1, sigma=method.sigma, noise=method.noise)[0], True
-    else:
+    judge = module.classifier if isinstance(module, Judged) else None
+    if judge is None and isinstance(method, Denoising):
         return
+    x = step.data.batch(torch.arange(min(len(step.data), 2), device=step.data.labels.device))
     try:
         with step.autocast():
-            output: Any = module(x)
+            output: Any = method.outputs(module, x) if judge is None else judge(x)
     except Exception as error:  # code of the user may raise any error
         raise InvalidInput(f"cannot train with {name}: it fails on a batch of inputs: {first_line(error)}") from error
     wanted = len(x), classes
@@ -234,7 +231,7 @@ def _check_networks(step: Step, classes: int, name: str) -> None:
         raise InvalidInput(
             f"cannot train with {name}: it must return logits of shape {wanted}, and it returned {described(output)}"
         )
-    if trained and not output.requires_grad:
+    if judge is None and not output.requires_grad:
         raise InvalidInput(f"cannot train with {name}: its logits have no gradient (torch.no_grad or detach?)")
 
 
@@ -297,8 +294,8 @@ def _score(step: Step, recipe: Recipe, data: DeviceData) -> float:
 
 def _diverged(recipe: Recipe, symptom: str) -> InvalidInput:
     return InvalidInput(
-        f"{symptom}: the learning rate {recipe.learning_rate:g} is too high; give a lower learning_rate= and another "
-        "out=DIR"
+        f"{symptom}: the learning rate {recipe.learning_rate:g} is too high; give a lower "
+        f"{either('learning_rate=', '--lr')} and another {setting('out', 'DIR')}"
     )
 
 

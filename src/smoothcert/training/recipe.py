@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from smoothcert import _check
 from smoothcert._registry import describe
-from smoothcert.training.methods.base import Method, keep
+from smoothcert.training.methods.base import Method
 
 _ONECYCLE_WARM_UP = 0.3  # the share of the steps in which the rate rises
 _ONECYCLE_START = 1 / 25  # the factor at the first step
@@ -81,22 +81,19 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        rate = self.method.learning_rate if self.learning_rate is None else self.learning_rate
-        schedule = self.method.schedule if self.schedule is None else self.schedule
         name = self.architecture
         if ":" not in name:  # a bundled network; others are given as the classifier to start from
             name = _check.one_of("architecture", name.replace("_", "-").lower(), tuple(self.method.architectures))
-        keep(
-            self,
-            architecture=name,
-            epochs=_check.whole("epochs", self.epochs, least=1),
-            batch=_check.whole("batch", self.batch, least=1),
-            learning_rate=_check.between("learning_rate", rate, 0),
-            schedule=_check.one_of("schedule", schedule, tuple(SCHEDULES)),
-            momentum=_check.between("momentum", self.momentum, 0, 1),
-            weight_decay=_check.at_least("weight_decay", self.weight_decay, 0),
-            seed=_check.whole("seed", self.seed),
-        )
+            object.__setattr__(self, "architecture", name)
+        for default in ("learning_rate", "schedule"):
+            if getattr(self, default) is None:
+                object.__setattr__(self, default, getattr(self.method, default))
+        _check.fields(self, _check.whole, "epochs", "batch", least=1)
+        _check.fields(self, _check.whole, "seed")
+        _check.fields(self, _check.between, "learning_rate", low=0)
+        _check.fields(self, _check.between, "momentum", low=0, high=1)
+        _check.fields(self, _check.at_least, "weight_decay", low=0)
+        _check.one_of("schedule", self.schedule, tuple(SCHEDULES))
 
     def settings(self) -> dict[str, Any]:
         """All settings in one flat dictionary, which holds the name and the constants of the method."""

@@ -107,6 +107,10 @@ class Method(ABC):
         outputs: Tensor = module(noisy_copies(x, 1, sigma=self.sigma, noise=self.noise)[0])
         return outputs
 
+    def noisy_logits(self, module: nn.Module, x: Tensor, copies: int = 1) -> Tensor:
+        """The logits for noisy copies of a batch, of shape (copies, batch, classes)."""
+        return logits_of(module, noisy_copies(x, copies, sigma=self.sigma, noise=self.noise))
+
     def score(self, outputs: Tensor, x: Tensor, labels: Tensor) -> Tensor:
         """How good each output is; the mean over all inputs is reported.
 
@@ -116,12 +120,6 @@ class Method(ABC):
             labels: The class of each input.
         """
         return (outputs.argmax(-1) == labels).float()
-
-
-def keep(config: object, **checked: object) -> None:
-    """Store checked values in a frozen dataclass. The checks return Python numbers, which a record can hold."""
-    for name, value in checked.items():
-        object.__setattr__(config, name, value)
 
 
 def draw_noise(x: Tensor, copies: int, sigma: float) -> Tensor:

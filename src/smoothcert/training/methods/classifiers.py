@@ -19,15 +19,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
 from smoothcert.training.methods.ascent import ascend, loss_gradient
-from smoothcert.training.methods.base import (
-    Method,
-    Objective,
-    draw_noise,
-    keep,
-    log_mean_probability,
-    logits_of,
-    noisy_copies,
-)
+from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
 from smoothcert.training.trainee import Start, Trainee
 
 # Probabilities are clamped to this distance from 0 and 1, so that their quantiles are finite. This changes no gradient:
@@ -55,13 +47,13 @@ class Augmentation(Method):
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        keep(self, sigma=_check.at_least("sigma", self.sigma, 0))
+        _check.fields(self, _check.at_least, "sigma", low=0)
         if self.noise is not None and self.sigma != self.noise.deviation:
             raise InvalidInput(f"sigma must be the deviation {self.noise.deviation} of {self.noise}, got {self.sigma}")
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
-        logits = logits_of(module, noisy_copies(x, 1, sigma=self.sigma, noise=self.noise))
+        logits = self.noisy_logits(module, x)
         return Objective(natural_loss(logits, labels), logits)
 
 
@@ -108,14 +100,8 @@ class SmoothAdv(Method):
     warmup: int = 10
 
     def __post_init__(self) -> None:
-        keep(
-            self,
-            sigma=_check.between("sigma", self.sigma, 0),
-            copies=_check.whole("copies", self.copies, least=1),
-            epsilon=_check.between("epsilon", self.epsilon, 0),
-            steps=_check.whole("steps", self.steps, least=1),
-            warmup=_check.whole("warmup", self.warmup, least=1),
-        )
+        _check.fields(self, _check.between, "sigma", "epsilon", low=0)
+        _check.fields(self, _check.whole, "copies", "steps", "warmup", least=1)
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
@@ -175,13 +161,9 @@ class Consistency(Method):
     entropy_weight: float = 0.5
 
     def __post_init__(self) -> None:
-        keep(
-            self,
-            sigma=_check.between("sigma", self.sigma, 0),
-            weight=_check.at_least("weight", self.weight, 0),
-            copies=_check.whole("copies", self.copies, least=2),
-            entropy_weight=_check.at_least("entropy_weight", self.entropy_weight, 0),
-        )
+        _check.fields(self, _check.between, "sigma", low=0)
+        _check.fields(self, _check.at_least, "weight", "entropy_weight", low=0)
+        _check.fields(self, _check.whole, "copies", least=2)
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
@@ -195,7 +177,7 @@ class Consistency(Method):
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
-        logits = logits_of(module, noisy_copies(x, self.copies, sigma=self.sigma))
+        logits = self.noisy_logits(module, x, self.copies)
         regularization = consistency_loss(logits, weight=self.weight, entropy_weight=self.entropy_weight)
         return Objective(natural_loss(logits, labels) + regularization, logits)
 
@@ -242,14 +224,9 @@ class Macer(Method):
     hinge: float = 8.0
 
     def __post_init__(self) -> None:
-        keep(
-            self,
-            sigma=_check.between("sigma", self.sigma, 0),
-            weight=_check.at_least("weight", self.weight, 0),
-            copies=_check.whole("copies", self.copies, least=1),
-            inverse_temperature=_check.between("inverse_temperature", self.inverse_temperature, 0),
-            hinge=_check.at_least("hinge", self.hinge, 0),
-        )
+        _check.fields(self, _check.between, "sigma", "inverse_temperature", low=0)
+        _check.fields(self, _check.at_least, "weight", "hinge", low=0)
+        _check.fields(self, _check.whole, "copies", least=1)
 
     @classmethod
     def published(cls, sigma: float, **constants: Any) -> Self:
@@ -265,7 +242,7 @@ class Macer(Method):
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
-        logits = logits_of(module, noisy_copies(x, self.copies, sigma=self.sigma))
+        logits = self.noisy_logits(module, x, self.copies)
         shortfall = radius_loss(
             logits, labels, sigma=self.sigma, inverse_temperature=self.inverse_temperature, hinge=self.hinge
         )

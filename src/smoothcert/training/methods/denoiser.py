@@ -16,7 +16,7 @@ from torch.optim import AdamW
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either
 from smoothcert.models.denoisers import UNETS, UNet, build_unet
-from smoothcert.training.methods.base import Method, Objective, keep
+from smoothcert.training.methods.base import Method, Objective
 from smoothcert.training.trainee import Frozen, Start, Trainee, module_of
 
 _SECOND_MOMENT = 0.99
@@ -77,11 +77,12 @@ class Denoising(Method):
     stability: float = 0.0
 
     def __post_init__(self) -> None:
-        sigma = _check.between("sigma", self.sigma, 0)
-        low = _check.between("sigma_low", sigma if self.sigma_low is None else self.sigma_low, 0)
-        if low > sigma:
-            raise InvalidInput(f"sigma_low must be at most sigma, got {low:g} and {sigma:g}")
-        keep(self, sigma=sigma, sigma_low=low, stability=_check.at_least("stability", self.stability, 0))
+        if self.sigma_low is None:
+            object.__setattr__(self, "sigma_low", self.sigma)
+        _check.fields(self, _check.between, "sigma", "sigma_low", low=0)
+        _check.fields(self, _check.at_least, "stability", low=0)
+        if self._low > self.sigma:
+            raise InvalidInput(f"sigma_low must be at most sigma, got {self._low:g} and {self.sigma:g}")
 
     @property
     def noisy_psnr(self) -> float:
