@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.errors import InvalidInput, needs
 from smoothcert.runs.progress import Tracker
 
 
@@ -22,10 +22,8 @@ class TensorBoard(Tracker):
 
     def __init__(self, folder: str | Path, *, every: float = 10.0) -> None:
         super().__init__(every=every)
-        try:
+        with needs("tensorboard", what="TensorBoard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingExtra("TensorBoard", "tensorboard") from None
         self._writer: Any = SummaryWriter(str(folder))
 
     def open(self, settings: dict[str, Any]) -> None:
@@ -53,10 +51,8 @@ class WandB(Tracker):
 
     def __init__(self, *, every: float = 10.0, **settings: Any) -> None:
         super().__init__(every=every)
-        try:
+        with needs("wandb", what="WandB"):
             import wandb
-        except ImportError:
-            raise MissingExtra("WandB", "wandb") from None
         self._wandb: Any = wandb
         self._settings = settings
 
@@ -83,10 +79,8 @@ class MLflow(Tracker):
 
     def __init__(self, experiment: str | None = None, *, name: str | None = None, every: float = 10.0) -> None:
         super().__init__(every=every)
-        try:
+        with needs("mlflow", what="MLflow"):
             import mlflow
-        except ImportError:
-            raise MissingExtra("MLflow", "mlflow") from None
         self._mlflow: Any = mlflow
         self._experiment, self._name = experiment, name
 

@@ -10,16 +10,14 @@ from typing import Any
 
 from smoothcert import _check
 from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.errors import InvalidInput, MissingExtra, setting
+from smoothcert.errors import InvalidInput, needs, setting
 from smoothcert.executors.base import Job
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Message, Worker, cores
 from smoothcert.smoothed.subject import Say
 
-try:
+with needs("ray", what="the Ray executor"):
     import ray
-except ImportError:
-    raise MissingExtra("the Ray executor", "ray") from None
 
 _CPUS = 1
 """CPUs that a worker reserves. On CPUs, a worker computes with as many threads as its share of all CPUs."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.errors import InvalidInput, needs
 from smoothcert.report.chart import Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts
 from smoothcert.report.vega import PAPER, Spec, spec
@@ -93,10 +93,8 @@ def plot(
     Returns:
         The figure and its axes.
     """
-    try:
+    with needs("plot", what="plot"):
         import matplotlib.pyplot as plt
-    except ImportError:
-        raise MissingExtra("plot", "plot") from None
     chart = certified_accuracy(collect(results))
     if ax is None:
         _, ax = plt.subplots()

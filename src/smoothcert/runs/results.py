@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert._check import NO_CLASS
-from smoothcert.errors import InvalidInput, MissingExtra
+from smoothcert.errors import InvalidInput, needs
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 from smoothcert.plans.combined import primary
@@ -193,10 +193,8 @@ class Results:
         """
         from smoothcert.runs.formats import shown_columns
 
-        try:
+        with needs("pandas", what="to_pandas"):
             import pandas as pd
-        except ImportError:
-            raise MissingExtra("to_pandas", "pandas") from None
         columns = {name: self.columns.get(name, values) for name, values in shown_columns(self).items()}
         frame = pd.DataFrame(columns)
         frame["correct"] = frame["correct"].astype("boolean" if self.unlabelled else "bool")
