@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput, first_line, setting
-from smoothcert.models.checkpoint import Checkpoint
 from smoothcert.noises import Noise
 
 
@@ -50,10 +48,6 @@ class Classifier:
                 f"{self.name} has {self.classes} output, and a classifier needs at least two classes: return two "
                 "logits, or labels"
             )
-
-
-Weights: TypeAlias = Checkpoint | Literal["default", "none"]
-"""The content of a weights file, the weights that the source provides, or random weights (useful for timing)."""
 
 
 def not_loaded(spec: str, error: Exception) -> InvalidInput:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, first_line, needs
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.base import Classifier, Weights, check_classes, not_loaded
+from smoothcert.models.base import Classifier, check_classes, not_loaded
 
 
 class _Logits(nn.Module):
@@ -23,7 +23,7 @@ class _Logits(nn.Module):
         return logits
 
 
-def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+def load(name: str, *, published: bool, classes: int | None) -> Classifier:
     """A model with the normalisation and the input size of its image processor."""
     spec = f"hf:{name}"
     with needs("hf", what=spec):
@@ -33,10 +33,10 @@ def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
         config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise not_loaded(spec, error) from None
-    if weights == "default":
+    if published:
         check_classes(spec, config.num_labels, classes)
     try:
-        if weights == "default":
+        if published:
             model = AutoModelForImageClassification.from_pretrained(name)
         else:
             config.num_labels = classes or config.num_labels

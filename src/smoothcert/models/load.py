@@ -17,7 +17,7 @@ from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
-from smoothcert.models.base import Classifier, Weights, check_classes
+from smoothcert.models.base import Classifier, check_classes
 from smoothcert.models.check import answer, unfit
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.modules import state_hash
@@ -69,40 +69,38 @@ def load_classifier(
     """
     if classes is not None:
         classes = _check.whole("classes", classes, least=2)
-    if str(weights) == "none":
-        chosen: Weights = "none"
-    elif weights is None:
-        chosen = "default"
-    else:
-        chosen = read_checkpoint(weights)
-        if chosen.method == "denoiser":
+    published, checkpoint = weights is None, None
+    if weights is not None and str(weights) != "none":
+        checkpoint = read_checkpoint(weights)
+        if checkpoint.method == "denoiser":
             raise InvalidInput(f"{weights} holds a denoiser, not a classifier: give it as {setting('denoiser')}")
-        classes = chosen.classes if classes is None else classes
-        spec = _spec_of(chosen.architecture) if spec is None else spec
+        classes = checkpoint.classes if classes is None else classes
+        spec = _spec_of(checkpoint.architecture) if spec is None else spec
     if spec is None:
         missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
     with _fresh_weights():
         if (bundled := _dashed(spec)) in (*ARCHITECTURES, *NAMED_WEIGHTS):
-            chosen = _bundled_weights(bundled, sigma) if chosen == "default" else chosen
-            found = replace(_load_bundled(bundled, weights=chosen, classes=classes), name=spec)
+            checkpoint = _bundled_weights(bundled, sigma) if published else checkpoint
+            found = replace(_load_bundled(bundled, checkpoint, classes), name=spec)
         elif names_code(spec):
-            found = _load_code(spec, weights=chosen, classes=classes)
+            found = _load_code(spec, checkpoint, classes)
         else:
             prefix, _, name = spec.partition(":")
             if prefix not in _SOURCES or not name:
                 raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
             load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
-            found = load(name, weights=chosen, classes=classes)
-    if isinstance(chosen, Checkpoint):
-        found = replace(found, trained_sigma=chosen.sigma, trained_noise=chosen.noise, trained_denoiser=chosen.denoiser)
-    if not isinstance(found.module, nn.Module):
+            found = load(name, published=published, classes=classes)
+    module = found.module
+    if not isinstance(module, nn.Module):  # it takes no weights
         return found
-    if isinstance(chosen, Checkpoint):
-        chosen.load_into(found.module, name=spec)
+    if checkpoint is not None:
+        checkpoint.load_into(module, name=spec)
+        sigma, noise, denoiser = checkpoint.sigma, checkpoint.noise, checkpoint.denoiser
+        found = replace(found, trained_sigma=sigma, trained_noise=noise, trained_denoiser=denoiser)
     if not (stochastic and names_code(spec)):
-        found.module.eval()
-    return replace(found, weights_hash=found.weights_hash or state_hash(found.module))
+        module.eval()
+    return replace(found, weights_hash=found.weights_hash or state_hash(module))
 
 
 def _spec_of(architecture: str | None) -> str | None:
@@ -129,11 +127,11 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-").lower()
 
 
-def _load_bundled(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+def _load_bundled(name: str, checkpoint: Checkpoint | None, classes: int | None) -> Classifier:
     architecture = NAMED_WEIGHTS.get(name, name)
     shape: tuple[int, ...] = ARCHITECTURES[architecture].input_shape
-    if isinstance(weights, Checkpoint) and weights.noise is not None:
-        shape = weights.noise.draw.output_shape(shape)
+    if checkpoint is not None and checkpoint.noise is not None:
+        shape = checkpoint.noise.draw.output_shape(shape)
     module = build(architecture, classes=classes or _DEFAULT_CLASSES, channels=shape[0])
     return Classifier(module=module, classes=classes or _DEFAULT_CLASSES, name=name, input_shape=shape)
 
@@ -152,7 +150,7 @@ def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:
     return read_checkpoint(trained[min(sorted(trained), key=lambda trained_sigma: abs(trained_sigma - (sigma or 0)))])
 
 
-def _load_code(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) -> Classifier:
     """A classifier from the user's own code: `package.module:factory` or `file.py:factory`.
 
     The name refers to a module, or to a function without arguments that returns one. Instead of a module, it may also
@@ -162,8 +160,8 @@ def _load_code(name: str, *, weights: Weights, classes: int | None) -> Classifie
     """
     name, made = make(name)
     kind = type(made).__name__
-    if isinstance(weights, Checkpoint) and not isinstance(made, nn.Module):
-        raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {weights.path}")
+    if checkpoint is not None and not isinstance(made, nn.Module):
+        raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {checkpoint.path}")
     if isinstance(made, Classifier):
         check_classes(name, made.classes, classes)
         return replace(made, name=name)

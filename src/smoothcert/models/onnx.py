@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, MissingExtra, first_line, setting
-from smoothcert.models.base import Classifier, Weights, check_classes
+from smoothcert.models.base import Classifier, check_classes
 from smoothcert.models.checkpoint import sigma_in_name
 
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
@@ -78,10 +78,10 @@ class OnnxModule(nn.Module):
         return {**self.__dict__, "_sessions": {}}  # sessions cannot be copied; each copy opens its own
 
 
-def load(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+def load(name: str, *, published: bool, classes: int | None) -> Classifier:
     """An ONNX graph whose first output is logits or labels."""
     path = Path(name)
-    if weights != "default":
+    if not published:
         raise InvalidInput(f"onnx:{name} contains its weights: leave out {setting('weights')}")
     if not (find_spec("onnx") and find_spec("onnxruntime")):
         raise MissingExtra(f"onnx:{path}", "onnx")

@@ -25,13 +25,11 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
     if isinstance(output, Tensor):
         return output if output.layout == torch.strided else output.to_dense()
     if isinstance(output, np.ndarray):
-        return _from_numpy(output, device)
-    if isinstance(output, Mapping):
-        entries = {str(key): value for key, value in output.items()}
-    elif isinstance(output, (tuple, list)):
-        entries = {str(key): value for key, value in enumerate(output)}
-    else:
-        entries = {}
+        if output.dtype.kind not in "biuf":
+            raise InvalidInput(f"the model must return logits or labels, got an array of {output.dtype}")
+        return torch.from_numpy(np.ascontiguousarray(output)).to(device)
+    parts = enumerate(output) if isinstance(output, (tuple, list)) else output if isinstance(output, Mapping) else ()
+    entries: dict[Any, Any] = dict(parts)
     logits = entries.get("logits", getattr(output, "logits", None))
     if isinstance(logits, (Tensor, np.ndarray)):
         return find_logits(logits, classes=classes, device=device)
@@ -84,12 +82,6 @@ class LabelClassifier(nn.Module):
 def has_winner(logits: Tensor) -> Tensor:
     """Whether a class wins in each row: the largest logit is finite. The largest of NaN and anything else is NaN."""
     return logits.amax(1).isfinite()
-
-
-def _from_numpy(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:
-    if values.dtype.kind not in "biuf":
-        raise InvalidInput(f"the model must return logits or labels, got an array of {values.dtype}")
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
 
 
 def described(value: Any) -> str:

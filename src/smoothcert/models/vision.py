@@ -8,34 +8,34 @@ from typing import Any
 
 from smoothcert.errors import InvalidInput, needs
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.base import Classifier, Weights, check_classes, not_loaded
+from smoothcert.models.base import Classifier, check_classes, not_loaded
 from smoothcert.models.imports import without_compiler
 
 
-def load_torchvision(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+def load_torchvision(name: str, *, published: bool, classes: int | None) -> Classifier:
     """A classification model with the normalisation and the input size of its published weights."""
     spec = f"torchvision:{name}"
     with needs("vision", what=spec), without_compiler():
         from torchvision import models
 
     _check_name("torchvision", name, models.list_models(module=models))
-    published = models.get_model_weights(name).DEFAULT
-    categories = len(published.meta["categories"])
-    if weights == "default":
+    weights = models.get_model_weights(name).DEFAULT
+    categories = len(weights.meta["categories"])
+    if published:
         check_classes(spec, categories, classes)
         try:
             # The builder below loads this file without `weights_only`, so a file that is not safe must fail here.
-            published.get_state_dict(progress=False, check_hash=True, weights_only=True)
+            weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except OSError as error:
             raise not_loaded(spec, error) from None
     classes = classes or categories
-    network = models.get_model(name, weights=published if weights == "default" else None, num_classes=classes)
-    transform = published.transforms()
+    network = models.get_model(name, weights=weights if published else None, num_classes=classes)
+    transform = weights.transforms()
     module = Normalized(Normalize(tuple(transform.mean), tuple(transform.std)), network)
     return Classifier(module=module, classes=classes, name=spec, input_shape=(3, *(2 * transform.crop_size)))
 
 
-def load_timm(name: str, *, weights: Weights, classes: int | None) -> Classifier:
+def load_timm(name: str, *, published: bool, classes: int | None) -> Classifier:
     """A model with the normalisation and the input size of its data configuration."""
     spec = f"timm:{name}"
     with needs("vision", what=spec), without_compiler():
@@ -45,14 +45,14 @@ def load_timm(name: str, *, weights: Weights, classes: int | None) -> Classifier
     if ":" not in name and not timm.is_model(name):  # timm itself resolves hf-hub:... and local-dir:... later
         _check_name("timm", name, timm.list_models())
     # With published weights, a head for another number of classes would stay untrained, so we never ask for one.
-    head: dict[str, Any] = {"num_classes": classes} if classes and weights != "default" else {}
+    head: dict[str, Any] = {"num_classes": classes} if classes and not published else {}
     try:
-        network: Any = timm.create_model(name, pretrained=weights == "default", **head)
+        network: Any = timm.create_model(name, pretrained=published, **head)
     except OSError as error:
         raise not_loaded(spec, error) from None
     except RuntimeError as error:
         raise InvalidInput(f"timm cannot make {name!r}: {error}") from None
-    if weights == "default":
+    if published:
         check_classes(spec, network.num_classes, classes)
     data = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
     module = Normalized(Normalize(data["mean"], data["std"]), network)
