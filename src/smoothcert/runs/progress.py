@@ -76,14 +76,13 @@ class Pace:
 
     def __init__(self, run: Run, total: int) -> None:
         self.total = total
-        self.done = len(run)
+        self.done = self._done_before = len(run)
         self.spent = int(run.samples.sum())
         self._most = run.plan.most_samples
         self._radii = float((run.radius * run.correct).sum())
         self._labelled = run.labelled
-        self._start = time.perf_counter()
-        self._done_before = len(run)
         self._status = Status()
+        self.start()
 
     def start(self) -> None:
         """Start the clock."""
@@ -98,14 +97,9 @@ class Pace:
         self._status = status
 
     @property
-    def seconds(self) -> float:
-        """Seconds since `start`."""
-        return time.perf_counter() - self._start
-
-    @property
     def rate(self) -> float:
         """Samples per second since `start`, with those of open inputs."""
-        return self._status.counted / self.seconds
+        return self._status.counted / (time.perf_counter() - self._start)
 
     @property
     def eta(self) -> float | None:
@@ -192,7 +186,7 @@ class PlainProgress(_NowAndThen):
     def say(self, message: str) -> None:
         if sys.stderr is not None:
             with _IGNORE_BROKEN_STDERR:
-                print(message, file=sys.stderr, flush=True)
+                print(message, file=sys.stderr, flush=True)  # rich would end the program if the pipe is broken
 
     def show(self) -> None:
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
@@ -224,7 +218,7 @@ class LiveProgress(PlainProgress):
             MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
             BarColumn(table_column=Column(max_width=20, ratio=1)),  # a narrow terminal shortens the bar first
             TextColumn("{task.fields[line]}", markup=False),
-            console=Console(stderr=True),
+            console=Console(stderr=True, highlight=False, markup=False, emoji=False),
             transient=True,
         )
         self._task = self._bar.add_task("", total=total, completed=len(run), line="")
@@ -235,7 +229,7 @@ class LiveProgress(PlainProgress):
 
     def say(self, message: str) -> None:
         with _IGNORE_BROKEN_STDERR:
-            self._bar.console.print(message, highlight=False, markup=False)
+            self._bar.console.print(message)
 
     def show(self) -> None:
         with _IGNORE_BROKEN_STDERR:

@@ -55,14 +55,13 @@ class Row:
     def rules(self) -> dict[str, Any]:
         """What runs must have in common to be compared, beside their inputs."""
         plan = self.run.plan
-        known = {} if plan is None else {"alpha": plan.alpha, "alpha_proved": caveat(plan) is None, "bound": plan.bound}
         return {
             "noise": self.run.noise,
             "values": self.run.other_range,
-            "alpha": None,
-            "alpha_proved": None,
-            "bound": None,
-        } | known
+            "alpha": plan and plan.alpha,
+            "alpha_proved": plan and caveat(plan) is None,
+            "bound": plan and plan.bound,
+        }
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -129,7 +128,7 @@ class Table:
         _check.one_of("format", format, FORMATS)
         if format == "json":
             return json.dumps(self.plain(), indent=2, allow_nan=False)
-        cells = [[_shown(cell, format) for cell in row] for row in self.cells]
+        cells = self._styled(format)
         if format == "latex":
             return _latex(self.titles, cells)
         if format == "markdown":
@@ -149,7 +148,7 @@ class Table:
     def _repr_html_(self) -> str:
         """The table in a notebook."""
         heads = "".join(f"<th>{html.escape(title)}</th>" for title in self.titles)
-        rows = "".join("<tr>" + "".join(_html_cell(cell) for cell in row) + "</tr>" for row in self.cells)
+        rows = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in self._styled("html"))
         table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
         return f"{table}<p>{html.escape('; '.join(self.legend('bold')))}</p>"
 
@@ -164,8 +163,12 @@ class Table:
     @cached_property
     def cells(self) -> list[list[Cell]]:
         """The cells of each row."""
-        columns = [[Cell(c.text(row), best) for row, best in self._marked(c)] for c in self._columns]
-        return [list(row) for row in zip(*columns, strict=True)]
+        return [[Cell(c.text(row), self._is_best(c, row)) for c in self._columns] for row in self.rows]
+
+    def _styled(self, format: str) -> list[list[str]]:
+        """The texts of the cells, escaped and marked as this format does it."""
+        escape, mark = _STYLES[format]
+        return [[mark.format(escape(c.text)) if c.best else escape(c.text) for c in row] for row in self.cells]
 
     @cached_property
     def _columns(self) -> list[_Column]:
@@ -173,28 +176,26 @@ class Table:
         texts = {c: {c.text(row) for row in self.rows} - {"-"} for c in (*_COLUMNS, *accuracy, *_LAST)}
         return [column for column, different in texts.items() if len(different) > column.only_where_different]
 
-    def _marked(self, column: _Column) -> list[tuple[Row, bool]]:
-        """All rows, and whether each has the best value of a column among the runs that can be compared.
+    def _is_best(self, column: _Column, row: Row) -> bool:
+        """Whether a row has the best value of a column among the runs that can be compared.
 
         Values that look equal in print are all best. A value of 0 is never best, and neither is a value without
         another one to compare it with. If less is better, values of 0 are left out of the comparison: a MAD of 0 is
         that of the reference itself. ACR and CA vary with the inputs: there, the best value beats another run by more
         than chance, and values that chance could explain are best as well.
         """
-        marked = []
-        for row in self.rows:
-            alike = [r for r in self.rows if r is row or _comparable(r, row)] if column.best else []
-            rivals = [r for r in alike if (v := column.number(r)) or (v is not None and column.best is max)]
-            is_best = column.best is not None and len(rivals) > 1 and bool(column.number(row))
-            if is_best and column.best is not None:
-                best = column.best(rivals, key=column.number)
-                is_best = column.text(row) == column.text(best)
-                if column.differs is not None:
-                    alpha = (1 - metrics.CONFIDENCE) / (len(rivals) - 1)
-                    beaten = [r for r in rivals if column.differs(best.run, r.run, alpha)]
-                    is_best = bool(beaten) and row not in beaten
-            marked.append((row, is_best))
-        return marked
+        if column.best is None or not column.number(row):
+            return False
+        alike = [r for r in self.rows if r is row or _comparable(r, row)]
+        rivals = [r for r in alike if (v := column.number(r)) or (v is not None and column.best is max)]
+        if len(rivals) < 2:
+            return False
+        best = column.best(rivals, key=column.number)
+        if column.differs is None:
+            return column.text(row) == column.text(best)
+        alpha = (1 - metrics.CONFIDENCE) / (len(rivals) - 1)
+        beaten = [r for r in rivals if column.differs(best.run, r.run, alpha)]
+        return bool(beaten) and row not in beaten
 
 
 def table(
@@ -223,29 +224,23 @@ def table(
 
 
 def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) -> Row:
-    """The row of a run. MAD is measured against the first reference that can be compared with the run."""
-    against = next((reference for reference in references if run.decline(reference) is not None), None)
-    ceiling = against.certified_by if against is not None else None
-    return Row(
-        run,
-        _accuracy(run, radii),
-        run.decline(against) if against is not None else None,
-        ceiling.samples if ceiling is not None and not is_adaptive(ceiling) else None,
-        read_attacks(run) if isinstance(run, Run) else None,
-    )
+    """The row of a run. MAD is measured against the first reference that can be compared with the run.
+
+    CA is None if it is unknown, because there are no labels or the plan decides only smaller radii.
+    """
+    largest = max(run.decided_radii) if run.decided_radii is not None else math.inf
+    shares = run.certified_accuracy(radii).tolist() if run.labelled else [None] * len(radii)
+    accuracy = {r: share if r <= largest else None for r, share in zip(radii, shares, strict=True)}
+    declines = ((decline, other.certified_by) for other in references if (decline := run.decline(other)) is not None)
+    mad, plan = next(declines, (None, None))
+    ceiling = None if plan is None or is_adaptive(plan) else plan.samples
+    return Row(run, accuracy, mad, ceiling, read_attacks(run) if isinstance(run, Run) else None)
 
 
 def _comparable(a: Row, b: Row) -> bool:
     """Whether two runs have the same inputs, noise, alpha and bound."""
     same_inputs = np.array_equal(a.run.id, b.run.id) and np.array_equal(a.run.label, b.run.label)
     return same_inputs and a.rules == b.rules
-
-
-def _accuracy(run: Results, radii: Sequence[float]) -> dict[float, float | None]:
-    """CA by radius; None if it is unknown, because there are no labels or the plan decides only smaller radii."""
-    largest = max(run.decided_radii) if run.decided_radii is not None else math.inf
-    shares = run.certified_accuracy(radii).tolist() if run.labelled else [None] * len(radii)
-    return {r: share if r <= largest else None for r, share in zip(radii, shares, strict=True)}
 
 
 def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
@@ -382,19 +377,16 @@ _BEST = (
 )
 
 
-def _html_cell(cell: Cell) -> str:
-    text = html.escape(cell.text)
-    return f"<td><b>{text}</b></td>" if cell.best else f"<td>{text}</td>"
-
-
-def _shown(cell: Cell, format: str) -> str:
-    if format == "latex":
-        text, mark = _tex(cell.text), r"\textbf{{{}}}"
-    elif format == "markdown":
-        text, mark = html.escape(cell.text, quote=False).replace("|", r"\|"), "**{}**"
-    else:
-        text, mark = cell.text.replace("[", r"\["), "[bold]{}*[/]"
-    return mark.format(text) if cell.best else text
+_TEX = str.maketrans(
+    {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
+)
+_STYLES: dict[str, tuple[Callable[[str], str], str]] = {
+    "terminal": (lambda text: text.replace("[", r"\["), "[bold]{}*[/]"),
+    "markdown": (lambda text: html.escape(text, quote=False).replace("|", r"\|"), "**{}**"),
+    "latex": (lambda text: text.translate(_TEX), r"\textbf{{{}}}"),
+    "html": (html.escape, "<b>{}</b>"),
+}
+"""How each format escapes a text, and how it marks the best ones."""
 
 
 def _terminal(titles: list[str], cells: list[list[str]], legend: list[str]) -> str:
@@ -434,17 +426,10 @@ def _latex(titles: list[str], cells: list[list[str]]) -> str:
         [
             r"\begin{tabular}{ll" + "r" * (len(titles) - 2) + "}",
             r"\toprule",
-            " & ".join(_tex(title) for title in titles) + r" \\",
+            " & ".join(title.translate(_TEX) for title in titles) + r" \\",
             r"\midrule",
             *body,
             r"\bottomrule",
             r"\end{tabular}",
         ]
     )
-
-
-_TEX = {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, c) for c in text)
