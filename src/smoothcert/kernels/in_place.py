@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -32,9 +31,7 @@ def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
     Raises:
         Untraceable: A changed tensor shares its memory with another one, or an operation has no other form.
     """
-    interpreter = _Storages(traced)
-    interpreter.run(example)
-    storages, modules = interpreter.found, dict(traced.named_modules())
+    storages, modules = _storages(traced, example), dict(traced.named_modules())
     for node in list(traced.graph.nodes):
         if node.target in OPERATORS and node not in storages:  # `n += 1`, where n comes from a shape
             continue
@@ -51,21 +48,18 @@ def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
         traced.graph.erase_node(node)
 
 
-class _Storages(fx.Interpreter):
-    """Runs a graph and notes where in memory the tensors of each result lie: one tensor or, after a split, several."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module, garbage_collect_values=False)  # so that no memory is used twice
-        self.found: dict[fx.Node, set[int]] = {}
-
-    def run_node(self, node: fx.Node) -> Any:
-        result = super().run_node(node)
-        if isinstance(result, Tensor) and node.op != "output":
-            node.meta["tensor"] = True
+def _storages(traced: fx.GraphModule, example: Tensor) -> dict[fx.Node, set[int]]:
+    """Where in memory the tensors of each result lie: one tensor or, after a split, several."""
+    interpreter = fx.Interpreter(traced, garbage_collect_values=False)  # so that no memory is used twice
+    interpreter.run(example)
+    found: dict[fx.Node, set[int]] = {}
+    for node, result in interpreter.env.items():
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         if tensors and node.op != "output":
-            self.found[node] = {leaf.untyped_storage().data_ptr() if leaf.numel() else -id(node) for leaf in tensors}
-        return result
+            found[node] = {leaf.untyped_storage().data_ptr() if leaf.numel() else -id(node) for leaf in tensors}
+            if isinstance(result, Tensor):
+                node.meta["tensor"] = True
+    return found
 
 
 def _is_name_in_place(name: str) -> bool:

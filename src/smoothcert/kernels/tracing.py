@@ -8,7 +8,7 @@ of every operation that other modules look for: `torch.conv2d`, `torch.conv_tran
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock, get_ident
 from typing import Any, cast
 
@@ -35,7 +35,6 @@ def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
             traced = attempt(copied(module), _example(module, shape))
             if len(traced.graph.find_nodes(op="placeholder")) != 1:
                 raise Untraceable("the module takes several inputs")
-            _remove_identities(traced)
             write_out_of_place(traced, _example(module, shape))
             _write_in_one_form(traced)
             _fold_batch_norms(traced)
@@ -56,6 +55,13 @@ def constant(graph_module: fx.GraphModule, node: object) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
+def constants(graph_module: fx.GraphModule, arguments: Sequence[object]) -> list[Any] | None:
+    """The tensor of each argument, where None stays None; no list if one of them is computed."""
+    found = [constant(graph_module, argument) for argument in arguments]
+    computed = (tensor is None and argument is not None for tensor, argument in zip(found, arguments, strict=True))
+    return None if any(computed) else found
+
+
 def _example(module: nn.Module, shape: tuple[int, ...]) -> Tensor:
     parameter = next(module.parameters(), torch.empty(0))
     return torch.zeros((2, *shape), device=parameter.device, dtype=parameter.dtype)
@@ -74,7 +80,10 @@ for _in_place in OPERATORS:
 
 
 class _Tracer(fx.Tracer):
-    """While it traces, torch gives it the calls of all modules in the process. Those of other threads just run."""
+    """Records layers of torch as functions of their weights.
+
+    While it traces, torch gives it the calls of all modules in the process. Those of other threads just run.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +97,24 @@ class _Tracer(fx.Tracer):
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if get_ident() != self._thread:
             return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
+        call = _layer(m, forward) if len(args) == 1 and not kwargs and not m.training else None
+        return super().call_module(m, forward, args, kwargs) if call is None else call(*args)
+
+
+def _layer(module: nn.Module, forward: Callable[..., Any]) -> Callable[[Any], Any] | None:
+    """A layer of torch as a function of its weights; None for a module that stays a module."""
+    kind, m = type(module), cast(Any, module)
+    if kind in (nn.Identity, nn.Dropout, nn.Dropout2d):
+        return lambda x: x
+    if kind is nn.BatchNorm2d:  # its own code asks for the shape of its input
+        mean, variance, is_training = m.running_mean, m.running_var, m.running_mean is None
+        return lambda x: F.batch_norm(x, mean, variance, m.weight, m.bias, is_training, eps=m.eps)
+    plain = (
+        kind in (nn.ConvTranspose2d, nn.Linear, nn.LayerNorm, nn.ReLU)
+        or (kind is nn.Conv2d and m.padding_mode == "zeros" and not isinstance(m.padding, str))
+        or (kind is nn.MaxPool2d and not m.return_indices)
+    )
+    return forward if plain else None
 
 
 _one_at_a_time = Lock()
@@ -116,74 +142,21 @@ def _exported(module: nn.Module, example: Tensor) -> fx.GraphModule:
     return exported
 
 
-def _remove_identities(traced: fx.GraphModule) -> None:
-    modules = dict(traced.named_modules())
-    for node in traced.graph.find_nodes(op="call_module"):
-        module = modules[str(node.target)]
-        if type(module) in (nn.Identity, nn.Dropout, nn.Dropout2d) and not module.training and len(node.args) == 1:
-            node.replace_all_uses_with(node.args[0])
-            traced.graph.erase_node(node)
-
-
 def _write_in_one_form(traced: fx.GraphModule) -> None:
-    modules = dict(traced.named_modules())
     for node in list(traced.graph.nodes):
-        if node.op == "call_module":
-            _replace_module(node, modules[str(node.target)])
-        elif node.op in ("call_function", "call_method"):
-            _replace_function(node)
+        is_call = node.op in ("call_function", "call_method") and "tensor" in node.meta
+        form = _FORMS.get(node.target) if is_call else None
+        call = None if form is None else form(*node.args, **node.kwargs)
+        if call is not None:
+            with traced.graph.inserting_before(node):
+                new = traced.graph.call_function(*call)
+            new.meta = {"tensor": True, "written": True}
+            node.replace_all_uses_with(new)
+            traced.graph.erase_node(node)
     for node in traced.graph.nodes:
         if node.target in _WRITTEN and not node.meta.get("written"):
             raise Untraceable(f"{node.name} is written in an unusual way")
     traced.graph.lint()  # type: ignore[no-untyped-call]
-
-
-def _replace_module(node: fx.Node, module: nn.Module) -> None:
-    """Replace a call of a torch layer by a function of its weights."""
-    if len(node.args) != 1 or node.kwargs or any((module._forward_hooks, module._forward_pre_hooks, module.training)):
-        return
-    (x,) = node.args
-    graph, kind, layer = node.graph, type(module), cast(Any, module)
-    call: _Call | None = None
-
-    def weight(name: str) -> fx.Node | None:
-        return None if getattr(module, name) is None else graph.get_attr(f"{node.target}.{name}")
-
-    with graph.inserting_before(node):
-        if kind is nn.Conv2d and layer.padding_mode == "zeros":
-            geometry = layer.stride, layer.padding, layer.dilation, layer.groups
-            call = _conv2d(x, weight("weight"), weight("bias"), *geometry)
-        elif kind is nn.BatchNorm2d:
-            mean, variance = weight("running_mean"), weight("running_var")
-            call = _batch_norm(x, weight("weight"), weight("bias"), mean, variance, False, 0.0, layer.eps, True)
-        elif kind is nn.Linear:
-            call = _linear(x, weight("weight"), weight("bias"))
-        elif kind is nn.ConvTranspose2d:
-            shape = layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation
-            call = torch.conv_transpose2d, (x, weight("weight"), weight("bias"), *shape)
-        elif kind is nn.LayerNorm:
-            call = _layer_norm(x, layer.normalized_shape, weight("weight"), weight("bias"), layer.eps)
-        elif kind is nn.MaxPool2d and not layer.return_indices:
-            call = _max_pool(x, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
-        elif kind is nn.ReLU:
-            call = _relu(x)
-        if call is not None:
-            _replace(node, graph.call_function(*call))
-
-
-def _replace_function(node: fx.Node) -> None:
-    """Replace one of the ways to write a ReLU, an addition, a convolution or a batch normalisation."""
-    written = _FORMS.get(node.target)
-    arguments = None if written is None or "tensor" not in node.meta else written(*node.args, **node.kwargs)
-    if arguments is not None:
-        with node.graph.inserting_before(node):
-            _replace(node, node.graph.call_function(*arguments))
-
-
-def _replace(node: fx.Node, new: fx.Node) -> None:
-    new.meta = {"tensor": True, "written": True}
-    node.replace_all_uses_with(new)
-    node.graph.erase_node(node)
 
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -206,6 +179,28 @@ def _conv2d(
     if isinstance(padding, str):
         return None
     return torch.conv2d, (x, weight, bias, _pair(stride), _pair(padding), _pair(dilation), groups)
+
+
+def _conv_transpose2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    more: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> _Call:
+    return torch.conv_transpose2d, (
+        x,
+        weight,
+        bias,
+        _pair(stride),
+        _pair(padding),
+        _pair(more),
+        groups,
+        _pair(dilation),
+    )
 
 
 def _functional_batch_norm(
@@ -271,6 +266,7 @@ _FORMS: dict[Any, Callable[..., _Call | None]] = {
     **dict.fromkeys((torch.relu, F.relu, "relu", _aten.relu.default), _relu),
     **dict.fromkeys((operator.add, torch.add, "add", _aten.add.Tensor), _add),
     **dict.fromkeys((torch.conv2d, F.conv2d, _aten.conv2d.default), _conv2d),
+    torch.conv_transpose2d: _conv_transpose2d,
     F.batch_norm: _functional_batch_norm,
     **dict.fromkeys((torch.batch_norm, _aten.batch_norm.default), _batch_norm),
     **dict.fromkeys((F.linear, _aten.linear.default), _linear),
@@ -288,13 +284,10 @@ def _fold_batch_norms(traced: fx.GraphModule) -> None:
         convolution, *others = node.args
         if not isinstance(convolution, fx.Node) or convolution.target is not torch.conv2d or len(convolution.users) > 1:
             continue
-        weight, bias = (constant(traced, argument) for argument in convolution.args[1:3])
-        scale, shift, mean, variance = (constant(traced, argument) for argument in others[:4])
-        if weight is None or mean is None or variance is None:
+        found = constants(traced, (*convolution.args[1:3], *others[:4]))
+        if found is None:
             continue
-        computed = zip((bias, scale, shift), (convolution.args[2], *others[:2]), strict=True)
-        if any(value is None and argument is not None for value, argument in computed):
-            continue
+        weight, bias, scale, shift, mean, variance = found
         factor = (variance.double() + float(others[6])).rsqrt()
         factor = factor if scale is None else factor * scale.double()
         offset = ((0 if bias is None else bias.double()) - mean.double()) * factor

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
 from smoothcert.kernels.layers import kernels
 from smoothcert.kernels.layers.kernels import CHANNEL_MULTIPLE, VECTOR, convolution_relu
-from smoothcert.kernels.tracing import add_buffer, constant
+from smoothcert.kernels.tracing import add_buffer, constant, constants
 
 _LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp
 _LARGEST_POOL = 7  # the kernel has code for every pixel of a window
@@ -85,10 +85,8 @@ class Fusion:
 
     def _convolution(self, node: fx.Node) -> tuple[Tensor, Tensor | None] | None:
         """Weight and bias of a convolution without groups and dilation; None for any other."""
-        weight, bias = (constant(self.module, argument) for argument in node.args[1:3])
-        if weight is None or (bias is None and node.args[2] is not None) or tuple(node.args[5:7]) != ((1, 1), 1):
-            return None
-        return weight, bias
+        found = constants(self.module, node.args[1:3])
+        return None if found is None or node.args[5:7] != ((1, 1), 1) else (found[0], found[1])
 
     def _widen_input(self, node: fx.Node) -> None:
         """Turn a few input channels into a multiple of eight, as tensor cores need them.
@@ -163,14 +161,11 @@ class Fusion:
         """Whether a node is a transposed convolution without overlap whose result has no other use."""
         if node.target is not torch.conv_transpose2d or len(node.users) > 1:
             return False
-        _, weight_node, bias_node, stride, padding, output_padding, groups, dilation = _arguments(node)
-        weight, bias = (constant(self.module, argument) for argument in (weight_node, bias_node))
-        if bias is None and bias_node is not None:
+        found, (_, _, _, stride, *geometry) = constants(self.module, node.args[1:3]), _arguments(node)
+        if found is None or geometry != [(0, 0), (0, 0), 1, (1, 1)]:  # padding, padding of outputs, groups, dilation
             return False
-        if weight is None or (padding, output_padding, groups, dilation) != ((0, 0), (0, 0), 1, (1, 1)):
-            return False
-        square = stride[0] == stride[1] and tuple(weight.shape[2:]) == tuple(stride)
-        return square and weight.shape[1] % VECTOR == 0
+        _, channels, *sides = found[0].shape
+        return bool(sides == list(stride) and sides[0] == sides[1] and channels % VECTOR == 0)
 
     def _replace_upsampling(self, relu: fx.Node, node: fx.Node, added: fx.Node) -> None:
         """A matrix product computes all pixels of a cell, and the addition moves them to their places."""
