@@ -53,19 +53,16 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
-    """A curve, with a band around it where `low` and `high` are given.
+class Layer:
+    """What is drawn about one run.
 
     Args:
-        series: The run that it belongs to. Several lines may belong to one run. Empty for a line with a `label`.
-        x: Where the curve is known.
-        y: Its values there.
-        low: The lower end of the band.
-        high: The upper end of the band.
-        step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
-        columns: What a reader sees when pointing at it, besides its values: one array for each title.
-        label: The name of a line that belongs to no run, such as a boundary. The line is grey and has its name beside
-            its right end.
+        series: The run. Several layers may belong to one run.
+        x: Positions.
+        y: The values there.
+        low: The lower ends of a band around the values.
+        high: The upper ends of this band.
+        columns: What a reader sees when pointing at a value, besides its position: one array for each title.
     """
 
     series: str
@@ -73,8 +70,20 @@ class Line:
     y: Values
     low: Values | None = None
     high: Values | None = None
-    step: bool = False
     columns: Mapping[str, Values] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Line(Layer):
+    """A curve, with its band as an area.
+
+    Args:
+        step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
+        label: The name of a line that belongs to no run, such as a boundary; `series` is empty then. The line is grey
+            and has its name beside its right end.
+    """
+
+    step: bool = False
     label: str = ""
 
 
@@ -84,33 +93,18 @@ def histogram(series: str, edges: Values, y: Values) -> Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
-    """Marks, with a vertical line through each where `low` and `high` are given.
+class Points(Layer):
+    """Marks, with their bands as vertical lines.
 
     Args:
-        series: The run that they belong to.
-        x: Their positions.
-        y: Their positions.
-        low: The lower ends of the vertical lines.
-        high: The upper ends of the vertical lines.
         outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
         inputs: How many inputs each stands for, which decides its size; None for one each.
-        columns: What a reader sees when pointing at one, besides its values: one array for each title.
         hollow: Whether only their outlines are drawn, to tell them from other marks of the same run.
     """
 
-    series: str
-    x: Values
-    y: Values
-    low: Values | None = None
-    high: Values | None = None
     outcome: Values | None = None
     inputs: Values | None = None
-    columns: Mapping[str, Values] = field(default_factory=dict)
     hollow: bool = False
-
-
-Layer: TypeAlias = Line | Points
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -146,10 +147,9 @@ class Explained:
     def votes(self) -> tuple[Bar, ...]:
         """The votes of all samples by class, the most frequent classes first."""
         c, top = self.certificate, self._top
-        counts: dict[int, int] = {}
+        counts = Counter[int]()
         for look in c.looks:
-            for number, votes in look.votes.items():
-                counts[number] = counts.get(number, 0) + votes
+            counts.update(look.votes)
         total = max(c.samples, 1)
         order = sorted((n for n in counts if counts[n]), key=lambda n: (n != top, -counts[n], n))
         shown = len(order) if len(order) <= _MOST_CLASSES + 1 else _MOST_CLASSES

@@ -80,7 +80,7 @@ def write_report(
         page = _compared(results, dataset)
     else:
         runs = collect(results)
-        dataset = dataset_of(runs) if dataset is None else _checked(dataset, runs)
+        dataset = dataset_of(runs, dataset)
         page = fill(
             "page.html",
             charts(runs, most_points=POINTS),
@@ -128,7 +128,7 @@ def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: M
 def _compared(comparison: Comparison, dataset: Dataset | None) -> str:
     """The page about a comparison: every claim in words, and pictures of the inputs where only one is certified."""
     runs = [comparison.a, comparison.b]
-    dataset = dataset_of(runs) if dataset is None else dataset
+    dataset = dataset_of(runs, dataset)
     curves = [certified_accuracy(runs), difference(comparison, comparison.curve)] if comparison.curve else []
     listed = [id for d in comparison.differences for ids in (d.only_a, d.only_b) for id in ids[:_COMPARED]]
     return fill(
@@ -199,15 +199,19 @@ def _guarantees(results: Sequence[Results]) -> list[dict[str, Any]]:
     return found
 
 
-def dataset_of(results: Sequence[Results]) -> Dataset | None:
-    """The data set that all runs were made on, if they agree and it can be loaded by its name.
+def dataset_of(results: Sequence[Results], given: Dataset | None = None) -> Dataset | None:
+    """The given data set, or the one that all runs were made on, if they agree and it can be loaded by its name.
 
-    Published logs do not name theirs, so they are not asked.
+    Published logs do not name theirs, so they are not asked. A given data set that no run was made on is refused.
     """
-    named = {(r.manifest.data, r.manifest.data_hash) for r in results if r.manifest is not None}
-    if len(named) != 1:
+    made_on = {(r.manifest.data, r.manifest.data_hash) for r in results if r.manifest is not None}
+    if given is not None:
+        if all(r.manifest is not None for r in results) and given.fingerprint not in {hash for _, hash in made_on}:
+            raise InvalidInput(f"{given.name} is not the data that the runs were made on: leave it out, or give theirs")
+        return given
+    if len(made_on) != 1:
         return None
-    [(name, fingerprint)] = named
+    [(name, fingerprint)] = made_on
     from smoothcert.data import load_dataset
 
     try:
@@ -215,14 +219,6 @@ def dataset_of(results: Sequence[Results]) -> Dataset | None:
     except SmoothcertError:
         return None
     return found if found.fingerprint == fingerprint else None
-
-
-def _checked(dataset: Dataset, results: Sequence[Results]) -> Dataset:
-    """Refuse a data set that no run was made on. A published log may have been made on any."""
-    made_on = {r.manifest.data_hash if r.manifest else None for r in results}
-    if not made_on & {dataset.fingerprint, None}:
-        raise InvalidInput(f"{dataset.name} is not the data that the runs were made on: leave it out, or give theirs")
-    return dataset
 
 
 @lru_cache(maxsize=1)

@@ -65,27 +65,27 @@ def spec(chart: Chart, style: Style = PAGE) -> Spec:
         "scale": {"domain": list(chart.series)},
         "legend": _legend(present, chart, style) if len(present) > 1 else None,
     }
-    encoding = {"color": by_run}
-    labels = chart.label_places()
-    if labels:
-        encoding["color"] = by_run | {"condition": {"test": "datum.label", "value": style.grey}}
-    lines = [layer for layer in chart.layers if isinstance(layer, Line)]
-    points = [layer for layer in chart.layers if isinstance(layer, Points)]
-    drawn = (
-        _lines([line for line in lines if not line.step], chart, style),
-        _lines([line for line in lines if line.step], chart, style),
-        _points([layer for layer in points if not layer.hollow], chart, style),
-        _points([layer for layer in points if layer.hollow], chart, style),
-        _labels(labels, chart, style),
-    )
+    layers = []
+    for flag in (False, True):
+        if lines := [layer for layer in chart.layers if isinstance(layer, Line) and layer.step is flag]:
+            layers.append(_lines(lines, chart, style))
+    for flag in (False, True):
+        if points := [layer for layer in chart.layers if isinstance(layer, Points) and layer.hollow is flag]:
+            layers.append(_points(points, chart, style))
+    labelled: Spec = {}
+    if labels := chart.label_places():
+        layers.append(_labels(labels, chart, style))
+        by_run["condition"] = {"test": "datum.label", "value": style.grey}
+        room = 8 + _LETTER_WIDTH * style.text * max(len(line.label) for line, _ in labels)
+        labelled["padding"] = {"left": 5, "top": 5, "bottom": 5, "right": room}
     return {
-        **({"padding": {"left": 5, "top": 5, "bottom": 5, "right": _room(labels, style)}} if labels else {}),
+        **labelled,
         "description": f"{chart.title}. {chart.caption}",
         "width": "container",
         "height": 260,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        "encoding": encoding,
-        "layer": [group for group in drawn if group is not None],
+        "encoding": {"color": by_run},
+        "layer": layers,
     }
 
 
@@ -99,9 +99,7 @@ def _legend(names: Sequence[str], chart: Chart, style: Style) -> Spec:
     return {"values": names, "columns": columns} | ({"symbolType": "stroke", "symbolSize": 250} if lines else {})
 
 
-def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec | None:
-    if not lines:
-        return None
+def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
     several = len(lines) > len({line.series for line in lines})  # lines of one run, which must not be joined
     rows = [
         row | ({"line": i} if several else {}) | ({"run": line.label, "label": True} if line.label else {})
@@ -121,9 +119,7 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec | None:
     return {"data": {"values": rows}, "layer": layers}
 
 
-def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None:
-    if not points:
-        return None
+def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
     rows = [row for layer in points for row in _rows(layer)]
     x, y = _axis("x", chart, padding=8, nice=False), _axis("y", chart)  # with room, so that no mark is cut off
     encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
@@ -149,10 +145,8 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec | None
     return {"data": {"values": rows}, "layer": layers}
 
 
-def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) -> Spec | None:
+def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) -> Spec:
     """The names of lines, to the right of their ends."""
-    if not places:
-        return None
     rows = [{"x": _plain(line.x)[-1], "y": round(place, 5), "text": line.label} for line, place in places]
     encoding = {
         "x": _axis("x", chart),
@@ -167,11 +161,6 @@ def _dash(chart: Chart) -> Spec:
     dashes = [_DASHES[i % len(_DASHES)] for i in range(len(chart.series))]
     solid = {"test": "datum.label", "value": _DASHES[0]}
     return {"field": "run", "scale": {"domain": list(chart.series), "range": dashes}, "condition": solid}
-
-
-def _room(places: Sequence[tuple[Line, float]], style: Style) -> float:
-    """The room to the right of the chart that its labels need."""
-    return 8 + _LETTER_WIDTH * style.text * max(len(line.label) for line, _ in places)
 
 
 def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
