@@ -91,16 +91,15 @@ def attack(
     attacker = _Attacker(smoothed, subject, search, on_grid=getattr(dataset, "levels", None) is not None)
     settings = search._asdict() | {"shape": list(subject.shape), "by": "gradients" if attacker.module else "votes"}
     with exclusive(run.path) as folder, Journal(folder, write=True) as journal:
-        before = journal.attacks(norm)
-        if before is not None and not restart and (found := differences(before[0], settings)):
+        before = None if restart else journal.attacks(norm)
+        if before is None:
+            journal.forget_attacks(norm, settings)
+        elif found := differences(before[0], settings):
             raise InvalidInput(
                 f"{folder} was attacked with other settings: {'; '.join(found)}; give the same ones to continue, or "
                 f"{setting('restart', True)} to attack it again"
             )
-        if before is None or restart:
-            journal.forget_attacks(norm, settings)
-        done = set() if before is None or restart else set(before[1])
-        todo = [id for id in chosen if id not in done]
+        todo = [id for id in chosen if before is None or id not in before[1]]
         together = max(_ROWS // attacker.copies, 1)
         for first in range(0, len(todo), together):
             progress(len(chosen) - len(todo) + first, len(chosen))
@@ -177,9 +176,7 @@ class _Attacker:
                 epsilon[i] = (low[i] + distance[i]) / 2 if distance[i] < inf else epsilon[i] * (2 if low[i] else 1)
         distance[wrong] = 0.0
         return [
-            Attack(
-                c.id, float(d), answer[i] if d < inf else None, best[i].float().numpy().tobytes() if d < inf else None
-            )
+            Attack(c.id, float(d), answer[i], best[i].float().numpy().tobytes()) if d < inf else Attack(c.id, inf)
             for i, (c, d) in enumerate(zip(certificates, distance, strict=True))
         ]
 
@@ -190,14 +187,8 @@ class _Attacker:
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(key_for(self.smoothed.seed, "attack", self.smoothed.next_call()))
             noisy = noisy_copies(x, self.copies, sigma=0.0, noise=self.subject.noise)
-            found = ascend(
-                self._gradient(x, labels, noisy - x),
-                x,
-                epsilon=length,
-                steps=self.search.steps,
-                norm=self.search.norm,
-                values=self.values,
-            )
+            gradient, steps, norm = self._gradient(x, labels, noisy - x), self.search.steps, self.search.norm
+            found = ascend(gradient, x, epsilon=length, steps=steps, norm=norm, values=self.values)
         found = found.detach().cpu()
         return found if self.step is None else (found / self.step).round() * self.step
 

@@ -113,13 +113,10 @@ def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **pla
         ids, asked = journal.ids(), set(manifest.ids)
         if not ids:
             raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
-        subject: Subject | None = None
-        dataset: Dataset | None
+        subject, dataset = None, None if redraw else _find_data(manifest, places.get("data"))
         if redraw:
             instead = f", or check only the votes with {setting('redraw', 0)}"
             _, subject, dataset = reload(manifest, places, purpose="draw again", instead=instead)
-        else:
-            dataset = _find_data(manifest, places.get("data"))
         findings = [Finding(id, "it is not one of the inputs of the run") for id in ids - asked]
         if manifest.finished:
             missing = "its certificate is missing, although the run is finished"

@@ -163,7 +163,8 @@ def certify(
             manifest = _continued(manifest, recorded, folder)
             if recorded.plan in earlier_plans(plan):
                 journal.keep_plans(recorded.plan)
-        begun = {id: c for id, c in _begun(journal, job).items() if id in set(chosen)}
+        earlier = _begun(journal, job)
+        begun = {id: earlier[id] for id in chosen if id in earlier}
         job = replace(job, begun={id: c.looks for id, c in begun.items()})
         todo = [id for id in chosen if id not in done or id in begun]
         before = open_run(folder)

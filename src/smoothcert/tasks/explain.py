@@ -62,7 +62,9 @@ def explain(run: Run | str | Path, ids: Sequence[int], *, copies: int = 6, **pla
     here = available.get(run.manifest.device, True)
     plain = replace(run.manifest, compile="none", batch=copies)
     _, subject, dataset = reload(plain, places, purpose="explain", here=here)
-    inputs = {id: _picture(dataset, id) for id in dict.fromkeys(ids)}
+    inputs = {id: dataset[id][0] for id in dict.fromkeys(ids)}
+    for id, x in inputs.items():
+        check_picture(x.numpy(), id)
     if not inputs:
         raise InvalidInput("there is nothing to explain: give the ids of some inputs")
     drawer = _Drawer(subject, copies)
@@ -126,12 +128,6 @@ class _Drawer:
 
 def _arrays(batch: Tensor) -> list[NDArray[np.float64]]:
     return list(batch.cpu().to(torch.float64, copy=True).numpy())
-
-
-def _picture(dataset: Dataset, id: int) -> Tensor:
-    x, _ = dataset[id]
-    check_picture(x.numpy(), id)
-    return x
 
 
 def _attacked(run: Run, id: int, x: Tensor) -> tuple[NDArray[np.float64], int, float] | None:
