@@ -53,7 +53,7 @@ def test_a_class_that_leads_without_a_majority_is_certified():
 def test_what_is_proved_is_the_wealth_of_the_statistics():
     rng, p = np.random.default_rng(5), [0.68, 0.2, 0.1, 0.02]
     table = tangents(NOISE, PLAN.radii)
-    case, wealth = Case(PLAN, NOISE, 0), begin(table, (), 4)
+    case, wealth = Case(PLAN, NOISE, 0), begin(table, (4,))
     for n in np.diff(LOOKS[:25], prepend=0).tolist():
         assert case.more in (n, 0)
         if not case.more:
@@ -62,7 +62,7 @@ def test_what_is_proved_is_the_wealth_of_the_statistics():
         case.add(Look(n, dict(enumerate(votes.tolist()))))
         wealth = update(table, wealth, votes[0], [0, *votes[1:]], n, alpha=0.001)
         radius = case.proof().radius
-        assert wealth.proved == (0 if radius is None else RADII.index(radius) + 1)
+        assert np.isinf(wealth.log).all(axis=0).cumprod().sum() == (0 if radius is None else RADII.index(radius) + 1)
     assert radius == 0.25
 
 

@@ -15,6 +15,7 @@ from smoothcert.noises import Ablation, Gaussian, Laplace, Uniform
 from smoothcert.statistics import bets
 from smoothcert.statistics.bets import (
     LOOKS,
+    Histories,
     begin,
     begin_histories,
     best_bet,
@@ -58,9 +59,14 @@ def path(table, votes, alpha=1e-100):
     """Log wealth against one rival after each look."""
     wealth, found = begin(table), []
     for own, rival, other in votes:
-        wealth = update(table, wealth, own, [rival], own + rival + other, alpha=alpha)
-        found.append(wealth.log[0])
+        wealth = update(table, wealth, own, rival, own + rival + other, alpha=alpha)
+        found.append(wealth.log)
     return np.array(found)
+
+
+def proved(wealth):
+    """How many radii are proved against each rival."""
+    return np.logical_and.accumulate(np.isinf(wealth.log), axis=-1).sum(axis=-1)
 
 
 def exact_curve(noise, radius, b):
@@ -96,8 +102,8 @@ def test_a_curve_of_another_library_version_hardly_changes_wealth():
 def test_no_bet_gains_on_average_if_the_claim_is_false(noise, radius, shares, n, b):
     own = int(shares[0] * n)
     rival = int(shares[1] * (n - own))
-    bet = best_bet(tangents(noise, (radius,)), own, [rival], n)
-    payoffs = [mpmath.exp(mpmath.mpf(float(part[0, 0]))) for part in bet[:3]]
+    bet = best_bet(tangents(noise, (radius,)), own, rival, n)
+    payoffs = [mpmath.exp(mpmath.mpf(float(part[0]))) for part in bet[:3]]
     touching = (rival + 0.5) / (n + 1.5) / float(payoffs[1])  # b0 = qb / payoff of B: the most dangerous tie
     for tie in (b, touching):
         with mpmath.workdps(40):
@@ -116,18 +122,18 @@ def test_all_short_votings_together_gain_nothing_and_seldom_convince(noise, radi
     paths = np.array(list(product(range(len(outcomes)), repeat=3)))  # (paths, looks)
     wealth = unlimited = begin(table, (len(paths),))
     for look in outcomes[paths].transpose(1, 0, 2):
-        votes = look[:, 0], look[:, 1:2], np.full(len(paths), 4)
+        votes = look[:, 0], look[:, 1], np.full(len(paths), 4)
         wealth = update(table, wealth, *votes, alpha=alpha)
         unlimited = update(table, unlimited, *votes, alpha=1e-100)
-    assert wealth.proved.any() == (radius < 0.5)  # twelve votes are too few there
+    assert proved(wealth).any() == (radius < 0.5)  # twelve votes are too few there
     for b in np.linspace(0.002, 0.49, 12):
         for part in (0.3, 0.8, 1.0):
             a = part * (b if radius == 0 else float(noise.tie_curve(radius, b)[0]))
             if a + b < 1:
                 chance = (ways * np.prod(np.array([a, b, 1 - a - b]) ** outcomes, axis=1))[paths].prod(axis=1)
                 assert chance.sum() == pytest.approx(1)
-                assert chance @ np.exp(unlimited.log[:, 0, 0]) <= 1 + 1e-12
-                assert chance @ wealth.proved <= alpha
+                assert chance @ np.exp(unlimited.log[:, 0]) <= 1 + 1e-12
+                assert chance @ proved(wealth) <= alpha
 
 
 @curves
@@ -142,19 +148,20 @@ def test_ties_are_believed_less_often_than_alpha(noise, radius):
     wealth, before = begin(table, (len(p),)), 0
     for look in LOOKS[LOOKS <= 3000].tolist():
         votes = rng.multinomial(look - before, p)
-        wealth = update(table, wealth, votes[:, 0], votes[:, 1:2], np.full(len(p), look - before), alpha=alpha)
+        wealth = update(table, wealth, votes[:, 0], votes[:, 1], np.full(len(p), look - before), alpha=alpha)
         before = look
-    believed = wealth.proved.reshape(len(b), -1).mean(axis=1)
+    believed = proved(wealth).reshape(len(b), -1).mean(axis=1)
     assert believed.mean() > 0
     assert np.all(believed <= alpha)
 
 
 def test_a_radius_counts_only_with_all_smaller_ones_and_all_rivals():
     table = tangents(Gaussian(0.5), (0.0, 0.25))
-    wealth = begin(table, (), 2)
+    wealth = begin(table, (2,))
     inf = np.inf
-    for log, proved in [([[0, inf], [inf, inf]], 0), ([[inf, 0], [inf, inf]], 1), ([[inf, inf], [inf, inf]], 2)]:
-        assert wealth._replace(log=np.array(log)).proved == proved
+    for log, radii in [([[0, inf], [inf, inf]], 0), ([[inf, 0], [inf, inf]], 1), ([[inf, inf], [inf, inf]], 2)]:
+        histories = Histories({1: 1}, wealth._replace(log=np.array(log)))
+        assert outcome([histories], 1000, alpha=0.001, give_up=0.02).proved == radii
 
 
 def test_what_is_beaten_stays_beaten():
@@ -168,7 +175,7 @@ def test_the_drawing_error_is_charged():
     exact, charged = (path(tangents(Inexact(0.5, drawing_error=e), radii), votes)[-1] for e in (0.0, 0.01))
     assert np.all(charged < exact - 1)
     a, b, error = 0.3 + 0.01, 0.3 - 0.01, 0.01  # as it is drawn, a tie looks like this
-    bet = best_bet(tangents(Inexact(0.5, drawing_error=error), (0.0,)), 40, [12], 60)
+    bet = best_bet(tangents(Inexact(0.5, drawing_error=error), (0.0,)), 40, 12, 60)
     assert a * np.exp(bet.own) + b * np.exp(bet.rival) + (1 - a - b) * np.exp(bet.other) <= 1
 
 
@@ -186,11 +193,11 @@ def test_a_noise_without_a_curve_can_only_bet_at_radius_0():
 
 def test_a_check_between_two_looks_changes_no_bet():
     table = tangents(Gaussian(0.5), (0.0, 0.25, 0.5))
-    taught = update(table, begin(table), 48, [7], 60, alpha=1e-100)
-    checked = update(table, taught, 15, [3], 20, alpha=1e-100, look=False)
+    taught = update(table, begin(table), 48, 7, 60, alpha=1e-100)
+    checked = update(table, taught, 15, 3, 20, alpha=1e-100, look=False)
     assert all(np.array_equal(*pair) for pair in zip(checked.bet, taught.bet, strict=True))
-    later = update(table, checked, 5, [1], 7, alpha=1e-100)
-    at_once = update(table, taught, 20, [4], 27, alpha=1e-100)
+    later = update(table, checked, 5, 1, 7, alpha=1e-100)
+    at_once = update(table, taught, 20, 4, 27, alpha=1e-100)
     assert later.log == pytest.approx(at_once.log, rel=1e-12)
     assert all(np.array_equal(*pair) for pair in zip(later.bet, at_once.bet, strict=True))
     assert LOOKS[:5].tolist() == [60, 72, 87, 105, 126]
@@ -205,7 +212,7 @@ def test_radii_that_enter_later_start_with_nothing_and_leave_the_others_alone():
         assert other.rows == one.rows
         assert other.wealth.log[..., :2].tolist() == one.wealth.log.tolist()
         assert not other.wealth.log[..., 2].any()
-    assert other.wealth.bet.own[0, 0, 2] > 0  # earlier votes teach its first bet
+    assert other.wealth.bet.own[0, 2] > 0  # earlier votes teach its first bet
     [entered] = update_histories(all_of_them, [other], [{3: 18}], 18, chosen=[3], alpha=1e-100)
     assert np.all(entered.wealth.log[..., 2] == pytest.approx(18 * other.wealth.bet.own[..., 2]))
 
@@ -221,25 +228,21 @@ def test_one_input_with_shared_histories_gets_what_it_would_get_in_an_array(seed
     rng, radii = np.random.default_rng(seed), (0.0, 0.1, 0.25, 0.5)
     table = tangents(Gaussian(0.5), radii)
     looks = random_looks(rng, 12, 12)
-    together, wealth = [begin_histories(table)] * 2, begin(table, (1, 2), 12)
+    together, wealth = [begin_histories(table)] * 2, begin(table, (2, 12))
     for votes in looks:
         n = int(votes.sum())
         by_class = {k: int(v) for k, v in enumerate(votes) if v}
         other = {(k + 1) % 12: v for k, v in by_class.items()}  # of another input, whose class is 4
         together = update_histories(table, together, [by_class, other], n, chosen=[3, 4], alpha=0.01)
         rivals = np.where(np.arange(12) == 3, 0, votes)
-        wealth = update(
-            table, wealth, np.full((1, 2), votes[3]), np.tile(rivals, (1, 2, 1)), np.full((1, 2), n), alpha=0.01
-        )
+        wealth = update(table, wealth, votes[3], np.tile(rivals, (2, 1)), n, alpha=0.01)
         for histories, first in zip(together, (0, 1), strict=True):
             rows = [histories.rows.get((k + first) % 12, 0) for k in range(12)]
-            assert histories.wealth.log[rows, 0].tolist() == wealth.log[0, 1].tolist()
+            assert histories.wealth.log[rows].tolist() == wealth.log[1].tolist()
         found = outcome(together, 1000, alpha=0.01, give_up=0.02)
-        assert found.proved.tolist() == wealth.proved[0].tolist()
+        assert found.proved.tolist() == proved(wealth).min(axis=1).tolist()
         following = min(int(found.proved[0]), 3)
-        assert found.hopeless.tolist() == [
-            hopeless(wealth, 1000, alpha=0.01)[0, i, :, following].any() for i in range(2)
-        ]
+        assert found.hopeless.tolist() == [hopeless(wealth, 1000, alpha=0.01)[i, :, following].any() for i in range(2)]
 
 
 def test_ten_thousand_classes_share_a_few_histories():
@@ -253,7 +256,7 @@ def test_ten_thousand_classes_share_a_few_histories():
         voted |= by_class.keys()
         [histories] = update_histories(table, [histories], [by_class], int(votes.sum()), chosen=[3], alpha=0.001)
     assert len(voted) > 150
-    assert len(histories.wealth.rivals) < 25
+    assert len(histories.wealth.rival) < 25
     assert outcome([histories], 10_000, alpha=0.001, give_up=0.02).proved == 2
 
 
@@ -261,10 +264,10 @@ def test_bets_do_not_depend_on_how_many_are_made_at_once(monkeypatch):
     rng = np.random.default_rng(0)
     table = tangents(Gaussian(0.5), (0.0, 0.25, 0.5))
     votes = rng.multinomial(500, [0.6, 0.3, 0.1], size=200)
-    at_once = best_bet(table, votes[:, 0], votes[:, 1:2], votes.sum(axis=1))
+    at_once = best_bet(table, votes[:, 0], votes[:, 1], votes.sum(axis=1))
     monkeypatch.setattr(bets, "_CHUNK", 128 * 3 * 7)
-    in_parts = best_bet(table, votes[:, 0], votes[:, 1:2], votes.sum(axis=1))
-    alone = [best_bet(table, a, [b], 500) for a, b in votes[:, :2]]
+    in_parts = best_bet(table, votes[:, 0], votes[:, 1], votes.sum(axis=1))
+    alone = [best_bet(table, a, b, 500) for a, b in votes[:, :2]]
     for i in range(3):
         assert np.array_equal(at_once[i], in_parts[i])
         assert np.array_equal(at_once[i], [bet[i] for bet in alone])
@@ -274,23 +277,23 @@ def give_up_at(p, radius, ceiling, give_up, repetitions=200):
     """The share of inputs that are proved, and average samples, when hopeless ones are given up."""
     rng, table = np.random.default_rng(1), tangents(Gaussian(0.5), (radius,))
     wealth, before = begin(table, (repetitions,)), 0
-    used, proved, stopped = np.zeros(repetitions), np.zeros(repetitions), np.zeros(repetitions, bool)
+    used, sure, stopped = np.zeros(repetitions), np.zeros(repetitions), np.zeros(repetitions, bool)
     for look in [*LOOKS[ceiling > LOOKS].tolist(), ceiling]:
         votes = rng.multinomial(look - before, p, size=repetitions)
-        wealth = update(table, wealth, votes[:, 0], votes[:, 1:2], np.full(repetitions, look - before), alpha=0.001)
+        wealth = update(table, wealth, votes[:, 0], votes[:, 1], np.full(repetitions, look - before), alpha=0.001)
         before = look
         used[~stopped] = look
-        proved[~stopped] = wealth.proved[~stopped]
-        stopped |= (wealth.proved == 1) | hopeless(wealth, ceiling, alpha=0.001, give_up=give_up)[:, 0, 0]
-    return proved.mean(), used.mean()
+        sure[~stopped] = proved(wealth)[~stopped]
+        stopped |= (proved(wealth) == 1) | hopeless(wealth, ceiling, alpha=0.001, give_up=give_up)[:, 0]
+    return sure.mean(), used.mean()
 
 
 def test_giving_up_saves_samples_and_loses_about_as_many_proofs_as_it_says():
     p = [0.62, 0.32, 0.06]  # radius .1933
     sure, spent = give_up_at(p, 0.15, 10_000, 0.0)
-    proved, used = give_up_at(p, 0.15, 10_000, 0.02)
+    found, used = give_up_at(p, 0.15, 10_000, 0.02)
     assert sure > 0.95
-    assert sure - 0.05 <= proved <= sure
+    assert sure - 0.05 <= found <= sure
     assert used <= spent
     assert give_up_at(p, 0.25, 10_000, 0.0) == (0, 10_000)
     assert give_up_at(p, 0.25, 10_000, 0.02)[1] < 1_500

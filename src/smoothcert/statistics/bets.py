@@ -100,7 +100,7 @@ def _points(noise: Noise, radius: float) -> Array:
 
 
 class Bet(NamedTuple):
-    """A bet on the next votes against each rival at each radius; arrays (..., rivals, radii)."""
+    """A bet on the next votes against a rival at each radius; arrays (..., radii)."""
 
     own: Array
     """Log payoff of a vote for the class, rounded down, as the next two."""
@@ -110,7 +110,7 @@ class Bet(NamedTuple):
     """How far the votes are from a tie, in standard deviations of one vote; negative on the side of a false claim."""
 
 
-def best_bet(table: Tangents, own: ArrayLike, rivals: ArrayLike, drawn: ArrayLike) -> Bet:
+def best_bet(table: Tangents, own: ArrayLike, rival: ArrayLike, drawn: ArrayLike) -> Bet:
     """The bet whose wealth grows fastest if votes go on as they came so far.
 
     With q = (votes + 1/2) / (n + 3/2), b0 maximises qa log h(b) + qb log b + qo log(1 - h(b) - b), and
@@ -119,18 +119,12 @@ def best_bet(table: Tangents, own: ArrayLike, rivals: ArrayLike, drawn: ArrayLik
     Args:
         table: From `tangents`.
         own: Votes of the class so far (...).
-        rivals: Votes of each rival (..., rivals).
+        rival: Votes of its rival (...).
         drawn: All samples (...).
     """
-    b, n = np.asarray(rivals, float), np.asarray(drawn, float)[..., None]
-    votes = np.empty((3, *b.shape))
-    votes[0] = np.asarray(own, float)[..., None]
-    votes[1] = b
-    votes[2] = n - votes[0] - b
-    q = ((votes + 0.5) / (n + 1.5)).reshape(3, -1, 1)
-    shape, size = (*b.shape, table.radii), _CHUNK // (_COARSE * table.radii)
-    if q.shape[1] <= size:
-        return Bet(*(part.reshape(shape) for part in _bet(table, q)))
+    a, b, n = np.broadcast_arrays(*(np.asarray(part, float) for part in (own, rival, drawn)))
+    q = ((np.stack([a, b, n - a - b]) + 0.5) / (n + 1.5)).reshape(3, -1, 1)
+    shape, size = (*a.shape, table.radii), _CHUNK // (_COARSE * table.radii)
     parts = [_bet(table, q[:, i : i + size]) for i in range(0, q.shape[1], size)]
     return Bet(*(np.concatenate(part).reshape(shape) for part in zip(*parts, strict=True)))
 
@@ -190,39 +184,32 @@ def _top(values: Array) -> Array:
 
 
 class Wealth(NamedTuple):
-    """What a plan keeps between looks, for states of any shape (...)."""
+    """What a plan keeps between looks, for bets against rivals in any shape (...)."""
 
     own: Array
     """Votes of the class so far (...)."""
-    rivals: Array
-    """Votes of each rival (..., rivals)."""
+    rival: Array
+    """Votes of its rival (...)."""
     drawn: Array
     """All samples (...)."""
     log: Array
-    """Log wealth (..., rivals, radii); infinite once the rival is beaten at the radius, for good."""
+    """Log wealth (..., radii); infinite once the rival is beaten at the radius, for good."""
     bet: Bet
     """The bet on the votes up to the next look."""
 
-    @property
-    def proved(self) -> Any:
-        """How many radii are proved, counted from the smallest one (...)."""
-        return np.logical_and.accumulate(np.isinf(self.log).all(axis=-2), axis=-1).sum(axis=-1)
 
-
-def begin(table: Tangents, shape: tuple[int, ...] = (), rivals: int = 1) -> Wealth:
+def begin(table: Tangents, shape: tuple[int, ...] = ()) -> Wealth:
     """Wealth 1 everywhere. Nothing is known, so there is no bet on the first look."""
-    nothing = np.zeros(shape)
-    votes = np.zeros((*shape, rivals))
-    wealth = np.zeros((*votes.shape, table.radii))
-    distance = best_bet(table, nothing, votes, nothing).distance
-    return Wealth(nothing, votes, nothing, wealth, Bet(wealth, wealth, wealth, distance))
+    nothing, wealth = np.zeros(shape), np.zeros((*shape, table.radii))
+    distance = best_bet(table, nothing, nothing, nothing).distance
+    return Wealth(nothing, nothing, nothing, wealth, Bet(wealth, wealth, wealth, distance))
 
 
 def update(
     table: Tangents,
     wealth: Wealth,
     own: ArrayLike,
-    rivals: ArrayLike,
+    rival: ArrayLike,
     drawn: ArrayLike,
     *,
     alpha: float,
@@ -234,35 +221,31 @@ def update(
         table: From `tangents`.
         wealth: Wealth before them.
         own: New votes of the class (...).
-        rivals: New votes of each rival (..., rivals).
+        rival: New votes of its rival (...).
         drawn: New samples (...).
         alpha: The probability to beat a rival wrongly, at most.
         look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a ceiling.
     """
-    a, b, n = np.asarray(own, float), np.asarray(rivals, float), np.asarray(drawn, float)
-    others = (n - a)[..., None] - b
-    bet = wealth.bet
-    gain = a[..., None, None] * bet.own + b[..., None] * bet.rival + others[..., None] * bet.other
+    a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))
+    gain = sum(votes[..., None] * payoff for votes, payoff in zip((a, b, n - a - b), wealth.bet[:3], strict=True))
     grown = wealth.log + gain
     grown[grown >= _SUM_MARGIN - log(alpha)] = np.inf
-    votes = wealth.own + a, wealth.rivals + b, wealth.drawn + n
+    votes = wealth.own + a, wealth.rival + b, wealth.drawn + n
     if not np.any(look):
-        return Wealth(*votes, grown, bet)
-    new = best_bet(table, *votes)
-    if not np.all(look):
-        changed = np.asarray(look)[..., None, None]
-        new = Bet(*(np.where(changed, *parts) for parts in zip(new, bet, strict=True)))
-    return Wealth(*votes, grown, new)
+        return Wealth(*votes, grown, wealth.bet)
+    changed = np.asarray(look)[..., None]
+    new = zip(best_bet(table, *votes), wealth.bet, strict=True)
+    return Wealth(*votes, grown, Bet(*(np.where(changed, *parts) for parts in new)))
 
 
 def hopeless(wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP) -> NDArray[np.bool_]:
-    """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (..., rivals, radii).
+    """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (..., radii).
 
     With good bets, log wealth grows as n d^2 / 2 with the distance d of the votes from a tie, less what learning the
     bet costs. d after N samples is normal around d after n, with variance 1 / n - 1 / N. Giving up proves nothing, so
     an approximation is good enough.
     """
-    n, ceiling = np.maximum(wealth.drawn, 1.0)[..., None, None], np.asarray(ceiling, float)[..., None, None]
+    n, ceiling = np.maximum(wealth.drawn, 1.0)[..., None], np.asarray(ceiling, float)[..., None]
     d = wealth.bet.distance
     missing = n / 2 * np.maximum(d, 0) ** 2 - wealth.log + (np.log(ceiling / n) / 2 - log(alpha))
     needed = np.sqrt(np.maximum(missing, 0) * (2 / ceiling))
@@ -280,7 +263,7 @@ class Histories(NamedTuple):
     rows: Mapping[int, int]
     """The row of each rival, by class. Row 0 is that of all other classes, which had no vote."""
     wealth: Wealth
-    """One state with one rival for each row."""
+    """The bets against the rival of each row (rows)."""
 
 
 def begin_histories(table: Tangents) -> Histories:
@@ -311,7 +294,7 @@ def update_histories(
         radii: How many radii each input bets on by now. The wealth at larger ones stays 1. Default: all.
     """
     together, starts = _stacked(before)
-    beaten: Any = np.isinf(together.log).all(axis=(1, 2)).tolist()
+    beaten: Any = np.isinf(together.log).all(axis=1).tolist()
     maps, parents, new, sizes = [], [], [], []
     for (rows, _), first, added, own in zip(before, starts.tolist(), votes, chosen, strict=True):
         keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
@@ -334,9 +317,9 @@ def update_histories(
     own_votes = [added.get(own, 0) for added, own in zip(votes, chosen, strict=True)]
     split = _map(lambda part: part.take(parents, axis=0), together)
     a, n, looks = (np.repeat(np.broadcast_to(part, len(repeats)), repeats) for part in (own_votes, drawn, look))
-    grown = update(table, split, a, np.array(new)[:, None], n, alpha=alpha, look=looks)
+    grown = update(table, split, a, np.array(new), n, alpha=alpha, look=looks)
     if radii is not None:
-        entered = np.repeat(np.asarray(radii), repeats)[:, None, None] > np.arange(table.radii)
+        entered = np.repeat(np.asarray(radii), repeats)[:, None] > np.arange(table.radii)
         grown = grown._replace(log=np.where(entered, grown.log, 0.0))
     ends = np.cumsum(repeats).tolist()
     return [
@@ -359,9 +342,9 @@ def outcome(histories: Sequence[Histories], ceiling: ArrayLike, *, alpha: float,
     wealth, starts = _stacked(histories)
     sizes = np.diff(starts, append=len(wealth.own))
     stop = hopeless(wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up)
-    beaten = np.logical_and.reduceat(np.isinf(wealth.log[:, 0]), starts, axis=0)
+    beaten = np.logical_and.reduceat(np.isinf(wealth.log), starts, axis=0)
     proved = np.logical_and.accumulate(beaten, axis=1).sum(axis=1)
-    given_up = np.logical_or.reduceat(stop[:, 0], starts, axis=0)
+    given_up = np.logical_or.reduceat(stop, starts, axis=0)
     following = np.minimum(proved, given_up.shape[1] - 1)
     return Outcome(proved, given_up[np.arange(len(sizes)), following])
 

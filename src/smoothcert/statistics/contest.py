@@ -88,8 +88,8 @@ def _new_leader(table: Tangents, votes: Counter[int], drawn: int, leader: int, c
     rows = {c: counts.index(count) for c, count in votes.items() if c != leader}
     seen = (
         np.full(len(counts), float(votes[leader])),
-        np.array(counts, float)[:, None],
+        np.array(counts, float),
         np.full(len(counts), float(drawn)),
     )
-    wealth = np.full((len(counts), 1, 1), -log(2) * (changes + 1))
+    wealth = np.full((len(counts), 1), -log(2) * (changes + 1))
     return Histories(rows, Wealth(*seen, wealth, best_bet(table, *seen)))
