@@ -10,8 +10,7 @@ from smoothcert import Fixed, Gaussian
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError
 from smoothcert.executors import choose_executor, pool
-from smoothcert.executors.base import Job, Status
-from smoothcert.executors.local import LocalExecutor
+from smoothcert.executors.base import Job, LocalExecutor, Status
 from smoothcert.executors.pool import PoolExecutor
 from smoothcert.executors.worker import Failed, Ready, Report, _failed
 from smoothcert.plans import Certificate, Look

@@ -22,7 +22,7 @@ def test_two_processes_write_the_same_rows_as_one_and_end_afterwards(job, expect
     progress = At()
     run = job.run(two(), progress=progress, trouble="wait", times=2)
     assert rows(run) == expected
-    assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
+    assert [worker.finished > 0 for worker in progress.status.workers] == [True, True]
     assert run.manifest.forwarded == progress.status.forwarded >= run.samples.sum()
     assert len(job.workers()) == 2
     assert not any(map(alive, job.workers()))

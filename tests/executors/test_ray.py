@@ -54,7 +54,7 @@ def test_two_nodes_write_the_same_rows_as_one_process(job, expected, cluster, no
     progress = At()
     run = job.run(on(cluster), progress=progress, trouble="wait", times=2)
     assert rows(run) == expected
-    assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
+    assert [worker.finished > 0 for worker in progress.status.workers] == [True, True]
     assert not ray.is_initialized()
     assert eventually(lambda: not any(map(alive, job.workers())))
 
@@ -83,7 +83,7 @@ def test_a_node_that_joins_later_is_used(job, expected, cluster):
         assert rows(job.run(on(cluster, "auto"), progress=progress, trouble="wait", times=2)) == expected
     finally:
         cluster.remove_node(*joined)
-    assert [worker.counted > 0 for worker in progress.status.workers] == [True, True]
+    assert [worker.finished > 0 for worker in progress.status.workers] == [True, True]
 
 
 def test_three_failures_stop_a_run_that_this_process_completes(job, expected, cluster):

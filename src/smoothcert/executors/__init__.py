@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.executors.base import Executor, Job, Status
-from smoothcert.executors.local import LocalExecutor
+from smoothcert.executors.base import Executor, Job, LocalExecutor, Status
 
 __all__ = ["Executor", "Job", "LocalExecutor", "Status", "choose_executor"]
 

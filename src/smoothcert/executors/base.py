@@ -1,4 +1,7 @@
-"""The interface of executors: an executor takes a job and ids, and returns certificates as they finish."""
+"""The interface of executors, and the one for this process.
+
+An executor takes a job and ids, and returns certificates as they finish.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from math import inf
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
 from smoothcert.plans import Certificate, Look, Plan
-from smoothcert.sampling.engine import Begun
-from smoothcert.smoothed.subject import Say, Subject
+from smoothcert.sampling.engine import Begun, Engine
+from smoothcert.smoothed.subject import Prepared, Say, Subject
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,12 @@ class WorkerStatus:
         since: When the worker was ready.
         until: When the worker was lost or the run ended; None before that.
         open: Inputs that the worker has.
-        counted: Samples that the worker has drawn.
         sampling: Seconds in which the worker had something to sample.
     """
 
     since: float = field(default_factory=time.perf_counter)
     until: float | None = None
     open: int = 0
-    counted: int = 0
     sampling: float = 0.0
 
     @property
@@ -130,3 +131,58 @@ class Executor(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class LocalExecutor(Executor):
+    """Certifies in this process, on one device.
+
+    Args:
+        prepared: The subject of the job, if it is prepared already.
+    """
+
+    _job: Job
+    _prepared: Prepared
+    _engine: Engine
+
+    def __init__(self, prepared: Prepared | None = None) -> None:
+        self._given = prepared
+
+    def start(self, job: Job, say: Say) -> Runtime:
+        self._prepared = self._given or job.subject.prepare(say)
+        self._job = job
+        self._engine = self._prepared.engine(job.plan, seed=job.subject.seed)
+        return self._prepared.subject.runtime
+
+    def certify(
+        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+    ) -> Iterator[list[Certificate]]:
+        self._engine = engine_for(self._job, self._prepared, self._engine, plan, seed)
+        for certificate in self._engine.certify(self._job.read(id, self._engine.plan) for id in ids):
+            yield [certificate]
+
+    def status(self) -> Status:
+        return status_of(self._engine)
+
+
+def engine_for(job: Job, prepared: Prepared, engine: Engine, plan: Plan | None, seed: int | None) -> Engine:
+    """The engine for a plan and a key of the noise, where None stands for those of the job.
+
+    With the same key, it is the same engine.
+    """
+    plan, seed = plan or job.plan, job.subject.seed if seed is None else seed
+    if engine.sampler.counter.stream.seed != seed:
+        return prepared.engine(plan, seed=seed)
+    engine.plan = plan
+    return engine
+
+
+def status_of(engine: Engine) -> Status:
+    """How far an engine is."""
+    return Status(
+        engine.opened,
+        engine.committed,
+        engine.sampler.forwarded,
+        engine.sampler.counted,
+        lowest=engine.lowest,
+        highest=engine.highest,
+    )

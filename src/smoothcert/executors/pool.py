@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, SmoothcertError, setting
@@ -52,8 +52,8 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._assignment = Assignment(())
         self._order: tuple[Plan | None, int | None] = None, None
         """Plan and key of the noise of the inputs that are being certified."""
-        self._statuses: list[WorkerStatus] = []
-        self._total = Status(workers=self._statuses)
+        self._joined: list[_Record] = []
+        """All workers that were ready, lost ones included."""
         self._failed_starts = 0
         self._next_launch = 0.0
 
@@ -107,12 +107,21 @@ class PoolExecutor(Executor, Generic[Handle]):
                 if isinstance(message, Ready):
                     self._join(worker, self._records[worker])
         for record in self._records.values():
-            record.status.until = time.perf_counter()
+            record.until = time.perf_counter()
         if self._assignment.given_up:
             raise SmoothcertError(self._assignment.given_up)
 
     def status(self) -> Status:
-        return self._total
+        last = [Status(), *(record.last for record in self._joined)]
+        return Status(
+            opened=sum(status.opened for status in last),
+            committed=sum(status.committed for status in last),
+            forwarded=sum(status.forwarded for status in last),
+            counted=sum(status.counted for status in last),
+            workers=self._joined,
+            lowest=min(status.lowest for status in last),
+            highest=max(status.highest for status in last),
+        )
 
     def close(self) -> None:
         while self._records:
@@ -167,10 +176,10 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Assign the first inputs to a worker that is ready."""
         if record.ready:
             self._assignment.join(worker, record.ready.capacity)
-            record.status.until = None
-            if record.status not in self._statuses:
-                record.status = WorkerStatus()
-                self._statuses.append(record.status)
+            record.until = None
+            if record not in self._joined:
+                record.since = time.perf_counter()
+                self._joined.append(record)
             self._send_inputs(worker, record)
 
     def _send_inputs(self, worker: Handle, record: _Record) -> None:
@@ -181,7 +190,7 @@ class PoolExecutor(Executor, Generic[Handle]):
                 break
             self.send(worker, ids)
             record.calls += 1
-        record.status.open = self._assignment.open(worker)
+        record.open = self._assignment.open(worker)
 
     def _send_inputs_to_all(self) -> None:
         for worker, record in self._records.items():
@@ -195,8 +204,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         finished = [certificate for certificate in report.finished if self._assignment.finish(worker, certificate.id)]
         record.finished += len(finished)
         record.spent += sum(certificate.samples for certificate in finished)
-        self._update_total(record, report.status)
-        record.status.sampling = report.sampling
+        record.last, record.sampling = report.status, report.sampling
         self._send_inputs(worker, record)
         return finished
 
@@ -212,28 +220,18 @@ class PoolExecutor(Executor, Generic[Handle]):
         assert record.ready
         open = self._assignment.open(worker)
         self._say(f"lost the worker on {record.ready.place} ({error}); its {open} open inputs go to other workers")
-        record.status.until = time.perf_counter()
-        record.status.open = 0
-        self._update_total(record, Status(record.finished, record.spent, record.last.forwarded, record.spent))
+        record.until, record.open = time.perf_counter(), 0
+        record.last = replace(record.last, opened=record.finished, committed=record.spent, counted=record.spent)
         self._assignment.leave(worker, error)
         self._send_inputs_to_all()
 
-    def _update_total(self, record: _Record, now: Status) -> None:
-        """Replace the last status of a worker by a new one, in its record and in the total."""
-        total, before = self._total, record.last
-        sums = ("opened", "committed", "forwarded", "counted")
-        changed = {name: getattr(total, name) + getattr(now, name) - getattr(before, name) for name in sums}
-        ends: dict[str, Any] = {"lowest": min(total.lowest, now.lowest), "highest": max(total.highest, now.highest)}
-        self._total = replace(total, **changed, **ends)
-        record.last = now
-        record.status.counted = now.counted
 
-
-@dataclass
-class _Record:
+@dataclass(eq=False)
+class _Record(WorkerStatus):
     """What the driver knows about a worker.
 
     Args:
+        ready: Its first message, None before.
         calls: Calls in flight.
         finished: Inputs that it has finished.
         spent: Samples of these inputs.
@@ -241,7 +239,6 @@ class _Record:
     """
 
     ready: Ready | None = None
-    status: WorkerStatus = field(default_factory=WorkerStatus)
     calls: int = 0
     finished: int = 0
     spent: int = 0

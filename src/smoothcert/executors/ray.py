@@ -57,9 +57,10 @@ class RayExecutor(PoolExecutor[Any]):
             raise InvalidInput(
                 f"the Ray cluster has no GPU: give {setting('gpus_per_worker', 0)} to compute on its CPUs"
             )
-        resolve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)(_resolve)
+        reserve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)
+        resolve = reserve(lambda: Runtime.resolve(device, dtype, compile, batch))  # Ray does not take methods
         try:
-            runtime: Runtime = ray.get(resolve.remote(device, dtype, compile, batch))
+            runtime: Runtime = ray.get(resolve.remote())
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         return runtime
@@ -130,11 +131,6 @@ class RayExecutor(PoolExecutor[Any]):
     def _threads(self) -> int:
         """CPU threads per worker."""
         return int(ray.cluster_resources().get("CPU", 1)) // self.workers if self.workers else _CPUS
-
-
-def _resolve(device: Device, dtype: Dtype, compile: str, batch: int | str) -> Runtime:
-    """`Runtime.resolve` as a function, because Ray does not take methods."""
-    return Runtime.resolve(device, dtype, compile, batch)
 
 
 def _workers(given: int | str) -> int:

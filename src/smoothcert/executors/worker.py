@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import ModelFailed, SmoothcertError
-from smoothcert.executors.base import Job, Status
+from smoothcert.errors import ModelFailed, SmoothcertError, first_line
+from smoothcert.executors.base import Job, Status, engine_for, status_of
 from smoothcert.plans import Certificate, Plan
 from smoothcert.sampling.engine import Engine
 from smoothcert.smoothed.subject import Prepared
@@ -157,30 +157,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def engine_for(job: Job, prepared: Prepared, engine: Engine, plan: Plan | None, seed: int | None) -> Engine:
-    """The engine for a plan and a key of the noise, where None stands for those of the job.
-
-    With the same key, it is the same engine.
-    """
-    plan, seed = plan or job.plan, job.subject.seed if seed is None else seed
-    if engine.sampler.counter.stream.seed != seed:
-        return prepared.engine(plan, seed=seed)
-    engine.plan = plan
-    return engine
-
-
-def status_of(engine: Engine) -> Status:
-    """How far an engine is."""
-    return Status(
-        engine.opened,
-        engine.committed,
-        engine.sampler.forwarded,
-        engine.sampler.counted,
-        lowest=engine.lowest,
-        highest=engine.highest,
-    )
-
-
 def _failed(error: Exception) -> Failed:
     """The message about an error. A mistake of the user would occur on every worker, so it is final.
 
@@ -192,5 +168,5 @@ def _failed(error: Exception) -> Failed:
 def _describe(error: Exception) -> str:
     if isinstance(error, SmoothcertError):
         return error.message
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    name, line = type(error).__name__, first_line(error)
+    return line if line == name else f"{name}: {line}"
