@@ -1,13 +1,20 @@
 """Test that a plan and a noise from a file of the user work like built-in ones."""
 
 import json
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
+import warnings
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from tests.users_code import forget
+
+from smoothcert.cli import main
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -37,14 +44,41 @@ OPTIONS = {
 }
 
 
-def run(folder, *arguments, code=0):
+@contextmanager
+def started(folder, case, *argv):
+    """What a new process would begin with: the folder, the arguments, and none of the user's modules."""
+    forget(CASES[case][0])
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", list(sys.path))
+        patch.setattr(sys, "argv", list(argv))
+        patch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; this restores it
+        yield patch, out, err
+    forget(CASES[case][0])
+
+
+def script(folder, case, what):
+    with started(folder, case, "mine.py", what) as (patch, _, _):
+        patch.syspath_prepend(folder)
+        runpy.run_path("mine.py", run_name="__main__")
+
+
+def command(folder, case, *arguments, code=0):
+    with started(folder, case, "smoothcert", *arguments) as (_, out, err), pytest.raises(SystemExit) as exit:
+        main()
+    assert exit.value.code == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def smoothcert(folder, case, *arguments):
+    """The output of a command that is told where the plan or noise is."""
+    return command(folder, case, "--import", f"{CASES[case][0]}.py", *arguments)[0]
+
+
+def process(folder, *arguments, code=0):
     done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    return done
-
-
-def smoothcert(folder, case, *arguments, code=0):
-    return run(folder, "-m", "smoothcert", "--import", f"{CASES[case][0]}.py", *arguments, code=code).stdout
+    return done.stdout
 
 
 @pytest.fixture(scope="module", params=list(CASES))
@@ -59,10 +93,10 @@ def folder(case, tmp_path_factory):
     module, name, arguments = CASES[case]
     shutil.copy(EXAMPLES / f"{module}.py", folder)
     (folder / "mine.py").write_text(SCRIPT.format(module=module, name=name, arguments=arguments))
-    run(folder, "mine.py", "kill", code=-signal.SIGKILL)
+    process(folder, "mine.py", "kill", code=-signal.SIGKILL)
     killed = json.loads(smoothcert(folder, case, "table", "run", "--json"))["runs"][0]
     assert (killed["inputs"], killed["asked"]) == (5, 12)
-    run(folder, "mine.py", "resume")
+    script(folder, case, "resume")
     return folder
 
 
@@ -70,10 +104,11 @@ def test_a_killed_run_is_resumed_to_the_certificates_of_an_uninterrupted_one(fol
     module, _, _ = CASES[case]
     for file in (f"{module}.py", "mine.py"):
         shutil.copy(folder / file, tmp_path)
-    run(tmp_path, "mine.py", "whole")
+    script(tmp_path, case, "whole")
 
     def certificates(where):
-        rows = json.loads(smoothcert(where, case, "export", "run", "--format", "json"))["certificates"]
+        smoothcert(where, case, "export", "run", "--out", "run.json")
+        rows = json.loads((where / "run.json").read_text())["certificates"]
         return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
     assert certificates(folder) == certificates(tmp_path)
@@ -95,8 +130,8 @@ def test_it_can_be_audited_tabulated_reported_and_replayed(folder, case):
 def test_processes_find_its_module(folder, case):
     file, out = f"{folder.name}/{CASES[case][0]}.py", str(folder / "processes")
     small = ["--model", "fashion-cnn", "--data", "fashion-mnist", "--limit", "2", "--batch", "64", "--out", out]
-    command = ["-P", "-m", "smoothcert", "--import", file, "certify", *OPTIONS[case], *small, "--devices", "cpu"]
-    assert "2 inputs" in run(folder.parent, *command).stdout
+    certify = ["-P", "-m", "smoothcert", "--import", file, "certify", *OPTIONS[case], *small, "--devices", "cpu"]
+    assert "2 inputs" in process(folder.parent, *certify)
 
 
 def test_its_coverage_and_map_are_computed(folder, case):
@@ -108,16 +143,15 @@ def test_its_coverage_and_map_are_computed(folder, case):
     assert all(row["samples"] > 0 for row in rows)
 
 
-def test_the_example_of_a_plan_keeps_to_its_ceiling(folder, case):
-    if case == "plan":
-        rows = json.loads(smoothcert(folder, case, "map", *OPTIONS[case], "--samples", "1000", "--json"))["map"]
-        assert max(row["samples"] for row in rows) <= 1_000 + 50  # and its pilot
-        assert min(row["samples"] for row in rows) < 200
+def test_the_example_of_a_plan_keeps_to_its_ceiling():
+    rows = json.loads(smoothcert(EXAMPLES, "plan", "map", *OPTIONS["plan"], "--samples", "1000", "--json"))["map"]
+    assert max(row["samples"] for row in rows) <= 1_000 + 50  # and its pilot
+    assert min(row["samples"] for row in rows) < 200
 
 
 def test_a_reader_without_the_module_is_told_which_one_is_missing(folder, case):
     module, name, _ = CASES[case]
-    done = run(folder, "-m", "smoothcert", "table", "run", code=2)
-    assert f"{name} is defined in module '{module}'" in done.stderr
-    assert "import it with smoothcert --import FILE" in done.stderr
-    assert "Traceback" not in done.stderr
+    _, told = command(folder, case, "table", "run", code=2)
+    assert f"{name} is defined in module '{module}'" in told
+    assert "import it with smoothcert --import FILE" in told
+    assert "Traceback" not in told

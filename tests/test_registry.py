@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
+from tests.users_code import forget
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Noise, Plan, certify
 from smoothcert._registry import check_recordable, check_settings, describe, differences, restore
@@ -67,16 +68,6 @@ def own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("users_own")
     forget("users_own")
-
-
-def forget(module):
-    """Make this process forget the module, as if it had not imported it."""
-    from smoothcert import _registry
-
-    sys.modules.pop(module, None)
-    importlib.invalidate_caches()
-    for key in [key for key in _registry._REGISTERED if key[0] == module]:
-        del _registry._REGISTERED[key]
 
 
 @pytest.mark.parametrize(
