@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -69,29 +70,44 @@ class Steps(Plan):
 MANY = [Steps(), Steps(counts_pilot=True), Steps(pilot=0, known_labels=True), Steps(step=7, alpha=0.5)]
 
 
+@cache
+def proved_in(plan, *state):
+    return float(plan.lower_bound(State(*state), NOISE))
+
+
+@cache
+def asked_in(plan, *state):
+    return int(plan.request(State(*state), NOISE))
+
+
+@cache
+def shares(samples, p):
+    return binom.pmf(np.arange(samples + 1), samples, p).tolist()
+
+
 def enumerated(plan, p, limit):
     """Every path of counts on its own: the probability to fail, and the expected samples."""
     failed = samples = 0.0
-    start = plan.pilot or int(plan.request(State(0, 0, 0), NOISE))
+    start = plan.pilot or asked_in(plan, 0, 0, 0)
     # look, count, drawn, lower -> probability
-    paths = {(1, count, start, 0.0): binom.pmf(count, start, p) for count in range(start + 1)}
+    paths = {(1, count, start, 0.0): share for count, share in enumerate(shares(start, p))}
     samples += start
     while paths:
         following = defaultdict(float)
         for (look, count, drawn, lower), probability in paths.items():
             only_pilot = look == 1 and plan.pilot > 0 and not plan.pilot_counts
             if not only_pilot:
-                proved = float(plan.lower_bound(State(look, count, drawn, lower), NOISE))
+                proved = proved_in(plan, look, count, drawn, lower)
                 if proved > limit:
                     failed += probability
                     continue
                 lower = max(lower, proved)
-            more = int(plan.request(State(look, count, drawn, lower), NOISE))
+            more = asked_in(plan, look, count, drawn, lower)
             if not more:
                 continue
             samples += probability * more
             before = (0, 0) if only_pilot else (count, drawn)
-            for votes, share in enumerate(binom.pmf(np.arange(more + 1), more, p)):
+            for votes, share in enumerate(shares(more, p)):
                 if probability * share:
                     following[look + 1, before[0] + votes, before[1] + more, lower] += probability * share
         paths = following

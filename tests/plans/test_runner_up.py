@@ -1,6 +1,6 @@
 """The runner-up bound beside the exact truth: every outcome of a small plan with three classes."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def probabilities():
     return p / p.sum(axis=1, keepdims=True)
 
 
-@lru_cache
+@cache
 def outcomes(n):
     """All votes of n samples for three classes."""
     a, b = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
@@ -49,6 +49,7 @@ def shares(votes, p):
     return np.exp(ways + sum(xlogy(votes[:, c], p[:, c, None]) for c in range(3)))
 
 
+@cache
 def radii(plan, n, chosen, alone):
     """The certified radius of every outcome of the second look, NaN for none."""
     votes = outcomes(n)
@@ -61,6 +62,11 @@ def radii(plan, n, chosen, alone):
     return np.asarray(plan.certified_radius(lower, upper, NOISE))
 
 
+def followers(pilot, chosen):
+    """The other classes that the pilot has seen, by their votes."""
+    return tuple(c for c in np.argsort(-pilot, kind="stable").tolist() if c != chosen and pilot[c])
+
+
 def failure(plan, p):
     """The exact probability of a wrong certificate: of a class that does not lead, or of too large a radius."""
     total = np.zeros(len(p))
@@ -71,8 +77,7 @@ def failure(plan, p):
         if not n:
             continue
         chosen = look.top
-        alone = [c for c in np.argsort(-pilot, kind="stable").tolist() if c != chosen and pilot[c]]
-        radius = radii(plan, n, chosen, alone)
+        radius = radii(plan, n, chosen, followers(pilot, chosen))
         others = np.delete(p, chosen, axis=1).max(axis=1)
         with np.errstate(invalid="ignore"):
             truth = NOISE.sigma / 2 * (ndtri(p[:, chosen]) - ndtri(others))
@@ -115,9 +120,8 @@ def test_the_enumerated_radii_are_those_of_certificates(plan):
             votes = rng.multinomial(n, p)
             looks.append(Look(n, dict(enumerate(votes.tolist()))))
             chosen = looks[0].top
-            alone = [c for c in np.argsort(-pilot, kind="stable").tolist() if c != chosen and pilot[c]]
             row = np.flatnonzero((outcomes(n) == votes).all(axis=1))[0]
-            expected = radii(plan, n, chosen, alone)[row]
+            expected = radii(plan, n, chosen, followers(pilot, chosen))[row]
         else:
             expected = np.nan
         found = Certificate.from_votes(looks, plan=plan, noise=NOISE)

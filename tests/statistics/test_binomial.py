@@ -15,8 +15,9 @@ from smoothcert.statistics.binomial import pmf, summed_tail, tail
     [(520, 1000, 0.5), (300, 1000, 0.7), (480, 1000, 0.5), (1000, 1000, 0.99), (2990, 3000, 0.994)],
 )
 def test_the_tail_is_that_of_the_binomial_distribution(count, samples, p):
-    win, lose = Fraction(p), 1 - Fraction(p)
-    exact = sum(math.comb(samples, k) * win**k * lose ** (samples - k) for k in range(count, samples + 1))
+    win, whole = Fraction(p).as_integer_ratio()
+    ways = sum(math.comb(samples, k) * win**k * (whole - win) ** (samples - k) for k in range(count, samples + 1))
+    exact = Fraction(ways, whole**samples)
     assert summed_tail(count, samples, p) == pytest.approx(float(exact), rel=1e-11)
 
 
