@@ -85,7 +85,7 @@ def test_a_model_is_certified_whatever_it_wraps_its_logits_in(wrapped, stochasti
     torch.manual_seed(0)
     network = nn.Linear(4, 3).eval()
     data = (np.random.default_rng(0).random((3, 4)), np.arange(3))
-    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(500), "classes": 3, "device": "cpu", "batch": 100}
+    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(100), "classes": 3, "device": "cpu", "batch": 50}
     plain = sc.certify(lambda x: network(x), data, out=tmp_path / "plain", **settings)
     settings |= {"stochastic": stochastic, "out": tmp_path / "wrapped"}
     other = sc.certify(lambda x: wrapped(network(x)), data, **settings)

@@ -56,7 +56,7 @@ def test_a_run_with_a_random_classifier_is_resumed_and_audited(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Dropout(0.2), nn.Linear(6, 3)).train()
     data = (np.random.default_rng(0).random((4, 6)), np.zeros(4, int))
-    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(200), "device": "cpu", "batch": 100, "stochastic": True}
+    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(100), "device": "cpu", "batch": 50, "stochastic": True}
     whole = sc.certify(network, data, out=tmp_path / "whole", **settings)
     sc.certify(network, data, out=tmp_path / "parts", limit=2, **settings)
     parts = sc.certify(network, data, out=tmp_path / "parts", **settings)
