@@ -35,12 +35,6 @@ def test_another_seed_input_or_sample_is_other_noise(draw):
     assert len(np.unique(np.concatenate(rows), axis=0)) == 4 * 15
 
 
-def test_noise_is_scaled_and_added_to_the_input(draw):
-    plain = draw((1, 0, 20))
-    np.testing.assert_allclose(draw((1, 0, 20), scale=0.25, x=0.5), 0.5 + 0.25 * plain, atol=1e-6)
-    np.testing.assert_allclose(draw((1, 0, 20), dtype="bfloat16"), plain, rtol=2**-7)
-
-
 def test_noise_has_the_moments_of_a_normal_variable(noise):
     z = noise.ravel().astype(float)
     for power, expected in ((1, 0), (2, 1), (3, 0), (4, 3)):
@@ -87,8 +81,8 @@ LAWS = {"normal": norm(), "uniform": uniform(-1, 2), "laplace": laplace()}
 
 @pytest.mark.parametrize("law", ["normal", "uniform", "laplace"])
 def test_float64_inputs_are_not_rounded_where_the_classifier_is_in_float64(draw, law):
-    plain = draw((1, 0, 20), law=law)
-    found = draw((1, 0, 20), law=law, x=1.7e9 + 60, dtype="float64")
+    plain = draw((1, 0, 5), law=law)
+    found = draw((1, 0, 5), law=law, x=1.7e9 + 60, dtype="float64")
     np.testing.assert_allclose(found - (1.7e9 + 60), plain, atol=1e-6)
 
 
@@ -104,9 +98,9 @@ def test_noise_has_the_law_that_was_asked_for(draw, law):
         assert other is expected or kstest(z, other.cdf).pvalue < 1e-100
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", ["uniform", "laplace"])
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 5, 5)])
-def test_every_law_is_keyed_by_seed_input_and_sample(draw, law, shape):
+def test_other_laws_are_keyed_by_seed_input_and_sample(draw, law, shape):
     whole = draw((5, 0, 8), shape=shape, seed=9, law=law)
     packed = draw((8, 3, 1), (5, 5, 3), (5, 0, 1), shape=shape, seed=9, batch=7, law=law)
     np.testing.assert_array_equal(packed[1:4], whole[5:8])
@@ -117,8 +111,9 @@ def test_every_law_is_keyed_by_seed_input_and_sample(draw, law, shape):
 
 @pytest.mark.parametrize("law", LAWS)
 def test_every_law_is_scaled_and_added_to_the_input(draw, law):
-    plain = draw((1, 0, 20), law=law)
-    np.testing.assert_allclose(draw((1, 0, 20), scale=0.25, x=0.5, law=law), 0.5 + 0.25 * plain, atol=1e-6)
+    plain = draw((1, 0, 5), law=law)
+    np.testing.assert_allclose(draw((1, 0, 5), scale=0.25, x=0.5, law=law), 0.5 + 0.25 * plain, atol=1e-6)
+    np.testing.assert_allclose(draw((1, 0, 5), law=law, dtype="bfloat16"), plain, rtol=2**-7)
 
 
 def test_uniform_noise_never_leaves_its_cube_and_laplace_noise_has_its_tails(draw):
