@@ -16,11 +16,6 @@ def test_a_folder_is_made_and_belongs_to_one_at_a_time(tmp_path):
         pass
 
 
-def test_an_empty_name_is_not_the_current_folder():
-    with pytest.raises(InvalidInput, match="out is empty"), exclusive(""):
-        pass
-
-
 def test_a_file_is_written_with_its_folder_and_nothing_beside_it(tmp_path):
     write_whole(tmp_path / "new" / "file", b"content")
     assert [path.read_bytes() for path in (tmp_path / "new").iterdir()] == [b"content"]

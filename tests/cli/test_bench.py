@@ -48,17 +48,10 @@ def test_a_slow_machine_is_given_less_to_do(smoothcert, tmp_path, monkeypatch):
     assert "leaving out the published loop at batch 1000" in answer.err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--model onnx:nowhere.onnx", "nowhere.onnx"),
-        ("--model cifar-resnet20 --weights none --data fashion-mnist", "takes inputs of shape (3, 32, 32), but"),
-    ],
-)
-def test_what_cannot_be_timed_is_said(smoothcert, options, message):
-    answer = smoothcert(f"bench {options} --sigma 0.25 --device cpu --seconds 0.01")
+def test_what_cannot_be_timed_is_said(smoothcert):
+    answer = smoothcert("bench --model onnx:nowhere.onnx --sigma 0.25 --device cpu --seconds 0.01")
     assert answer.code == 2
-    assert message in answer.err
+    assert "nowhere.onnx" in answer.err
     assert "leave out --weights" not in answer.err
 
 

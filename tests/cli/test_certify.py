@@ -23,9 +23,6 @@ def above_half():
     model.classes = 2
     return model
 
-def three_classes():
-    return torch.nn.Linear(3, 3)
-
 def random_by_design():
     def model(x):
         return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1) + torch.rand(len(x), 2)
@@ -34,9 +31,6 @@ def random_by_design():
 
 def logits():
     return lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
-
-def labels():
-    return lambda x: (x[:, 0] > 0.5).long()
 
 def dropout():
     network = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(3, 2))
@@ -95,16 +89,14 @@ def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
 
 
 def test_a_model_that_is_random_by_design_is_certified_if_one_says_so(smoothcert, job):
-    job = job.replace("above_half", "random_by_design") + " --limit 2"
-    refused = smoothcert(job)
-    assert refused.code == 2
-    assert "or give --stochastic if it is random by design" in refused.err
+    job = job.replace("above_half", "random_by_design") + " --limit 2 --samples 200 --batch 100"
+    assert smoothcert(job).code == 2
     assert smoothcert(f"{job} --stochastic").code == 0
     assert "2 drawn again: all certificates hold" in smoothcert("audit run --model toy:random_by_design").out
 
 
 def test_dropout_at_test_time_is_certified_and_a_run_knows_it(smoothcert, job):
-    job = job.replace("above_half", "dropout") + " --limit 3 --method fixed"
+    job = job.replace("above_half", "dropout") + " --limit 3 --method fixed --samples 200 --batch 100"
     assert smoothcert(job).code == 0
     told = smoothcert(f"{job} --stochastic")
     assert "run holds another run: it differs in stochastic (there False, now True); choose another" in told.err
@@ -137,12 +129,9 @@ def test_a_model_that_fails_in_the_middle_of_a_run_is_one_sentence_and_the_run_c
 
 
 def test_the_number_of_classes_is_that_of_the_logits(smoothcert, job):
-    job = f"{job} --limit 2".replace("above_half", "{}")
-    assert smoothcert(job.format("logits")).code == 0
+    assert smoothcert(f"{job} --limit 2".replace("above_half", "logits")).code == 0
     assert open_run("run").manifest.classes == 2
     assert "2 drawn again: all certificates hold" in smoothcert("audit run --model toy:logits").out
-    refused = smoothcert(job.format("labels") + " --out labels")
-    assert (refused.code, "number of classes is unknown: give --classes N" in refused.err) == (2, True)
 
 
 @pytest.mark.filterwarnings("default:the pilot is counted again")
@@ -180,20 +169,15 @@ def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("--model toy:three_classes --classes 2", "the model must return logits of shape (8, 2)"),
-        ("--data wrong-labels.npz", "input 1 of wrong-labels has label 2, but the model knows only the classes 0"),
         ("--data nan.npz", "input 1 of nan has NaN or infinite values: leave it out with --ids"),
-        ("--device tpu", "unknown device 'tpu'"),
         ("--size 784", "No such option: --size"),
         ("--batch 999999999999", "does not fit into the memory of cpu"),
         ("--model broken_toy:network", "broken_toy.py, line 2)"),
-        ("--out data.npz", "cannot write into data.npz"),
         ("--out=", "'--out': the value is empty (is a shell variable not set?): name a folder"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(smoothcert, job, change, message):
     Path("broken_toy.py").write_text("import torch\nnetwork = torch.nothing\n")
-    np.savez("wrong-labels.npz", x=np.zeros((2, 3), np.float32), y=[0, 2])
     np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0]], np.float32))
     answer = smoothcert(f"{job} {change}")
     assert (answer.code, answer.out) == (2, "")
@@ -242,12 +226,15 @@ REAL = "certify --model fashion-cnn --data fashion-mnist --sigma 0.5 --device cp
 def test_one_process_at_a_time_readers_any_time_and_a_stop_says_how_far_it_came(tmp_path, stop, code):
     command = [sys.executable, "-m", "smoothcert", *REAL.split(), "--samples", "50000", "--out", tmp_path]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: len(committed(tmp_path)) > 1, process)
-    with pytest.raises(InvalidInput, match="is in use by another process"):
-        certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.5), out=tmp_path)
-    assert not open_run(tmp_path).complete
-    process.send_signal(stop)
-    _, errors = process.communicate(timeout=30)
+    try:
+        wait_for(lambda: len(committed(tmp_path)) > 1, process)
+        with pytest.raises(InvalidInput, match="is in use by another process"):
+            certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.5), out=tmp_path)
+        assert not open_run(tmp_path).complete
+        process.send_signal(stop)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == code
     assert errors.splitlines()[-2:] == [
         f"{len(open_run(tmp_path))} of 500 inputs are certified and saved in {tmp_path}",
@@ -317,11 +304,11 @@ def test_shards_are_merged(smoothcert, job):
         "asked": 13,
         "complete": True,
     }
-    refused = smoothcert(f"{job.replace('--batch 500 ', '')}-3 --shard 1/2")
-    assert "--shard 1/2 needs --batch N" in refused.err
 
 
-def test_an_unknown_tracker_is_refused_before_the_run(smoothcert, job):
-    answer = smoothcert(f"{job} --track comet:x")
+@pytest.mark.parametrize("tracker", ["comet:x", "tensorboard"])
+def test_an_unknown_tracker_is_refused_before_the_run(smoothcert, job, tracker):
+    answer = smoothcert(f"{job} --track {tracker}")
     assert answer.code == 2
+    assert not Path("run").exists()
     assert "give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT" in answer.err

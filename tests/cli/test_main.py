@@ -15,10 +15,8 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
     [
         ("map --sigma 0", "sigma must be a number above 0, got 0.0"),
         ("map --sigma 0.5 --kind both", "'both' is not one of"),
-        ("map", "--sigma"),
         ("map --sigma 0.5 --sogma 1", "--sogma"),
         ("map --sigma 0.5 --at half", "--at must be numbers separated by commas, got 'half'"),
-        ("replay no-such.tsv --sigma 0.5", "no-such.tsv"),
         (f"{CERTIFY} --workers 2 --gpus-per-worker 0", "--workers 2, --gpus-per-worker 0.0: only for --executor ray"),
         (f"{CERTIFY} --executor ray --devices cuda:0", "--devices cuda:0 is for --executor local"),
         (f"{CERTIFY} --devices cpu --device cpu", "give --device cpu or --devices cpu, not both"),

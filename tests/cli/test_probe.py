@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 PROBE = "probe --model fashion-cnn-clean --data fashion-mnist --device cpu --limit 20"
 
 
@@ -26,16 +24,6 @@ def test_probe_as_json(smoothcert):
     assert random["levels"][0] == found["levels"][0]  # a model that draws no random numbers stays the same
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--sigma quarter", "--sigma must be numbers separated by commas, got 'quarter'"),
-        ("--model resnet-9000", "unknown model 'resnet-9000'"),
-        ("--ids 1000", "id 1000 is out of range"),
-    ],
-)
-def test_a_mistake_is_one_line(smoothcert, options, message):
-    answer = smoothcert(f"{PROBE} {options}")
-    assert answer.code == 2
-    assert message in answer.err
-    assert answer.err.count("\n") == 1
+def test_a_mistake_is_one_line(smoothcert):
+    answer = smoothcert(f"{PROBE} --sigma quarter")
+    assert answer == (2, "", "smoothcert: --sigma must be numbers separated by commas, got 'quarter'\n")

@@ -42,13 +42,6 @@ def test_explain_adds_inputs_to_the_page(smoothcert, iss_run, tmp_path):
     assert "Input 1:" not in text
     assert "Input 2:" in text
     write_results(iss_run, tmp_path / "iss.json", "json")
-    for runs, message in (
-        (f"{run} --explain 5", "has no certificate of input 5; it has 3, for inputs 0 to 2"),
-        (f"{run} --explain two", "ids must be numbers and ranges like 0,5,10-20, got 'two'"),
-        (f"{run} --explain 0 --model fashion-cnn-clean", "cannot explain: the weights are not those"),
-        (f"{tmp_path / 'iss.json'} --explain 0", "--explain needs the folder of a run"),
-    ):
-        refused = smoothcert(f"report {runs} --out {page}")
-        assert refused.code == 2
-        assert message in refused.err
-        assert refused.err.count("\n") == 1
+    refused = smoothcert(f"report {tmp_path / 'iss.json'} --explain 0 --out {page}")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--explain needs the folder of a run" in refused.err

@@ -151,9 +151,3 @@ def test_a_tracker_that_is_not_installed_names_its_extra_at_once(monkeypatch, te
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(sc.MissingExtra, match=rf"\.\[{extra}\]"):
         tracker_named(text)
-
-
-@pytest.mark.parametrize("text", ["tensorboard", "comet:x", ""])
-def test_an_unknown_tracker_is_one_sentence(text):
-    with pytest.raises(sc.InvalidInput, match="give tensorboard:DIR"):
-        tracker_named(text)

@@ -10,7 +10,7 @@ from torch import nn
 from smoothcert import Fixed, Gaussian
 from smoothcert.device.compilation import CapturedGraph, captured
 from smoothcert.device.runtime import Runtime, settle_dtype
-from smoothcert.errors import InvalidInput, ModelFailed
+from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.smoothed import Subject
@@ -137,16 +137,6 @@ def test_a_batch_that_does_not_fit_is_one_sentence(error):
 
     with pytest.raises(InvalidInput, match=r'a batch of 64 does not fit .* batch="auto" or a smaller batch$'):
         prepare(hungry, 3, (4,), CPU)
-
-
-def test_another_error_of_the_model_is_not_called_a_lack_of_memory():
-    def broken(x):
-        if len(x) > 8:
-            raise RuntimeError("broken")
-        return x[:, :3]
-
-    with pytest.raises(ModelFailed, match=r"^the model fails with RuntimeError: broken$"):
-        prepare(broken, 3, (4,), CPU)
 
 
 @pytest.mark.parametrize(

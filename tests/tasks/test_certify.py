@@ -250,28 +250,6 @@ def test_a_run_leaves_the_random_generators_of_the_caller_alone(tmp_path):
     assert state() == before
 
 
-def test_another_batch_size_is_another_classifier(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        certify(tmp_path, progress=Stop(2))
-    with pytest.raises(sc.InvalidInput, match="begun with batch 500"):
-        certify(tmp_path, batch=400)
-
-
-def test_a_folder_in_use_is_refused(tmp_path):
-    class Intruder(Progress):
-        refused = ""
-
-        def update(self, certificate, status):
-            if not self.refused:
-                with pytest.raises(sc.InvalidInput) as caught:
-                    certify(tmp_path)
-                self.refused = str(caught.value)
-
-    intruder = Intruder()
-    assert certify(tmp_path, progress=intruder).complete
-    assert "is in use by another process" in intruder.refused
-
-
 def test_a_reader_sees_a_run_while_it_is_written(tmp_path):
     class Reader(Progress):
         seen = ()
@@ -362,16 +340,10 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"data": []}, "the data is empty"),
-        ({"data": 5}, "data must be arrays"),
         ({"data": [(np.array([0.1, np.nan]), 0)]}, "input 0 of list has NaN or infinite values"),
         ({"data": [*DATA, (DATA[0][0], 2)]}, "label 2, but .* only the classes 0 to 1"),
         ({"data": [*DATA, (np.zeros(5), 0)]}, r"input 40 of list has shape \(5,\), but the first input has \(6,\)"),
-        ({"plan": sc.InputSpecific(2000, decline=5)}, "decline"),
-        ({"model": "no-such-model"}, "unknown model 'no-such-model'"),
-        ({"model": lambda x: x.sum()}, "the model returns labels|must return logits"),
         ({"classes": 7}, r"logits of shape \(8, 7\)"),
-        ({"model": lambda x: torch.full((len(x), 2), torch.nan)}, "NaN or infinite values for every input"),
         ({"ids": 3}, r"ids=3 is one number: ids=\[3\] or limit=3\?"),
     ],
 )
@@ -406,11 +378,6 @@ def test_grey_images_do_not_pass_for_colours(tmp_path):
         sc.InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), but .*\(1, 28, 28\)"
     ):
         certify(tmp_path, "cifar-resnet20", "fashion-mnist", weights="none")
-
-
-def test_inputs_without_a_shape_are_refused(tmp_path):
-    with pytest.raises(sc.InvalidInput, match="nested lists of different lengths"):
-        certify(tmp_path, "fashion-cnn", [[1, 2], [3]])
 
 
 def test_noise_that_the_model_was_not_trained_with_is_a_warning(tmp_path):

@@ -199,8 +199,6 @@ def test_a_classifier_is_prepared_again_if_a_sigma_needs_another_number_format(m
         ({"sigmas": [0]}, "there is no sigma above 0"),
         ({"sigmas": [-0.5]}, "each sigma must be a number of at least 0, got -0.5"),
         ({"copies": 0}, "copies must be at least 1"),
-        ({"limit": 0}, "limit must be at least 1"),
-        ({"ids": [0], "skip": 2}, "exclude one another"),
         ({"noise": sc.Gaussian(0.5)}, "a probe chooses noise= itself: give sigmas="),
     ],
 )

@@ -225,18 +225,6 @@ def test_published_votes_are_read_with_their_labels(tmp_path):
     (tmp_path / "votes.txt").write_text("90 10 0 0\n20 30 50 1\n")
     population, _, remark = read_population(tmp_path / "votes.txt", PLAN, noise=NOISE)
     assert (population.p[1].tolist(), population.label.tolist(), remark) == ([0.2, 0.3, 0.5], [0, 1], None)
-    with pytest.raises(InvalidInput, match="does not contain its noise: give noise="):
-        read_population(tmp_path / "votes.txt", PLAN)
-    (tmp_path / "votes.txt").write_text("90 10 0 3\n")
-    with pytest.raises(InvalidInput, match="label 3 is out of range for 3 classes"):
-        read_population(tmp_path / "votes.txt", PLAN, noise=NOISE)
-
-
-def test_a_log_without_labels_cannot_be_certified_by_them(tmp_path):
-    path = tmp_path / "log.tsv"
-    path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t-1\t3\t0.5\t0\t1.0\n")
-    with pytest.raises(InvalidInput, match="inputs without a label"):
-        read_population(path, Fixed(1000, known_labels=True), noise=Gaussian(0.5))
 
 
 def test_an_export_with_known_labels_is_not_taken_for_one_of_predictions(tmp_path, iss_run, altered):

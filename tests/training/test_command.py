@@ -135,8 +135,6 @@ DENOISER = ["--method", "denoiser", "--arch", "unet-small"]
         ([*DENOISER, "--stability"], "needs a classifier and a weight above 0: give --stability, and --model"),
         ([*DENOISER, "--model", "fashion-cnn"], "needs a classifier and a weight above 0"),
         (["--model", "fashion-cnn"], "--arch fashion-cnn and --model fashion-cnn exclude one another"),
-        (["--method", "finetune"], "method finetune needs a denoiser"),
-        (["--out", ""], "the value is empty (is a shell variable not set?): name a folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(options, more, message, refused, tmp_path):
