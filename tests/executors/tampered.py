@@ -35,8 +35,8 @@ class TamperedData(ArrayDataset):
         inputs: The inputs.
         labels: Their labels.
         signs: A folder shared by all processes, for files that count faults and readers.
-        trouble: The fault. raise: reading raises an error. kill: the process is killed. nan: the input is NaN. wait:
-            reading `at` or a later input waits until `times` processes have reached it.
+        trouble: The fault. raise: reading raises an error. kill: the process is killed. wait: reading `at` or a later
+            input waits until `times` processes have reached it.
         at: The input with the fault.
         times: How often the fault occurs; for wait, how many processes to wait for.
     """
@@ -54,8 +54,6 @@ class TamperedData(ArrayDataset):
         elif index == self.at and self.trouble and self._strikes():
             if self.trouble == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if self.trouble == "nan":
-                return torch.full((8,), torch.nan), 0
             raise RuntimeError("the disk is on fire")
         return super().__getitem__(index)
 

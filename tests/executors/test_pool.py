@@ -122,19 +122,6 @@ def test_a_warning_of_the_first_worker_reaches_the_user():
         certified(Scripted(replace(READY, warnings=("compilation failed",))))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("ray", {"devices": "cuda:0"}, 'devices="cuda:0" is for executor="local"'),
-        ("local", {"workers": "2"}, 'workers="2": only for executor="ray"'),
-        ("local", {"address": "auto", "gpus_per_worker": 0.5}, 'address="auto", gpus_per_worker=0.5: only for'),
-    ],
-)
-def test_options_of_another_executor_are_refused(name, options, message):
-    with pytest.raises(InvalidInput, match=message):
-        choose_executor(name, **options)
-
-
 def test_without_options_this_process_does_the_work():
     assert isinstance(choose_executor("local"), LocalExecutor)
 

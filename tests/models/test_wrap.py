@@ -32,8 +32,6 @@ def test_a_classifier_is_returned_unchanged():
     classifier = Classifier(first_three, 3, "mine")
     for classes in (None, 3):
         assert as_classifier(classifier, classes=classes, example=EXAMPLE) == classifier
-    with pytest.raises(InvalidInput, match="mine has 3 classes, not 7"):
-        as_classifier(classifier, classes=7, example=EXAMPLE)
 
 
 def test_a_model_that_normalises_in_place_does_not_change_the_example():
@@ -53,17 +51,14 @@ def test_a_pipeline_of_hugging_face_is_given_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("model", "classes", "message"),
+    ("model", "message"),
     [
-        (first_three, 1, "classes must be at least 2, got 1"),
-        (lambda x: x.argmax(1), None, "give classes=N"),
-        (lambda x: x.sum(1), None, r"logits of shape \(1, classes\) .* it returned float32 of shape \(1,\)"),
-        (lambda x: x[:, :, None], None, r"logits of shape \(1, classes\) .* it returned float32 of shape \(1, 4, 1\)"),
-        (nn.Linear(4, 1), None, "has 1 output, and a classifier needs at least two classes"),
-        (nn.Linear(4, 3, device="meta"), None, "the model has no weights yet .it is on the meta device"),
-        (nn.Linear(4, 3, dtype=torch.complex64), None, "the model has complex weights"),
+        (lambda x: x.sum(1), r"logits of shape \(1, classes\) .* it returned float32 of shape \(1,\)"),
+        (lambda x: x[:, :, None], r"logits of shape \(1, classes\) .* it returned float32 of shape \(1, 4, 1\)"),
+        (nn.Linear(4, 1), "has 1 output, and a classifier needs at least two classes"),
+        (nn.Linear(4, 3, dtype=torch.complex64), "the model has complex weights"),
     ],
 )
-def test_other_objects_are_refused(model, classes, message):
+def test_other_objects_are_refused(model, message):
     with pytest.raises(InvalidInput, match=message):
-        as_classifier(model, classes=classes, example=EXAMPLE)
+        as_classifier(model, classes=None, example=EXAMPLE)

@@ -1,23 +1,15 @@
 """The curve on which two classes may tie within a radius: what bets on the runner-up rest on."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert import InvalidInput
 from smoothcert.noises import (
-    Ablation,
-    Additive,
     Brightness,
-    Discrete,
     Gaussian,
     GridGaussian,
     Laplace,
-    Noise,
     Splitting,
     Translation,
     Uniform,
@@ -97,22 +89,3 @@ def test_no_set_gains_more_by_an_l1_shift_of_laplace_noise_than_the_curve_says(s
     assert np.all(gained <= bound + 1e-12)
     if 0 in shift:
         assert gained == pytest.approx(bound, abs=1e-3)  # a shift along one axis is the worst one
-
-
-@dataclass(frozen=True)
-class UsersOwn(Noise):
-    norm: ClassVar[str] = "l1"
-    draw = Additive("uniform", 1.0)
-    deviation = 0.5
-
-    def radius(self, p):
-        return 2 * p - 1
-
-    def probability(self, radius):
-        return (radius + 1) / 2
-
-
-@pytest.mark.parametrize("noise", [Ablation(45, 784), Discrete(0.8), Splitting(0.5, 255), UsersOwn()], ids=str)
-def test_a_noise_without_a_curve_says_so(noise):
-    with pytest.raises(InvalidInput, match=r"no bets on the runner-up under .*, because this noise supplies no tie"):
-        noise.tie_curve(1.0, 0.2)

@@ -67,7 +67,8 @@ def test_the_absolute_map_never_decreases_and_the_relative_one_falls_then_rises(
 @settings(max_examples=30, deadline=None)
 @given(maps(), st.lists(st.floats(0, 1), min_size=1), st.floats(-1e-3, 2e-3))
 def test_a_look_up_on_the_grid_of_the_paper_only_rounds_up(psi, p, beside_the_leap):
-    leap = min(q for q in refined_grid() if psi.required_radius(q) > 0)
+    grid = refined_grid()
+    leap = grid[psi.required_radius(grid) > 0].min()
     p = np.clip([*p, leap, leap + beside_the_leap], 0, 1)
     found = psi.on_paper_grid(p)
     assert np.all(found >= psi(p))
@@ -94,7 +95,6 @@ def test_unanimity_costs_less_when_more_decline_is_agreed():
         ({"alpha": math.nan}, "alpha must be .* got nan"),
         ({"decline": 0}, "decline must be a number above 0, got 0"),
         ({"decline": math.nan}, "got nan"),
-        ({"decline": 5.0}, "decline 5 gives up every radius.*smaller"),
         ({"decline": 1.0, "kind": "relative"}, r"relative decline must be .* \(both excluded\), got 1.0"),
         ({"kind": "both"}, "kind must be one of absolute, relative, got 'both'"),
     ],
