@@ -54,9 +54,14 @@ def default_looks(samples: int) -> tuple[int, ...]:
     >>> len(default_looks(10_000)), len(default_looks(100_000))
     (29, 42)
     """
-    looks = [min(FIRST_LOOK, samples)]
-    while looks[-1] < samples:
-        looks.append(min(ceil(GROWTH * looks[-1]), samples))
+    return growing_looks(FIRST_LOOK, GROWTH, samples)
+
+
+def growing_looks(first: int, growth: float, last: int) -> tuple[int, ...]:
+    """Numbers of samples that grow by a factor each, rounded up, from the first to the last."""
+    looks = [min(first, last)]
+    while looks[-1] < last:
+        looks.append(min(ceil(growth * looks[-1]), last))
     return tuple(looks)
 
 

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from smoothcert import _check
 from smoothcert._users_code import naming_users_code
 from smoothcert.data import find_dataset
-from smoothcert.errors import InvalidInput
-from smoothcert.noises import Noise
-from smoothcert.plans import Case, Certificate, Look, Plan, Proof, State, Votes
-from smoothcert.plans.machine import proof
+from smoothcert.plans import Certificate, Look
+from smoothcert.plans.until_settled import UntilSettled
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
-from smoothcert.statistics.bets import tangents
-from smoothcert.statistics.contest import LOOKS, Contest, begin_contest, update_contests
 from smoothcert.tasks.certify import job_for
 
 
@@ -54,55 +47,6 @@ class Prediction:
         return self.look.samples
 
 
-@dataclass(frozen=True)
-class UntilSettled(Plan):
-    """Draw until one class has beaten all others. There is nothing to certify."""
-
-    samples: int
-    alpha: float
-    name: ClassVar[str] = "until-settled"
-    pilot: ClassVar[int] = int(LOOKS[0])  # type: ignore[misc]
-
-    def __str__(self) -> str:
-        return f"until it is settled, {self.samples:,} samples at most"
-
-    def remember(self, state: State, votes: Votes, noise: Noise) -> Contest:
-        assert isinstance(votes, Look)
-        return self.remember_each([state], [votes], noise)[0]
-
-    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> list[Contest]:
-        table = tangents(noise, (0.0,))
-        start = begin_contest(table)
-        before, votes = [state.memory or start for state in states], [look.votes for look in looks]
-        return update_contests(table, before, votes, [look.samples for look in looks], alpha=self.alpha)
-
-    def request(self, state: State, noise: Noise) -> int:
-        contest: Contest = state.memory
-        due = min(int(LOOKS[np.searchsorted(LOOKS, contest.drawn, side="right")]), self.samples)
-        return 0 if contest.settled else due - contest.drawn
-
-    def lower_bound(self, state: State, noise: Noise) -> float:
-        return 0.0
-
-    def check_ceiling(self, noise: Noise) -> None:
-        """Refuse a ceiling at which not even unanimous votes settle an answer."""
-        case = Case(replace(self, samples=10**9), noise)
-        while case.more:
-            case.add(Look(case.more, {0: case.more}))
-        if self.samples < (needed := case.state.memory.drawn):
-            raise InvalidInput(
-                f"samples {self.samples} can never settle an answer at alpha {self.alpha:g}: even unanimous votes "
-                f"could be chance; use at least {needed}"
-            )
-
-
-@proof.register
-def _(plan: UntilSettled, noise: Noise, state: State) -> Proof:
-    contest: Contest | None = state.memory
-    won = contest is not None and contest.settled
-    return Proof(contest.leader if contest and won else None, 0.0, radius=0.0 if won else None)
-
-
 @naming_users_code()
 def predict(
     smoothed: Smoothed, x: Any, *, samples: int = 1000, alpha: float = 0.001, milliseconds: float | None = None
@@ -126,7 +70,6 @@ def predict(
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, flexible=True)
-    plan.check_ceiling(subject.noise)
     job = job_for(subject, dataset, plan, ids)
     key = key_for(smoothed.seed, "interactive", smoothed.next_call())
     engine = smoothed.prepared(subject).engine(job.plan, seed=key)

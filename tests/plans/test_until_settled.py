@@ -3,20 +3,26 @@ import pytest
 from scipy.stats import binom
 
 from smoothcert.noises import Gaussian
-from smoothcert.statistics.bets import tangents
-from smoothcert.statistics.contest import LOOKS, begin_contest, update_contests
+from smoothcert.plans import Look, State
+from smoothcert.plans.until_settled import LOOKS, UntilSettled
 
-TABLE = tangents(Gaussian(0.25), (0.0,))
+NOISE = Gaussian(0.25)
+
+
+def advance(contests, votes, samples, alpha):
+    """Contests after one more look of each."""
+    states, looks = [State(0, 0, 0, memory=contest) for contest in contests], [Look(samples, one) for one in votes]
+    return UntilSettled(10**9, alpha).remember_each(states, looks, NOISE)
 
 
 def settle(p, ceiling, alpha, repetitions=1, seed=0):
     """The answers (-1 for none) and the samples of many contests between the same classes."""
     rng = np.random.default_rng(seed)
     answers, used = np.full(repetitions, -1), np.full(repetitions, ceiling)
-    contests, going, before = [begin_contest(TABLE)] * repetitions, np.arange(repetitions), 0
+    contests, going, before = [None] * repetitions, np.arange(repetitions), 0
     for look in LOOKS[ceiling >= LOOKS].tolist():
         votes = [dict(enumerate(row)) for row in rng.multinomial(look - before, p, size=len(going)).tolist()]
-        contests = update_contests(TABLE, contests, votes, [look - before] * len(going), alpha=alpha)
+        contests = advance(contests, votes, look - before, alpha)
         settled = np.array([contest.settled for contest in contests])
         answers[going[settled]] = [contest.leader for contest in contests if contest.settled]
         used[going[settled]] = look
@@ -28,9 +34,9 @@ def settle(p, ceiling, alpha, repetitions=1, seed=0):
 
 def follow(*looks, alpha=0.001):
     """One contest after looks with these votes of the classes 0, 1, ..."""
-    contest = begin_contest(TABLE)
+    contest = None
     for votes in looks:
-        [contest] = update_contests(TABLE, [contest], [dict(enumerate(votes))], [sum(votes)], alpha=alpha)
+        [contest] = advance([contest], [dict(enumerate(votes))], sum(votes), alpha)
         yield contest
 
 
