@@ -20,7 +20,7 @@ from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
 from smoothcert.models.base import Classifier, check_classes
 from smoothcert.models.check import answer, unfit
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.modules import state_hash
+from smoothcert.models.modules import import_path, like_weights, state_hash
 from smoothcert.models.seeded import SeededRows
 
 _SOURCES = {
@@ -216,7 +216,7 @@ def _described(model: Any, example: Tensor) -> Classifier:
     return Classifier(
         module=model,
         classes=0,
-        name=_name(model),
+        name=import_path(model),
         input_shape=tuple(example.shape),
         weights_hash=state_hash(model) if isinstance(model, nn.Module) else None,
     )
@@ -224,10 +224,8 @@ def _described(model: Any, example: Tensor) -> Classifier:
 
 def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     """The number of logits for one input."""
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    parameter = next((p for p in parameters if p.is_floating_point()), None)
     with torch.inference_mode():
-        output = answer(model, example[None].float() if parameter is None else example[None].to(parameter))
+        output = answer(model, like_weights(example[None], model))
     if output.ndim == 1 and not output.is_floating_point():
         raise InvalidInput(
             f"the model returns labels, so the number of classes is unknown: give {setting('classes', 'N')}"
@@ -235,9 +233,3 @@ def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     if output.ndim != 2:
         raise unfit(output, 1, "classes")
     return int(output.shape[1])
-
-
-def _name(model: Any) -> str:
-    """The import path of a function or of the class of a module."""
-    source = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
-    return f"{source.__module__}:{source.__qualname__}"

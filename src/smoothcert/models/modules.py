@@ -49,6 +49,19 @@ def state_hash(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def import_path(value: Any) -> str:
+    """The module and the name of a function, or of the class of a torch module."""
+    source = type(value) if isinstance(value, nn.Module) or not hasattr(value, "__qualname__") else value
+    return f"{source.__module__}:{source.__qualname__}"
+
+
+def like_weights(x: Tensor, module: Callable[[Tensor], Any]) -> Tensor:
+    """A batch on the device and in the number format of the weights of a module; float32 for a function."""
+    parameters = module.parameters() if isinstance(module, nn.Module) else ()
+    parameter = next((p for p in parameters if p.is_floating_point()), None)
+    return x.float() if parameter is None else x.to(parameter)
+
+
 def copied(module: nn.Module) -> nn.Module:
     """A deep copy of a module, without what `torch.compile` and `DataParallel` put around it.
 

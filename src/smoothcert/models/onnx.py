@@ -39,7 +39,7 @@ class OnnxModule(nn.Module):
         self.input_type = _TYPES[inputs[0].type]
         self.own_dtype = str(self.input_type).removeprefix("torch.")
         self.batch, *shape = map(_fixed, inputs[0].shape)
-        self.input_shape = tuple(shape)
+        self.input_shape = tuple(size for size in shape if size) if all(shape) else None
         output = session.get_outputs()[0]
         self.output_name: str = output.name
         self.output_shape = tuple(map(_fixed, output.shape))
@@ -94,7 +94,7 @@ def load(name: str, *, published: bool, classes: int | None) -> Classifier:
         module=module,
         classes=own or classes or 0,
         name=f"onnx:{name}",
-        input_shape=tuple(size or 0 for size in module.input_shape) if all(module.input_shape) else None,
+        input_shape=module.input_shape,
         weights_hash=_hash(path),
         trained_sigma=sigma_in_name(path),
     )

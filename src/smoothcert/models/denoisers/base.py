@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput
+from smoothcert.models.modules import import_path
 
 
 class Denoiser(nn.Module, ABC):
@@ -33,7 +34,7 @@ class Denoiser(nn.Module, ABC):
         self.sigmas = _range("sigmas", sigmas)
         self.values = _range("values", values)
         self.shape = shape
-        self.name = f"{type(self).__module__}:{type(self).__qualname__}"
+        self.name = import_path(self)
         """What the user gave as the denoiser."""
 
     @abstractmethod
@@ -110,7 +111,7 @@ class ModuleDenoiser(Denoiser):
     def __init__(self, module: nn.Module) -> None:
         super().__init__(sigmas=(0.0, inf), values=(-inf, inf))
         self.module = module
-        self.name = f"{type(module).__module__}:{type(module).__qualname__}"
+        self.name = import_path(module)
 
     def denoise(self, x: Tensor, sigma: Tensor) -> Tensor:
         """What the module returns, which is not told the noise level; see `Denoiser.denoise`."""

@@ -17,7 +17,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.check import call
 from smoothcert.models.denoisers.base import Denoiser
-from smoothcert.models.modules import state_hash
+from smoothcert.models.modules import like_weights, state_hash
 from smoothcert.models.outputs import described
 from smoothcert.noises import Noise
 from smoothcert.noises.draws import Additive, AdditiveGrid
@@ -142,9 +142,7 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
     # The same neighbour detects random numbers, the others detect statistics of the batch, such as its maximum. All
     # batches have the same shape, because another one may use other kernels, which round differently.
     neighbours = (noisy / 4, noisy / 4, 4 * noisy + 1, -4 * noisy)
-    parameter = next(denoiser.parameters(), noisy)
-    dtype = parameter.dtype if parameter.is_floating_point() else noisy.dtype
-    first, *others = (torch.stack([noisy, other]).to(parameter.device, dtype) for other in neighbours)
+    first, *others = (like_weights(torch.stack([noisy, other]), denoiser) for other in neighbours)
     found = estimates(first)
     tolerance = max(DENOISER.numbers, DENOISER_ROUNDINGS * torch.finfo(found.dtype).eps)
     again = [Again(batch, [0], [0], tolerance) for batch in others]
