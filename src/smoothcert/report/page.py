@@ -33,6 +33,7 @@ from smoothcert.report.pictures import picture_of, thumbnails, values_of
 from smoothcert.report.wording import acr_note, class_name, grouped, in_norm, promise, uncertified, units
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results, is_unit
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.boundaries import default_looks
@@ -80,7 +81,7 @@ def write_report(
         page = _compared(results, dataset)
     else:
         runs = collect(results)
-        dataset = dataset_of(runs, dataset)
+        dataset = dataset_of([run.manifest for run in runs], dataset)
         page = fill(
             "page.html",
             charts(runs, most_points=POINTS),
@@ -128,7 +129,7 @@ def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: M
 def _compared(comparison: Comparison, dataset: Dataset | None) -> str:
     """The page about a comparison: every claim in words, and pictures of the inputs where only one is certified."""
     runs = [comparison.a, comparison.b]
-    dataset = dataset_of(runs, dataset)
+    dataset = dataset_of([run.manifest for run in runs], dataset)
     curves = [certified_accuracy(runs), difference(comparison, comparison.curve)] if comparison.curve else []
     listed = [id for d in comparison.differences for ids in (d.only_a, d.only_b) for id in ids[:_COMPARED]]
     return fill(
@@ -199,14 +200,14 @@ def _guarantees(results: Sequence[Results]) -> list[dict[str, Any]]:
     return found
 
 
-def dataset_of(results: Sequence[Results], given: Dataset | None = None) -> Dataset | None:
+def dataset_of(manifests: Sequence[Manifest | None], given: Dataset | None = None) -> Dataset | None:
     """The given data set, or the one that all runs were made on, if they agree and it can be loaded by its name.
 
     Published logs do not name theirs, so they are not asked. A given data set that no run was made on is refused.
     """
-    made_on = {(r.manifest.data, r.manifest.data_hash) for r in results if r.manifest is not None}
+    made_on = {(m.data, m.data_hash) for m in manifests if m is not None}
     if given is not None:
-        if all(r.manifest is not None for r in results) and given.fingerprint not in {hash for _, hash in made_on}:
+        if None not in manifests and given.fingerprint not in {hash for _, hash in made_on}:
             raise InvalidInput(f"{given.name} is not the data that the runs were made on: leave it out, or give theirs")
         return given
     if len(made_on) != 1:

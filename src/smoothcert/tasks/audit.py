@@ -17,8 +17,8 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert._files import write_whole
-from smoothcert.data import Dataset, find_dataset, load_dataset
-from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
+from smoothcert.data import Dataset, find_dataset
+from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
 from smoothcert.noises.draws import VERSION
@@ -113,8 +113,10 @@ def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **pla
         ids, asked = journal.ids(), set(manifest.ids)
         if not ids:
             raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
-        subject, dataset = None, None if redraw else _find_data(manifest, places.get("data"))
-        if redraw:
+        if not redraw:
+            given = places.get("data")
+            subject, dataset = None, dataset_of([manifest], None if given is None else find_dataset(given))
+        else:
             instead = f", or check only the votes with {setting('redraw', 0)}"
             _, subject, dataset = reload(manifest, places, purpose="draw again", instead=instead)
         findings = [Finding(id, "it is not one of the inputs of the run") for id in ids - asked]
@@ -166,7 +168,7 @@ def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
     """
     run = open_run(folder)
     certified = [c for c in run.certificates() if c.prediction is not None]
-    dataset = dataset_of([run])
+    dataset = dataset_of([run.manifest])
     page = fill(
         "case.html",
         [],
@@ -240,20 +242,6 @@ def _bounds(proof: Proof) -> str:
     """The bounds of a proof in words."""
     upper = "" if proof.upper is None else f" and an upper bound of {proof.upper} on others"
     return f"a lower bound of {proof.lower}{upper}"
-
-
-def _find_data(manifest: Manifest, data: Any) -> Dataset | None:
-    """The data of the run, for a comparison of labels; None if it is not given and not where the manifest says."""
-    if data is None:
-        try:
-            dataset = load_dataset(manifest.data)
-        except SmoothcertError:
-            return None
-        return dataset if dataset.fingerprint == manifest.data_hash else None
-    dataset = find_dataset(data)
-    if dataset.fingerprint != manifest.data_hash:
-        raise InvalidInput("cannot compare labels: the data is not the one that the run was made with")
-    return dataset
 
 
 def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
