@@ -26,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = {  # by the panels of the help
-    "Certify": (certify.demo, certify.certify, certify.merge),
+    "Certify": (certify.demo, certify.certify, results.merge),
     "Check a run": (check.audit, check.attack),
     "Before a run": (measure.probe, measure.bench, plans.map_, plans.coverage, plans.replay),
     "Results": (results.table, results.compare, check.gate, results.report, results.export),

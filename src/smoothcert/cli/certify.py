@@ -1,4 +1,4 @@
-"""Commands that make runs: `demo`, `certify` and `merge`."""
+"""Commands that make runs: `demo` and `certify`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smoothcert.cli.command import Output
-from smoothcert.cli.options import (
-    STARTED,
-    Data,
-    Folder,
-    Ids,
-    Limit,
-    PlanOptions,
-    Runs,
-    Skip,
-    SubjectOptions,
-    SweepOptions,
-)
+from smoothcert.cli.options import STARTED, Data, Folder, Ids, Limit, PlanOptions, Skip, SubjectOptions, SweepOptions
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -179,19 +168,3 @@ def _recommend(runs: Sequence[Run], rows: Table, out: Path) -> dict[str, Any]:
     found = recommend(runs, radii=rows.radii)
     page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=found)
     return {"report": str(page), "recommendation": None if found is None else found.plain()}
-
-
-def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
-    """Merge the runs of several jobs, such as those of certify --shard.
-
-    Args:
-        runs: The folders of the runs.
-        out: A new folder for the merged run.
-        partial: Merge although certificates are missing.
-    """
-    from smoothcert.runs.merge import merge
-
-    run = merge(runs, out=out, partial=partial)
-    asked, missing = len(run.manifest.ids), len(run.manifest.ids) - len(run)
-    shown = f"{out}: {len(run):,} inputs of {len(runs)} runs" + (f", {missing:,} are missing" if missing else "")
-    return Output({"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}, [shown])

@@ -40,14 +40,6 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: th
 Skip = Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")]
-Reference = Annotated[
-    Path | None, typer.Option(help="The run that MAD is measured against. Default: the fixed run at its ceiling.")
-]
-Radii = Annotated[str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")]
-LogRadius = Annotated[
-    float | None, typer.Option(help="The radius that was tested, for a log that only says whether it was proved.")
-]
 
 
 def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Commands that compare, show and export results: `table`, `compare`, `report` and `export`."""
+"""Commands about runs that exist: `merge`, `table`, `compare`, `report` and `export`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ import typer
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import (
     CertifiedNoiseOptions,
+    Folder,
     Ids,
     Limit,
-    LogRadius,
     PlaceOptions,
-    Radii,
-    Reference,
-    Runs,
     Skip,
     SubjectOptions,
     numbers,
@@ -32,6 +29,31 @@ if TYPE_CHECKING:
     from smoothcert.runs.results import Results
 
 _MOST_IDS = 10**6
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")]
+Reference = Annotated[
+    Path | None, typer.Option(help="The run that MAD is measured against. Default: the fixed run at its ceiling.")
+]
+Radii = Annotated[str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")]
+LogRadius = Annotated[
+    float | None, typer.Option(help="The radius that was tested, for a log that only says whether it was proved.")
+]
+
+
+def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
+    """Merge the runs of several jobs, such as those of certify --shard.
+
+    Args:
+        runs: The folders of the runs.
+        out: A new folder for the merged run.
+        partial: Merge although certificates are missing.
+    """
+    from smoothcert.runs.merge import merge
+
+    run = merge(runs, out=out, partial=partial)
+    asked, missing = len(run.manifest.ids), len(run.manifest.ids) - len(run)
+    shown = f"{out}: {len(run):,} inputs of {len(runs)} runs" + (f", {missing:,} are missing" if missing else "")
+    return Output({"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}, [shown])
 
 
 def table(
