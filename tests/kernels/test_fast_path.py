@@ -222,7 +222,7 @@ class TestOnAGpu:
         module = Undecided()
         inputs = [(id, (255 * x).round() / 255, label) for id, x, label in inputs]
         drawn_by_the_kernel = votes(module, inputs, batch=512, noise=noise)[0]
-        monkeypatch.setattr("smoothcert.sampling.philox.PhiloxStream.kernel_draw", None)
+        monkeypatch.setattr("smoothcert.sampling.streams.PhiloxStream.kernel_draw", None)
         assert votes(module, inputs, batch=512, noise=noise)[0] == drawn_by_the_kernel
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -12,6 +12,7 @@ from smoothcert.kernels.resnet.match import match
 from smoothcert.kernels.tracing import trace
 from smoothcert.noises.draws import Additive, AdditiveGrid
 from smoothcert.sampling.packing import Segment
+from smoothcert.sampling.streams import PhiloxStream
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")]
 SHAPE = (3, 32, 32)
@@ -118,8 +119,6 @@ DRAWS = [Additive("normal", 0.37), AdditiveGrid(0.5, 1 / 255), AdditiveGrid(1.0,
 @pytest.mark.parametrize("seed", [0, 1, 2**40 + 5, 2**63 - 1])
 def test_noise_is_the_streams_noise_bit_by_bit(seed, dtype, draw):
     """The kernel that draws noise gives the logits of a batch that the stream has written."""
-    from smoothcert.sampling.philox import PhiloxStream
-
     network = random_network((16,), blocks=1)
     classifier = StageClassifier(network, dtype, CUDA)
     count, slots = 1021, 5

@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from smoothcert._registry import restore  # noqa: E402
 from smoothcert.noises import Additive  # noqa: E402
 from smoothcert.sampling.packing import Batch, Segment  # noqa: E402
-from smoothcert.sampling.streams import HostStream  # noqa: E402
+from smoothcert.sampling.streams import HostStream, PhiloxStream  # noqa: E402
 from smoothcert.sampling.voting import _HostBuffer  # noqa: E402
 
 device = torch.device("cuda" if kind == "cuda" else "cpu")
@@ -29,7 +29,7 @@ if kind == "host":
 else:
     from smoothcert.sampling import philox
 
-    make = philox.PhiloxStream
+    make = PhiloxStream
     if kind == "interpreted":
         torch.cuda.device = lambda device: nullcontext()
 

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -29,7 +30,9 @@ COMPARED_INPUTS = 8
 """At most so many inputs are compared."""
 
 _ROWS = 512
-_ROWS_AT_A_TIME = 64
+_ROWS_OF_INPUT = 64
+_CUDA_ELEMENTS = 2**24
+"""Numbers in one batch on CUDA, where few large batches are much faster than many small ones."""
 _MOST_SECONDS = 2.0
 
 
@@ -80,17 +83,18 @@ def _differing(
     exact_runtime = replace(runtime, dtype="float32")
     reduced, exact = (LabelClassifier(place(module, like, shape), classes).eval() for like in (runtime, exact_runtime))
     stream = HostStream(0, noise.draw)
-    clean = torch.stack([x.float() for x in inputs])
+    clean = torch.stack([x.float() for x in inputs]).to(runtime.torch_device)
+    together = _CUDA_ELEMENTS // (_ROWS_OF_INPUT * prod(shape)) if runtime.torch_device.type == "cuda" else 1
+    step = _ROWS_OF_INPUT * min(max(together, 1), _ROWS // _ROWS_OF_INPUT)
     rows, differing = 0, 0.0
     deadline = time.perf_counter() + _MOST_SECONDS
     while rows < _ROWS and (not rows or time.perf_counter() < deadline):
-        slot = rows // _ROWS_AT_A_TIME % len(inputs)
-        noisy = torch.empty((_ROWS_AT_A_TIME, *shape))
-        # No input of a run has such a number, so these noisy copies are used for nothing else.
-        segment = Segment(slot, MOST_IDS + slot, rows, _ROWS_AT_A_TIME)
-        stream.write(noisy, clean, [segment], torch.empty(0))
-        like_run = blank(shape, runtime, _ROWS_AT_A_TIME).copy_(noisy)
-        like_exact = blank(shape, exact_runtime, _ROWS_AT_A_TIME).copy_(noisy)
-        differing += differing_labels(reduced(like_run), exact(like_exact)) * _ROWS_AT_A_TIME
-        rows += _ROWS_AT_A_TIME
+        noisy = blank(shape, exact_runtime, step)
+        for first in range(rows, rows + step, _ROWS_OF_INPUT):
+            slot = first // _ROWS_OF_INPUT % len(inputs)
+            # No input of a run has such a number, so these noisy copies are used for nothing else.
+            segment = Segment(slot, MOST_IDS + slot, first, _ROWS_OF_INPUT)
+            stream.write(noisy[first - rows :], clean, [segment], torch.empty(0))
+        differing += differing_labels(reduced(noisy.to(runtime.torch_dtype)), exact(noisy)) * step
+        rows += step
     return differing / rows

@@ -11,18 +11,12 @@ cell, half of which has a probability of at most 2^-32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from smoothcert.kernels.grid_noise import grid_noise
-from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
-from smoothcert.sampling.packing import Segment
-from smoothcert.sampling.streams import Stream
+from smoothcert.kernels.grid_noise import GridNoise
 
 _BLOCK = 512
 
@@ -31,51 +25,35 @@ _BLOCK = 512
 _LAWS = {"normal": 0, "uniform": 1, "laplace": 2, "grid": 3}
 
 
-class PhiloxStream(Stream):
-    """Draws noise with a counter-based generator inside the kernel that adds it; for CUDA devices.
-
-    Descriptions without a fused kernel take their random words from the same generator.
-    """
-
-    @property
-    def kernel_draw(self) -> Draw | None:
-        is_normal = type(self.draw) is Additive and self.draw.law == "normal"
-        return self.draw if is_normal or type(self.draw) is AdditiveGrid else None
-
-    def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
-        with torch.cuda.device(out.device):
-            if type(self.draw) is Additive:
-                unused = rows, 0.0, 0.0, 0
-                self._write(out, inputs, rows, self.draw.law, self.draw.drawn_scale, *unused)
-            elif type(self.draw) is AdditiveGrid:
-                grid = grid_noise(self.draw, out.device)
-                self._write(out, inputs, rows, "grid", grid.step, grid.table, grid.ratio, grid.tail, grid.smallest)
-            else:
-                self._write_from_words(out, inputs, rows)
-
-    def _write(
-        self, out: Tensor, inputs: Tensor, rows: Tensor, law: str, scale: float, table: Tensor, *more: Any
-    ) -> None:
-        """Draw, scale and add in one kernel. Only noise on a grid uses what follows the scale."""
-        size = out[0].numel()
-        quarter = triton.cdiv(size, 4)
+def add_noise(
+    out: Tensor,
+    inputs: Tensor,
+    rows: Tensor,
+    seed: int,
+    law: str,
+    scale: float,
+    grid: GridNoise | None = None,
+) -> None:
+    """Draw, scale and add in one kernel. Only noise on a grid has a table."""
+    size = out[0].numel()
+    quarter = triton.cdiv(size, 4)
+    table, *more = (grid.table, grid.ratio, grid.tail, grid.smallest) if grid else (rows, 0.0, 0.0, 0)
+    with torch.cuda.device(out.device):
         _noisy_rows[len(out), triton.cdiv(quarter, _BLOCK)](
-            *(out, inputs, rows, scale, table, *more, len(table), self.seed, len(out), size, quarter),
+            *(out, inputs, rows, scale, table, *more, len(table), seed, len(out), size, quarter),
             LAW=_LAWS[law],
-            STEPS=len(table).bit_length() if law == "grid" else 0,
+            STEPS=len(table).bit_length() if grid else 0,
             BLOCK=_BLOCK,
         )
 
-    def _write_from_words(self, out: Tensor, inputs: Tensor, rows: Tensor) -> None:
-        drawer = self.drawer(tuple(inputs.shape[1:]))
-        if drawer.enumerated:
-            words = rows[2, :, None].long()
-        else:
-            pairs = triton.cdiv(drawer.words, 2)
-            words = torch.empty((len(out), 2 * pairs), dtype=torch.int64, device=out.device)
-            _random_words[len(out), triton.cdiv(pairs, _BLOCK)](words, rows, self.seed, len(out), pairs, BLOCK=_BLOCK)
-            words = words[:, : drawer.words]
-        out.copy_(drawer.noisy(words.contiguous(), inputs[rows[0].long()]))
+
+def random_words(rows: Tensor, batch: int, seed: int, words: int) -> Tensor:
+    """64-bit words, so many for every row of a batch."""
+    pairs = triton.cdiv(words, 2)
+    drawn = torch.empty((batch, 2 * pairs), dtype=torch.int64, device=rows.device)
+    with torch.cuda.device(rows.device):
+        _random_words[batch, triton.cdiv(pairs, _BLOCK)](drawn, rows, seed, batch, pairs, BLOCK=_BLOCK)
+    return drawn[:, :words].contiguous()
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -11,6 +11,7 @@ import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises import Draw
+from smoothcert.kernels.grid_noise import grid_noise
+from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 from smoothcert.sampling.drawing import Drawer, MoreBits, drawer_for, split_mix
 from smoothcert.sampling.packing import Segment
 
@@ -104,16 +106,44 @@ class HostStream(Stream):
         return more
 
 
+class PhiloxStream(Stream):
+    """Draws noise with a counter-based generator inside the kernel that adds it; for CUDA devices.
+
+    Descriptions without a fused kernel take their random words from the same generator. Triton is imported only when
+    noise is drawn here: it takes a third of a second, and the kernels of a CIFAR ResNet draw their noise themselves.
+    """
+
+    @property
+    def kernel_draw(self) -> Draw | None:
+        is_normal = type(self.draw) is Additive and self.draw.law == "normal"
+        return self.draw if is_normal or type(self.draw) is AdditiveGrid else None
+
+    def write(self, out: Tensor, inputs: Tensor, segments: Sequence[Segment], rows: Tensor) -> None:
+        from smoothcert.sampling.philox import add_noise, random_words
+
+        if type(self.draw) is Additive:
+            add_noise(out, inputs, rows, self.seed, self.draw.law, self.draw.drawn_scale)
+        elif type(self.draw) is AdditiveGrid:
+            grid = grid_noise(self.draw, out.device)
+            add_noise(out, inputs, rows, self.seed, "grid", grid.step, grid)
+        else:
+            drawer = self.drawer(tuple(inputs.shape[1:]))
+            if drawer.enumerated:
+                words = rows[2, :, None].long()
+            else:
+                words = random_words(rows, len(out), self.seed, drawer.words)
+            with torch.cuda.device(out.device):
+                out.copy_(drawer.noisy(words.contiguous(), inputs[rows[0].long()]))
+
+
 def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
     """The stream of this kind of device."""
-    if device.type == "cuda":
-        try:
-            from smoothcert.sampling.philox import PhiloxStream
-        except ImportError:
-            log.info("this platform has no Triton, so noise is drawn on the host, and is other noise")
-            return HostStream(seed, draw)
-        return PhiloxStream(seed, draw)
-    return HostStream(seed, draw)
+    if device.type != "cuda":
+        return HostStream(seed, draw)
+    if find_spec("triton") is None:
+        log.info("this platform has no Triton, so noise is drawn on the host, and is other noise")
+        return HostStream(seed, draw)
+    return PhiloxStream(seed, draw)
 
 
 def key_for(seed: int, purpose: str, call: int = 0) -> int:

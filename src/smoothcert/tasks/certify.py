@@ -40,7 +40,7 @@ from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import say_nothing, warn_about_training
 from smoothcert.tasks.budget import Budget, Spending, as_recorded, budget_given, plan_for_budget
-from smoothcert.tasks.survey import Forecast, forecast_of
+from smoothcert.tasks.survey import Forecast, forecast_of, is_short
 
 Keep = Callable[[list[Certificate], Status], None]
 """What is done with certificates as soon as they are finished."""
@@ -333,9 +333,10 @@ def _on_disk(
     if budget is None:
         if manifest.batch == 0 and len(ids) * job.plan.most_samples >= _MANY_SAMPLES:
             with suppress(SmoothcertError):  # an input that cannot be read is reported when its turn comes
-                foreseen = forecast_of(executor, job, ids, share=0.01)
-                if foreseen.seconds >= _LONG:
-                    progress.say(f"forecast: {foreseen}")
+                if not is_short(executor, job, ids, _LONG):
+                    foreseen = forecast_of(executor, job, ids, share=0.01)
+                    if foreseen.seconds >= _LONG:
+                        progress.say(f"forecast: {foreseen}")
     elif manifest.spending is None:
         spending = Spending.begin(budget, job, ids, executor)
         manifest = replace(manifest, forwarded=spending.spent)

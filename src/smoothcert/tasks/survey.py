@@ -24,10 +24,11 @@ from smoothcert.statistics.population import P, distribution, posterior
 _FIRST, _GROWTH = 64, 8
 """Samples of the first round of a survey, and how much larger each round is than the one before."""
 _COPIES, _MOST_COPIES, _MOST_INPUTS = 25, 100, 256
-_SECONDS = 0.5
-"""A round that takes this long measures the rate well enough."""
 _LONGEST = 10.0
-_TIMED_BATCHES, _TIMED_INPUTS, _TIMED_SECONDS = 4, 16, 0.1
+"""Seconds of the longest round, where the clock matters."""
+_TIMED_INPUTS, _TIMED_GROWTH = 16, 5
+_SECONDS, _SOON = 0.25, 0.04
+"""Batches that take this long tell the rate within a few percent; those that take less, its order of magnitude."""
 
 Tally = Counter[tuple[int, int]]
 """How many inputs have how many votes for the class in how many samples."""
@@ -84,44 +85,37 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
         job: The job.
         ids: The inputs of the run.
         most: Given what was found, how many samples a survey may cost.
-        timed: Whether its size may depend on the clock, to measure the rate well and to end soon.
+        timed: Whether its size may depend on the clock, to end soon and to measure the rate well.
     """
     shuffled, key = order(ids, job.subject.seed), key_for(job.subject.seed, "survey")
     enough = _MOST_COPIES * min(len(ids), _MOST_INPUTS)
-    size, spent, forwarded, rows = _FIRST, 0, 0, 0
+    size, spent = _FIRST, 0
     while True:
         part = shuffled[: min(max(size // _COPIES, 4), _MOST_INPUTS)]
         plan = OneLook(max(size // len(part), 1))
-        start, before = time.perf_counter(), forwarded
-        votes = Tally(first_votes(c, job.plan) for found in executor.certify(part, plan, key) for c in found)
-        seconds, forwarded = time.perf_counter() - start, executor.status().forwarded
-        rows = rows or forwarded  # those of the first round, which is one batch
-        spent += len(part) * plan.pilot
-        result = Survey(votes, spent, (forwarded - before) / seconds)
-        larger = min(_GROWTH * size, enough) if size < enough else _GROWTH * size
-        settled = size >= enough and not (timed and seconds < _SECONDS)
-        if settled or spent + larger > most(result) or (timed and larger > _LONGEST * result.rate):
-            few = forwarded - before < _TIMED_BATCHES * rows
-            too_short = timed and (few or seconds < _TIMED_SECONDS)
-            return replace(result, rate=_full_rate(executor, part, rows, key)) if too_short else result
-        size = larger
-
-
-def _full_rate(executor: Executor, ids: Sequence[int], rows: int, key: int) -> float:
-    """Samples per second in full batches. A round of few samples is mostly padding and waiting on a fast device."""
-    few = ids[:_TIMED_INPUTS]
-
-    def timed(batches: int) -> tuple[int, float]:
         start, before = time.perf_counter(), executor.status().forwarded
-        for _ in executor.certify(few, OneLook(max(batches * rows // len(few), 1)), key):
-            pass
-        return executor.status().forwarded - before, time.perf_counter() - start
+        votes = Tally(first_votes(c, job.plan) for found in executor.certify(part, plan, key) for c in found)
+        rate = (executor.status().forwarded - before) / (time.perf_counter() - start)
+        spent += len(part) * plan.pilot
+        result = Survey(votes, spent, rate)
+        size = min(_GROWTH * size, enough) if size < enough else 2 * enough
+        if size > enough or spent + size > most(result) or (timed and size > _LONGEST * rate):
+            return replace(result, rate=rate_of(executor, job, ids, _SECONDS)) if timed else result
 
-    forwarded, seconds = timed(_TIMED_BATCHES)
-    if seconds < _TIMED_SECONDS:  # the first and the last batch wait for the host, so only what is added counts
-        more, longer = timed(5 * _TIMED_BATCHES)
-        forwarded, seconds = more - forwarded, max(longer - seconds, longer / 5)
-    return forwarded / seconds
+
+def rate_of(executor: Executor, job: Job, ids: Sequence[int], seconds: float) -> float:
+    """Samples per second in full batches, from ever more of them until they take so long."""
+    few, key = order(ids, job.subject.seed)[:_TIMED_INPUTS], key_for(job.subject.seed, "survey")
+    samples, rows, last = 1, 0, 0.0
+    while True:
+        start, before = time.perf_counter(), executor.status().forwarded
+        for _ in executor.certify(few, OneLook(samples), key):
+            pass
+        now, forwarded = time.perf_counter() - start, executor.status().forwarded - before
+        if now >= seconds:  # the first and the last batch wait for the host, so only what is added counts
+            return (forwarded - rows) / max(now - last, now / 2)
+        rows, last = forwarded, now
+        samples = max(_TIMED_GROWTH * forwarded // len(few), 1)
 
 
 def first_votes(certificate: Certificate, plan: Plan) -> tuple[int, int]:
@@ -156,3 +150,9 @@ def forecast_of(executor: Executor, job: Job, ids: Sequence[int], share: float) 
         return foresee(found, job.plan, job.subject.noise, len(ids))
 
     return after(survey(executor, job, ids, lambda found: share * after(found).samples, timed=True))
+
+
+def is_short(executor: Executor, job: Job, ids: Sequence[int], seconds: float) -> bool:
+    """Whether a job will clearly take less time. Of many inputs, an adaptive plan hardly needs half of the ceiling."""
+    most = len(ids) * job.plan.most_samples / (2 if is_adaptive(job.plan) else 1)
+    return most < seconds * rate_of(executor, job, ids, _SOON)
