@@ -193,7 +193,7 @@ def test_counting_every_outcome_is_not_probabilistic_on_the_leaderboard(iss_run:
 def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):
     with pytest.raises(InvalidInput, match="does not contain its noise and plan"):
         write_results(altered(iss_run, noise=None), None, "sok")
-    with pytest.raises(InvalidInput, match="no labelled inputs"):
+    with pytest.raises(InvalidInput, match="has no labels"):
         write_results(altered(iss_run, label=np.full(len(iss_run), -1)), None, "sok")
     with pytest.raises(InvalidInput, match="above 0"):
         write_results(iss_run, None, "sok", radii=[0.0])

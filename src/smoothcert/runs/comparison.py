@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.formats import Source, collect, distinct_names, read_results
-from smoothcert.runs.results import Results, usual_radii
+from smoothcert.runs.results import Results, check_finished, usual_radii
 from smoothcert.statistics import comparison as paired
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -287,10 +287,7 @@ def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> li
 def _check_alike(a: Results, b: Results) -> list[str]:
     """Refuse results that cannot be compared; returns remarks on those that can."""
     for r in (a, b):
-        if not len(r) or (r.manifest is not None and len(r) < len(r.manifest.ids)):
-            raise InvalidInput(f"{r.name} is not finished, and what is left may be harder: run certify again to go on")
-        if not r.labelled:
-            raise InvalidInput(f"{r.name} has no labels, so there is no certified accuracy to compare")
+        check_finished(r)
 
     def refuse(why: str, instead: str) -> InvalidInput:
         return InvalidInput(f"{a.name} and {b.name} cannot be compared: {why}; {instead}")

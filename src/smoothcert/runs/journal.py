@@ -159,7 +159,7 @@ class Journal:
         row = (*numbers_of(c), c.proof.prediction, c.proof.radius, looks, plan)
         with self.transaction():
             self._insert([row], replace=own_plan)
-            self._set(entries)
+            self.write_manifest(entries)
 
     def add_all_of(self, other: Journal) -> None:
         """Add the certificates of another journal whose manifest has the same plan."""
@@ -218,8 +218,9 @@ class Journal:
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
         """Add or replace entries of the manifest, in one transaction."""
+        rows = [(key, json.dumps(value)) for key, value in entries.items()]
         with self.transaction():
-            self._set(entries)
+            self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
 
     def add_attacks(self, norm: str, attacks: Iterable[Attack]) -> None:
         """Add the attacks on some inputs, in one transaction."""
@@ -245,16 +246,12 @@ class Journal:
         """Begin attacks in one norm: those of an earlier call go."""
         with self.transaction():
             self._db.execute("DELETE FROM attacks WHERE norm = ?", (norm,))
-            self._set({f"attack in {norm}": settings})
+            self.write_manifest({f"attack in {norm}": settings})
 
     def _empty(self) -> InvalidInput:
         return InvalidInput(
             f"{self.path} is empty, because its run stopped before the first entry: run certify into this folder"
         )
-
-    def _set(self, entries: dict[str, Any]) -> None:
-        rows = [(key, json.dumps(value)) for key, value in entries.items()]
-        self._db.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
 
     def _certificate(self, row: Any, plan: Plan, noise: Noise) -> Certificate:
         id, label, prediction, radius, samples, count, counted, missing, seconds, *rest = row

@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -127,7 +128,7 @@ class Pace:
     def line(self) -> str:
         """The figures as one line of text."""
         acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
-        eta = "" if self.eta is None else f", {clock(self.eta)} left"
+        eta = "" if self.eta is None else f", {timedelta(seconds=round(self.eta))} left"
         here = [worker for worker in self.workers if worker.until is None]
         idle = sum(not worker.open for worker in here)
         workers = f"; {_count(here)}" + (f", {idle} idle" if idle else "") if here else ""
@@ -369,14 +370,3 @@ def progress_here(*, summary: bool = True) -> Progress:
 
 def _count(workers: Sequence[WorkerStatus]) -> str:
     return "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
-
-
-def clock(seconds: float) -> str:
-    """A duration as hours, minutes and seconds.
-
-    >>> clock(75), clock(4000)
-    ('1:15', '1:06:40')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

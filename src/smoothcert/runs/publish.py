@@ -15,8 +15,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.results import Results, usual_radii
-from smoothcert.statistics import metrics
+from smoothcert.runs.results import Results, check_finished, usual_radii
 
 _NORMS = {
     "l0": r"\\(\\ell_0\\) of values",
@@ -48,48 +47,37 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             "certify inputs in [0, 1]"
         )
     model = results.name if results.manifest is None else results.manifest.classifier
-    norm = _NORMS.get(noise.norm, noise.norm)
     about = (
         f"{noise}, {plan}, alpha {plan.alpha:g}, {len(results)} inputs, "
         f"{results.average_samples or 0:,.0f} samples per input{', alpha not proved' if caveat(plan) else ''}"
     )
-    lines: list[str] = []
-    for radius, share in zip(radii, results.certified_accuracy(radii).tolist(), strict=True):
-        lines += [
-            rf'- setting: "{_DATA_SETS.get(data, data)},&nbsp; {norm},&nbsp; \\(\\epsilon={_plain(radius)}\\)"',
-            "  records:",
-            f"  - score: {_percent(share)}",
-            f"    prob: {json.dumps(plan.alpha > 0)}",
-            f"    title: {json.dumps(model)}",
-            '    link: ""',
-            '    venue: ""',
-            f"    comment: {json.dumps(about)}",
-        ]
-    return ("\n".join(lines) + "\n").encode()
+    return _filled(
+        "board.yml",
+        data=_DATA_SETS.get(data, data),
+        norm=_NORMS.get(noise.norm, noise.norm),
+        plan=plan,
+        model=model,
+        about=about,
+        rows=list(zip(map(_plain, radii), results.certified_accuracy(radii).tolist(), strict=True)),
+    )
 
 
 def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
     """Fill the template `card.md`. Without radii, certified accuracy is shown at those of a table."""
-    from jinja2 import Environment, StrictUndefined
-
     noise, plan = _check_reportable(results)
     m = results.manifest
     radii = radii or usual_radii([results])
     band = results.certified_accuracy_band(radii)
+    about = () if m is None else ("values", "dtype", "seed", "weights_hash", "data_hash")
     settings = {
         "inputs": f"{len(results):,}",
         "noise": noise,
         "plan": plan,
         "samples per input": f"{results.average_samples or 0:,.0f}",
-    } | (
-        {}
-        if m is None
-        else {name: getattr(m, name) for name in ("values", "dtype", "seed", "weights_hash", "data_hash")}
-    )
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"quoted": json.dumps, "down": metrics.round_down}
-    template = files(__package__).joinpath("card.md").read_text(encoding="utf-8")
-    page = environment.from_string(template).render(
+        **{name: getattr(m, name) for name in about},
+    }
+    return _filled(
+        "card.md",
         model=m.classifier if m else results.name,
         data=m.data if m else "unknown",
         noise=noise,
@@ -98,20 +86,22 @@ def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
         settings=settings,
         rows=list(zip(radii, results.certified_accuracy(radii).tolist(), *(end.tolist() for end in band), strict=True)),
     )
-    return page.encode()
+
+
+def _filled(template: str, **values: object) -> bytes:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"quoted": json.dumps, "percent": _percent}
+    text = files(__package__).joinpath(template).read_text(encoding="utf-8")
+    return environment.from_string(text).render(**values).encode()
 
 
 def _check_reportable(results: Results) -> tuple[Noise, Plan]:
     """Noise and plan of a run that others may read about: it knows them, it is finished, and it has labels."""
     if results.noise is None or results.plan is None:
         raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
-    if not len(results) or not results.labelled:
-        raise InvalidInput(f"{results.name} has no labelled inputs, so there is no certified accuracy to report")
-    if results.manifest is not None and len(results) < (asked := len(results.manifest.ids)):
-        raise InvalidInput(
-            f"{results.name} is not finished ({len(results):,} of {asked:,} inputs), and those left may be harder: run "
-            "certify again to go on"
-        )
+    check_finished(results)
     return results.noise, results.plan
 
 
@@ -120,6 +110,6 @@ def _plain(radius: float) -> str:
     return str(float(radius)).removesuffix(".0")
 
 
-def _percent(share: float) -> str:
-    """A share in percent, rounded down to two digits."""
-    return f"{(100 * Decimal(repr(share))).quantize(Decimal('0.01'), ROUND_FLOOR)}%"
+def _percent(share: float, digits: int = 2) -> str:
+    """A share in percent, rounded down."""
+    return str((100 * Decimal(repr(share))).quantize(Decimal(10) ** -digits, ROUND_FLOOR))

@@ -135,9 +135,14 @@ class Results:
         return len(self.id)
 
     @property
+    def asked(self) -> int:
+        """How many inputs should have a certificate. A run that is not finished has fewer."""
+        return len(self) if self.manifest is None else len(self.manifest.ids)
+
+    @property
     def complete(self) -> bool:
         """Whether every input has its certificate."""
-        return True
+        return len(self) >= self.asked
 
     def certificates(self) -> Iterator[Certificate]:
         """The certificates with their votes, in the order of their ids.
@@ -406,6 +411,17 @@ class Results:
 def numbers_of(certificate: Certificate) -> list[Any]:
     """The value of every column for one certificate; None for what it does not have."""
     return [getattr(certificate.proof if c in ("lower", "upper") else certificate, c) for c in COLUMNS]
+
+
+def check_finished(results: Results) -> None:
+    """Refuse results whose certified accuracy is not known: because of inputs that are left, or without labels."""
+    if not len(results) or len(results) < results.asked:
+        raise InvalidInput(
+            f"{results.name} is not finished ({len(results):,} of {results.asked:,} inputs), and those left may be "
+            "harder: run certify again to go on"
+        )
+    if not results.labelled:
+        raise InvalidInput(f"{results.name} has no labels, so there is no certified accuracy")
 
 
 def usual_radii(results: Sequence[Results]) -> list[float]:

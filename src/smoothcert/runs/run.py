@@ -95,7 +95,7 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
         radii: The radii r of certified accuracy. Default: those that the plan decides, or a few steps.
         seconds: How long the whole command took, if that is known.
     """
-    asked = "" if run.complete else f" of {len(run.manifest.ids):,}"
+    asked = "" if run.complete else f" of {run.asked:,}"
     without = "not certified" if run.plan.known_labels else "abstained"
     decided = " at the decided radii" if run.decided_radii else ""
     lines = [
@@ -128,7 +128,7 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
 
 def all_together(run: Run) -> str:
     """The sentence about all certificates at once, where it says much: for few inputs, or with --joint."""
-    together = confidence(run.plan.alpha, len(run.manifest.ids))
+    together = confidence(run.plan.alpha, run.asked)
     return f"all certificates hold together with confidence {together:%}" if together > _MUCH else ""
 
 

@@ -47,11 +47,6 @@ class Row:
     attacks: Attacks | None
 
     @property
-    def asked(self) -> int:
-        """Inputs that the run should certify. If it is not complete, it has fewer."""
-        return len(self.run) if self.run.manifest is None else len(self.run.manifest.ids)
-
-    @property
     def rules(self) -> dict[str, Any]:
         """What runs must have in common to be compared, beside their inputs."""
         plan = self.run.plan
@@ -75,7 +70,7 @@ class Row:
             **(rules | {"noise": None if run.noise is None else str(run.noise)}),
             "dtype": run.manifest and (run.manifest.dtype or None),
             "inputs": len(run),
-            "asked": self.asked,
+            "asked": run.asked,
             "unlabelled": run.unlabelled,
             "average_samples": run.average_samples,
             "acr": run.acr if run.labelled else None,
@@ -325,7 +320,8 @@ def duration(seconds: float) -> str:
 
 
 def _inputs(row: Row) -> str:
-    return str(len(row.run)) if len(row.run) == row.asked else f"{len(row.run)}/{row.asked}"
+    done, asked = len(row.run), row.run.asked
+    return str(done) if done == asked else f"{done}/{asked}"
 
 
 def _acr(row: Row) -> float | str | None:

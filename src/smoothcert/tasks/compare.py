@@ -101,7 +101,7 @@ def compare(
     order = np.random.default_rng(key_for(models[0].seed, "order")).permutation(chosen).tolist()
     folders = [Path(out) / name for name in _names(a, b)]
     jobs = list(zip(models, folders, (_Kept(), _Kept()), strict=True))
-    before = min(len(order), *(len(open_run(f).manifest.ids) if (f / FILE).is_file() else 0 for f in folders))
+    before = min(len(order), *(open_run(f).asked if (f / FILE).is_file() else 0 for f in folders))
     sizes = sorted({min(int(_FIRST * _GROWTH**part), len(order)) for part in range(_MOST_PARTS)})
     for size in (size for size in sizes if size >= before):
         part: dict[str, Any] = {"plan": plan, "ids": order[:size], "progress": Progress()}

@@ -117,7 +117,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, places: Places) -> Iterator[Rule]:
     confidence = _check.between("confidence", policy.get("confidence", CONFIDENCE), 0, 1)
     if not run.complete:
-        yield Rule("the run is finished", "undecided", f"{len(run):,} of {len(run.manifest.ids):,} inputs")
+        yield Rule("the run is finished", "undecided", f"{len(run):,} of {run.asked:,} inputs")
     if "inputs" in policy:
         least = _check.whole("inputs", policy["inputs"])
         yield Rule(f"at least {least:,} inputs", "passes" if len(run) >= least else "undecided", f"{len(run):,} inputs")
