@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from smoothcert.kernels import stages
 from smoothcert.kernels.grid_noise import grid_noise
-from smoothcert.kernels.layers import kernels
-from smoothcert.kernels.resnet import classifier
-from smoothcert.kernels.resnet.classifier import StageClassifier, pack_network
+from smoothcert.kernels.stages import StageClassifier, pack_network
 
 AVAILABLE = shutil.which("g++") is not None
 _HERE = Path(__file__).parent / "emulator"
-_FOLDER = Path(classifier.__file__).parent
+_FOLDER = Path(stages.__file__).parent
 
 
 class EmulatedClassifier(StageClassifier):
@@ -43,8 +42,8 @@ class _Kernel:
 
 
 def layer_kernel(name, options, device):
-    """Takes the place of `layers.kernels._kernel`."""
-    return _Kernel((*options, f"-DKERNEL={name}"), [Path(kernels.__file__).parent / "layers.cu"])
+    """Takes the place of `layers._kernel`."""
+    return _Kernel((*options, f"-DKERNEL={name}"), [_FOLDER / "layers.cu"])
 
 
 def _build(sources, extra, options):

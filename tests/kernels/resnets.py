@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from smoothcert.kernels.resnet.match import Block, Convolution, Network
+from smoothcert.kernels.resnet import Block, Convolution, Network
 from smoothcert.models.architectures import build
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from resnets import logits_of, random_network, relative_error
 
-from smoothcert.kernels.resnet.layout import Layout, layouts
+from smoothcert.kernels.layout import Layout, layouts
 from smoothcert.noises.draws import OUTWARD, Additive, AdditiveGrid
 from smoothcert.noises.rounded_normal import thresholds
 

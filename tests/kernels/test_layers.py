@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from emulated import AVAILABLE, layer_kernel
 from torch import nn
 
-from smoothcert.kernels.layers import kernels
-from smoothcert.kernels.layers.graph import Fusion, input_affine
+from smoothcert.kernels import layers
+from smoothcert.kernels.fusion import Fusion, input_affine
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.architectures import Normalize, Normalized
 from smoothcert.models.denoisers import Denoised, FixedSigma, build_unet
@@ -79,12 +79,51 @@ def randomized(module):
     return module.eval().requires_grad_(False)
 
 
+def space_to_depth(x, block, padding, size, channels, factor, offset):
+    exact = x.double() * x.new_tensor(factor, dtype=torch.float64).view(-1, 1, 1)
+    x = (exact + x.new_tensor(offset, dtype=torch.float64).view(-1, 1, 1)).to(x.dtype)
+    height, width = (block * length for length in size)
+    x = F.pad(x, (padding, width - padding - x.shape[3], padding, height - padding - x.shape[2]))
+    cells = x.view(len(x), x.shape[1], size[0], block, size[1], block).permute(0, 3, 5, 1, 2, 4)
+    cells = cells.reshape(len(x), -1, *size)
+    return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1])).contiguous(memory_format=torch.channels_last)
+
+
+def max_pool(x, size, stride, padding):
+    return F.max_pool2d(x, size, stride, padding)
+
+
+def add_layer_norm(x, y, weight, bias, epsilon):
+    added = x if y is None else x + y
+    return added, F.layer_norm(added, weight.shape, weight, bias, epsilon)
+
+
+def depth_to_space_add_relu(x, added, block):
+    rows, channels, height, width = x.shape
+    cells = x.view(rows, block, block, channels // block**2, height, width).permute(0, 3, 4, 1, 5, 2)
+    images = cells.reshape(rows, -1, block * height, block * width)
+    return torch.relu(images.contiguous(memory_format=torch.channels_last) + added)
+
+
+REFERENCES = {
+    layers.space_to_depth: space_to_depth,
+    layers.max_pool: max_pool,
+    layers.add_layer_norm: add_layer_norm,
+    layers.depth_to_space_add_relu: depth_to_space_add_relu,
+}
+"""The operations of our kernels, and the same by torch's own operations, which also run on a CPU."""
+
+
 def fused(module, shape):
-    """The fused graph, and how often it has each operation."""
+    """The fused graph for the CPU, and how often it has each operation."""
     traced = trace(module, shape).requires_grad_(False)
     affine = input_affine(traced, shape)
     Fusion(traced, torch.rand(2, *shape), affine).run()
-    return traced, Counter(node.target for node in traced.graph.nodes)
+    counts = Counter(node.target for node in traced.graph.nodes)
+    for node in traced.graph.nodes:
+        node.target = REFERENCES.get(node.target, node.target)
+    traced.recompile()
+    return traced, counts
 
 
 @pytest.mark.parametrize("make", [resnet, lambda: Normalized(NORMALIZE, resnet())], ids=["plain", "normalised"])
@@ -93,8 +132,8 @@ def test_a_residual_network_has_no_separate_additions(make):
     traced, counts = fused(module, (3, 64, 64))
     x = torch.rand(4, 3, 64, 64)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[kernels.convolution_relu] == 10
-    assert counts[kernels.space_to_depth] == counts[kernels.max_pool] == 1
+    assert counts[layers.convolution_relu] == 10
+    assert counts[layers.space_to_depth] == counts[layers.max_pool] == 1
     assert counts[torch.relu] == counts[torch.add] == 0
     assert counts[torch.conv2d] == 1  # the shortcut, whose bias the other branch has
     (shortcut,) = traced.graph.find_nodes(op="call_function", target=torch.conv2d)
@@ -106,7 +145,7 @@ def test_a_denoiser_is_fused_with_its_classifier():
     traced, counts = fused(module, (3, 32, 32))
     x = torch.rand(4, 3, 32, 32)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-4)
-    assert counts[kernels.depth_to_space_add_relu] == 3
+    assert counts[layers.depth_to_space_add_relu] == 3
     assert counts[torch.relu] == counts[torch.conv_transpose2d] == 0
 
 
@@ -115,7 +154,7 @@ def test_a_transformer_normalises_what_it_adds():
     traced, counts = fused(module, (3, 32, 32))
     x = torch.rand(4, 3, 32, 32)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
-    assert counts[kernels.add_layer_norm] == 3
+    assert counts[layers.add_layer_norm] == 3
     assert counts[torch.add] == counts[torch.conv2d] == counts[F.layer_norm] == 0
 
 
@@ -125,7 +164,7 @@ def test_published_networks_keep_their_answers(name):
     traced, counts = fused(module, (3, 64, 64))
     x = torch.rand(4, 3, 64, 64)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-3, atol=1e-4)
-    assert counts[kernels.space_to_depth]
+    assert counts[layers.space_to_depth]
 
 
 class Followed(nn.Module):
@@ -168,7 +207,7 @@ class Followed(nn.Module):
 def test_a_relu_that_cannot_be_fused_stays_as_it_is(module):
     module.eval().requires_grad_(False)
     traced, counts = fused(module, (16, 8, 8))
-    assert counts[kernels.convolution_relu] == 0
+    assert counts[layers.convolution_relu] == 0
     x = torch.rand(2, 16, 8, 8)
     torch.testing.assert_close(traced(x), module(x))
 
@@ -211,7 +250,7 @@ def test_a_fused_layer_can_be_followed_by_a_view():
     traced, counts = fused(module, (1, 8, 8))
     x = torch.rand(4, 1, 8, 8)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-4, atol=1e-5)
-    assert counts[kernels.max_pool] == 1
+    assert counts[layers.max_pool] == 1
 
 
 class Doubled(nn.Module):
@@ -236,18 +275,9 @@ def images(*shape, dtype, device):
     return x.to(device, dtype, memory_format=torch.channels_last)
 
 
-def both(operation, arguments):
-    """The results of a kernel, and those of torch's own operations."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "has_kernels", lambda x: True)
-        found = operation(*arguments)
-        patch.setattr(kernels, "has_kernels", lambda x: False)
-        return found, operation(*arguments)
-
-
 def compare(operation, arguments, dtype):
     """Torch's own operations may round intermediate results once more."""
-    found, expected = both(operation, arguments)
+    found, expected = operation(*arguments), REFERENCES[operation](*arguments)
     tolerance = torch.finfo(dtype).eps
     for one, other in zip(*((r,) if isinstance(r, torch.Tensor) else r for r in (found, expected)), strict=True):
         if one.numel():
@@ -258,27 +288,27 @@ def compare(operation, arguments, dtype):
 def check_kernels(dtype, device):
     x = images(3, 3, 11, 9, dtype=dtype, device=device)
     for block, padding, size, channels in ((2, 3, [9, 8], 16), (1, 1, [13, 11], 8), (4, 0, [2, 2], 48)):
-        compare(kernels.space_to_depth, (x, block, padding, size, channels, [0.5, 2.0, 3.0], [0.25, -1.0, 0.0]), dtype)
+        compare(layers.space_to_depth, (x, block, padding, size, channels, [0.5, 2.0, 3.0], [0.25, -1.0, 0.0]), dtype)
     x = images(3, 24, 11, 9, dtype=dtype, device=device)
     x[0, 0, 0, 0] = torch.nan
     for geometry in ((3, 2, 1), (2, 2, 0)):
-        compare(kernels.max_pool, (x, *geometry), dtype)
+        compare(layers.max_pool, (x, *geometry), dtype)
     weight, bias = images(1, 264, 1, 2, dtype=dtype, device=device)[0, :, 0].T.contiguous()
     rows = images(5, 7, 264, 1, dtype=dtype, device=device)[..., 0].contiguous()
-    compare(kernels.add_layer_norm, (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
+    compare(layers.add_layer_norm, (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
     shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(rows.shape)  # no multiple of 16 bytes
-    compare(kernels.add_layer_norm, (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
-    (_, found), _ = both(kernels.add_layer_norm, (rows, None, weight, bias, 1e-6))
+    compare(layers.add_layer_norm, (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
+    _, found = layers.add_layer_norm(rows, None, weight, bias, 1e-6)
     expected = F.layer_norm(rows.float(), (264,), weight.float(), bias.float(), 1e-6)
     torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
     cells, added = images(3, 64, 5, 4, dtype=dtype, device=device), images(3, 16, 10, 8, dtype=dtype, device=device)
-    compare(kernels.depth_to_space_add_relu, (cells, added, 2), dtype)
+    compare(layers.depth_to_space_add_relu, (cells, added, 2), dtype)
 
 
 @pytest.mark.skipif(not AVAILABLE, reason="no g++ here")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_emulated_kernels_compute_what_torch_computes(dtype, monkeypatch):
-    monkeypatch.setattr(kernels, "_kernel", layer_kernel)
+    monkeypatch.setattr(layers, "_kernel", layer_kernel)
     check_kernels(dtype, "cpu")
 
 

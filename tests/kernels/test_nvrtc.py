@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from smoothcert.kernels import nvrtc
-from smoothcert.kernels.nvrtc import CudaError, Kernel, cache_folder, compiled
-from smoothcert.kernels.resnet.classifier import source
-from smoothcert.kernels.resnet.layout import Layout
+from smoothcert.kernels.layout import Layout
+from smoothcert.kernels.nvrtc import CudaError, Kernel, cache_folder, compiled, read_source
 
 ADD = 'struct A { int* x; int by; }; extern "C" __global__ void add(const A a) { a.x[threadIdx.x] += a.by; }'
 
@@ -68,7 +67,7 @@ def test_the_stage_kernel_compiles(capability, bfloat16, noise):
     for layout, is_first, is_last in [(Layout(16, 32, 1, 8, 1, 2), 1, 0), (Layout(64, 8, 4, 8, 4, 2), 0, 1)]:
         values = flags | {"IS_FIRST": is_first, "IS_LAST": is_last, "NEXT_CHANNELS": 0 if is_last else 32}
         options = [*layout.options(), *(f"-D{name}={value}" for name, value in values.items())]
-        assert compiled(source(), options, capability).startswith(b"\x7fELF")
+        assert compiled(read_source("noise", "stage"), options, capability).startswith(b"\x7fELF")
 
 
 class Add(ctypes.Structure):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from resnets import calibrated, logits_of, random_network, relative_error
 
-from smoothcert.kernels.resnet.classifier import StageClassifier
-from smoothcert.kernels.resnet.layout import layouts
-from smoothcert.kernels.resnet.match import match
+from smoothcert.kernels.layout import layouts
+from smoothcert.kernels.resnet import match
+from smoothcert.kernels.stages import StageClassifier
 from smoothcert.kernels.tracing import trace
 from smoothcert.noises.draws import Additive, AdditiveGrid
 from smoothcert.sampling.packing import Segment

@@ -8,7 +8,7 @@ from torch import nn
 
 from smoothcert.kernels.evaluation import Unexpected
 from smoothcert.kernels.in_place import Untraceable
-from smoothcert.kernels.resnet.match import match
+from smoothcert.kernels.resnet import match
 from smoothcert.kernels.tracing import trace
 
 SHAPE = (3, 32, 32)

@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,12 @@ class CudaError(RuntimeError):
 def runs_kernels(device: torch.device) -> bool:
     """Whether a device has the tensor core instructions that our kernels use."""
     return device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+@cache
+def read_source(*names: str) -> str:
+    """The CUDA C++ of these files of this folder, after the instructions that all kernels use."""
+    return "\n".join((Path(__file__).parent / f"{name}.cu").read_text() for name in ("instructions", *names))
 
 
 def defines(**values: object) -> list[str]:
@@ -192,7 +198,7 @@ def _call_nvrtc(function: str, *arguments: Any) -> None:
         raise CudaError(f"NVRTC reports: {_nvrtc().nvrtcGetErrorString(status).decode()}")
 
 
-@lru_cache(maxsize=1)
+@cache
 def _driver() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
@@ -200,7 +206,7 @@ def _driver() -> ctypes.CDLL:
         raise CudaError(f"the CUDA driver cannot be loaded: {error}") from None
 
 
-@lru_cache(maxsize=1)
+@cache
 def _nvrtc() -> ctypes.CDLL:
     """NVRTC, of the version that torch was built with."""
     if torch.version.cuda is None:

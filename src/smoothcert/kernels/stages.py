@@ -12,18 +12,16 @@ import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from smoothcert.kernels.grid_noise import grid_noise
-from smoothcert.kernels.nvrtc import Kernel, defines, runs_kernels
-from smoothcert.kernels.resnet.layout import Layout, layouts
-from smoothcert.kernels.resnet.match import Block, Convolution, Network, NotAResNet
+from smoothcert.kernels.layout import Layout, layouts
+from smoothcert.kernels.nvrtc import Kernel, defines, read_source, runs_kernels
+from smoothcert.kernels.resnet import Block, Convolution, Network, NotAResNet
 from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 
 _DTYPES = {torch.bfloat16: 1, torch.float16: 0}
@@ -55,23 +53,18 @@ class StageWeights:
         channels: Channels of the activations.
         size: Side length of the activations.
         blocks: Residual blocks.
-        weights: Of the 3x3 convolutions.
-        biases: Of the 3x3 convolutions.
         next_channels: Channels of the next stage; 0 in the last stage.
         next_size: Side length of the next stage's activations.
-        next_weights: Of the convolutions that lead to the next stage.
-        next_biases: Of the convolutions that lead to the next stage.
+        tensors: Weights and biases by their names in stage.cu: those of the 3x3 convolutions, and those of the
+            convolutions that lead to the next stage.
     """
 
     channels: int
     size: int
     blocks: int
-    weights: Tensor
-    biases: Tensor
-    next_channels: int = 0
-    next_size: int = 0
-    next_weights: Tensor | None = None
-    next_biases: Tensor | None = None
+    next_channels: int
+    next_size: int
+    tensors: dict[str, Tensor]
 
 
 def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> list[StageWeights]:
@@ -96,25 +89,20 @@ def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> 
             raise NotAResNet("the width changes within a stage")
         if not number and network.first.channels != channels:
             raise NotAResNet("the first convolution has another width than the first stage")
-        weights, biases = pack_stage(None if number else network.first, convolutions)
-        following: dict[str, Any] = {}
+        tensors = _pack_stage(None if number else network.first, convolutions)
+        next_channels = next_size = 0
         if number + 1 < len(stages):
-            following = _pack_following(stages[number + 1][0], size, dtype, device)
-        own = weights.to(device, dtype), biases.to(device)
-        packed.append(StageWeights(channels, size, len(stage), *own, **following))
-        size = packed[-1].next_size
+            following = stages[number + 1][0]
+            next_channels, stride = following.first.channels, following.first.stride
+            if stride not in (1, 2) or size % stride or next_channels % 16:
+                raise NotAResNet("a stage has an unusual width or stride")
+            next_size = size // stride
+            tensors |= _pack_next(following)
+        for name, tensor in tensors.items():
+            tensors[name] = tensor.to(device, dtype if name.endswith("weights") else tensor.dtype)
+        packed.append(StageWeights(channels, size, len(stage), next_channels, next_size, tensors))
+        size = next_size
     return packed
-
-
-def _pack_following(block: Block, size: int, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    """The convolutions that lead to the next stage, which begins with this block."""
-    assert block.shortcut is not None
-    stride = block.first.stride
-    if stride not in (1, 2) or size % stride or block.first.channels % 16:
-        raise NotAResNet("a stage has an unusual width or stride")
-    weights, biases = pack_next(block.first, block.shortcut)
-    packed = {"next_weights": weights.to(device, dtype), "next_biases": biases.to(device)}
-    return packed | {"next_channels": block.first.channels, "next_size": size // stride}
 
 
 class StageClassifier:
@@ -167,10 +155,11 @@ class StageClassifier:
 
     def _load(self, network: Network, packed: list[StageWeights], chosen: Sequence[Layout]) -> None:
         self.shape, self.classes = network.shape, network.classes
-        self.dtype, self.device = packed[0].weights.dtype, packed[0].weights.device
+        self.dtype, self.device = packed[0].tensors["weights"].dtype, packed[0].tensors["weights"].device
         self.layouts, self._stages = list(chosen), packed
         affine = torch.stack([network.factor, network.offset], 1)
-        self._shared = [t.to(self.device) for t in (affine, network.linear.T.contiguous(), network.linear_bias)]
+        shared = {"affine": affine, "linear": network.linear.T.contiguous(), "linear_bias": network.linear_bias}
+        self._shared = {name: tensor.to(self.device) for name, tensor in shared.items()}
 
     def __call__(self, noisy: Tensor) -> Tensor:
         return self._run(noisy.contiguous(memory_format=torch.channels_last))
@@ -212,7 +201,8 @@ class StageClassifier:
         return min(enough or [_BATCH], key=lambda batch: (round(waste(batch) / sum(work), 2), batch))
 
     def _compile(self, number: int, noise: int = _NO_NOISE) -> Kernel:
-        return Kernel(source(), "stage", self._options(number, noise), self.device, self.layouts[number].shared_memory)
+        source, memory = read_source("noise", "stage"), self.layouts[number].shared_memory
+        return Kernel(source, "stage", self._options(number, noise), self.device, memory)
 
     def _options(self, number: int, noise: int) -> list[str]:
         """The constants of stage.cu."""
@@ -243,15 +233,13 @@ class StageClassifier:
         if noise and noise not in self._drawing:
             self._drawing[noise] = self._compile(0, noise)
         labels = torch.empty(count, device=self.device, dtype=torch.int64)
-        affine, linear, linear_bias = self._shared
-        shared = _pointers(inputs=inputs, rows=rows, affine=affine, labels=labels, logits=logits)
-        shared |= _pointers(linear=linear, linear_bias=linear_bias) | _noise_arguments(draw, self.device)
+        shared = _pointers(**self._shared, inputs=inputs, rows=rows, labels=labels, logits=logits)
+        shared |= _noise_arguments(draw, self.device)
         hidden: Tensor | None = None
         shortcut: Tensor | None = None
         for number, (stage, layout) in enumerate(zip(self._stages, self.layouts, strict=True)):
             next_hidden, next_shortcut = self._activations(stage, count), self._activations(stage, count)
-            own = _pointers(weights=stage.weights, biases=stage.biases, hidden=hidden, shortcut=shortcut)
-            own |= _pointers(next_weights=stage.next_weights, next_biases=stage.next_biases)
+            own = _pointers(**stage.tensors, hidden=hidden, shortcut=shortcut)
             own |= _pointers(next_hidden=next_hidden, next_shortcut=next_shortcut)
             arguments = Arguments(**shared, **own, seed=seed, blocks=stage.blocks, count=count, classes=self.classes)
             kernel = self._drawing[noise] if number == 0 and noise else self._kernels[number]
@@ -286,19 +274,11 @@ def _noise_arguments(draw: Draw | None, device: torch.device) -> dict[str, Any]:
     return {"scale": draw.drawn_scale} if isinstance(draw, Additive) else {}
 
 
-@lru_cache(maxsize=1)
-def source() -> str:
-    """The CUDA C++ of the kernel."""
-    folder = Path(__file__).parent
-    files = (folder.parent / "instructions.cu", folder / "noise.cu", folder / "stage.cu")
-    return "\n".join(file.read_text() for file in files)
-
-
 def _pointers(**tensors: Tensor | None) -> dict[str, int]:
     return {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
 
 
-def pack_matrices(matrices: Tensor) -> Tensor:
+def _pack_matrices(matrices: Tensor) -> Tensor:
     """Matrices of shape (..., 16 k, 8 n) as (..., k, n, 32 lanes, 4)."""
     lane = torch.arange(32)
     inner = (lane % 4 * 2)[:, None] + torch.tensor([0, 1, 8, 9])
@@ -307,34 +287,33 @@ def pack_matrices(matrices: Tensor) -> Tensor:
     return tiles[..., inner, (lane // 4)[:, None]].contiguous()
 
 
-def pack_convolution(weight: Tensor) -> Tensor:
+def _pack_convolution(weight: Tensor) -> Tensor:
     """A 3x3 convolution as steps: (16 input channels, column of the filter), each with its three rows."""
-    packed = pack_matrices(weight.permute(2, 3, 1, 0))  # (row, column, k, n, lane, 4)
+    packed = _pack_matrices(weight.permute(2, 3, 1, 0))  # (row, column, k, n, lane, 4)
     return packed.permute(2, 1, 0, 3, 4, 5).contiguous()
 
 
-def pack_first(weight: Tensor) -> Tensor:
+def _pack_first(weight: Tensor) -> Tensor:
     """The first convolution as a single step: 4 columns of the filter times 4 input channels, filled up with zeros."""
     outputs, inputs = weight.shape[:2]
     filled = weight.new_zeros((3, 4, 4, outputs))  # (row, column, channel, output)
     filled[:, :3, :inputs] = weight.permute(2, 3, 1, 0)
-    return pack_matrices(filled.view(3, 16, outputs)).movedim(1, 0).contiguous()
+    return _pack_matrices(filled.view(3, 16, outputs)).movedim(1, 0).contiguous()
 
 
-def pack_next(block_first: Convolution, shortcut: Convolution) -> tuple[Tensor, Tensor]:
-    """Weights and biases of the convolutions that lead to the next stage: first 3x3, then 1x1."""
-    parts = []
-    for convolution in (block_first, shortcut):
-        taps = convolution.weight.flatten(2).permute(2, 1, 0)  # (tap, input, output)
-        parts.append(pack_matrices(taps).movedim(1, 0).flatten())  # (k, tap, n, lane, 4)
-    return torch.cat(parts), torch.cat([block_first.bias, shortcut.bias])
+def _pack_next(block: Block) -> dict[str, Tensor]:
+    """The convolutions that lead to the next stage, which begins with this block: first 3x3, then 1x1."""
+    assert block.shortcut is not None
+    both = block.first, block.shortcut
+    taps = (convolution.weight.flatten(2).permute(2, 1, 0) for convolution in both)  # (tap, input, output)
+    parts = [_pack_matrices(matrices).movedim(1, 0).flatten() for matrices in taps]  # (k, tap, n, lane, 4)
+    return {"next_weights": torch.cat(parts), "next_biases": torch.cat([convolution.bias for convolution in both])}
 
 
-def pack_stage(first: Convolution | None, convolutions: list[Convolution]) -> tuple[Tensor, Tensor]:
-    """Weights and biases of the 3x3 convolutions of a stage, with one more step, which the kernel loads and ignores."""
-    parts = [] if first is None else [pack_first(first.weight).flatten()]
-    parts += [pack_convolution(convolution.weight).flatten() for convolution in convolutions]
-    channels = convolutions[0].channels
-    parts.append(torch.zeros(3 * channels // 8 * 32 * 4))
+def _pack_stage(first: Convolution | None, convolutions: list[Convolution]) -> dict[str, Tensor]:
+    """The 3x3 convolutions of a stage, with one more step, which the kernel loads and ignores."""
+    parts = [] if first is None else [_pack_first(first.weight).flatten()]
+    parts += [_pack_convolution(convolution.weight).flatten() for convolution in convolutions]
+    parts.append(torch.zeros(3 * convolutions[0].channels // 8 * 32 * 4))
     biases = [convolution.bias for convolution in ([] if first is None else [first]) + convolutions]
-    return torch.cat(parts), torch.cat(biases)
+    return {"weights": torch.cat(parts), "biases": torch.cat(biases)}

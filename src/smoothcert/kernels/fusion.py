@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
+from smoothcert.kernels import layers
 from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
-from smoothcert.kernels.layers import kernels
-from smoothcert.kernels.layers.kernels import CHANNEL_MULTIPLE, VECTOR, convolution_relu
+from smoothcert.kernels.layers import CHANNEL_MULTIPLE, VECTOR, convolution_relu
 from smoothcert.kernels.tracing import add_buffer, constant, constants
 
 _LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp
@@ -110,7 +110,7 @@ class Fusion:
             factor, offset = (values.tolist() for values in self.affine[1:])
         with node.graph.inserting_before(node):
             cells = node.graph.call_function(
-                kernels.space_to_depth,
+                layers.space_to_depth,
                 (x, block, padding[0], size, wide, factor, offset),
             )
         new = self._constant(node, _of_cells(weight, block, taps, wide))
@@ -176,7 +176,7 @@ class Fusion:
         biases = None if bias is None else self._constant(relu, bias.repeat(weight.shape[2] * weight.shape[3]))
         with relu.graph.inserting_before(relu):
             product = relu.graph.call_function(pointwise, (node.args[0], weights, biases))
-        self._replace(relu, kernels.depth_to_space_add_relu, (product, added, weight.shape[2]))
+        self._replace(relu, layers.depth_to_space_add_relu, (product, added, weight.shape[2]))
 
     def _as_matrix_product(self, node: fx.Node) -> None:
         """A 1x1 convolution with a bias, because torch adds the bias of a convolution in a second, slow pass."""
@@ -196,7 +196,7 @@ class Fusion:
         shape = self.shapes[node][0]
         if len(shape) == 4 and shape[1] % VECTOR == 0 and pairs[0][0] <= _LARGEST_POOL:
             arguments = (x, *(pair[0] for pair in pairs))
-            self._replace(node, kernels.max_pool, arguments)
+            self._replace(node, layers.max_pool, arguments)
 
     def _normalise(self, node: fx.Node) -> None:
         """Layer normalisation together with the addition before it, of which others need the sum."""
@@ -210,7 +210,7 @@ class Fusion:
         if adds := x.target is torch.add and len({self.shapes[n][0] for n in x.all_input_nodes}) == 1:
             inputs = (x.args[0], x.args[1])
         with x.graph.inserting_after(x):
-            both = x.graph.call_function(kernels.add_layer_norm)
+            both = x.graph.call_function(layers.add_layer_norm)
         with x.graph.inserting_before(both):
             constants = (x.graph.get_attr(str(n.target)) for n in (weight_node, bias_node))
             both.args = (*inputs, *constants, epsilon)

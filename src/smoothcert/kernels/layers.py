@@ -1,17 +1,15 @@
-"""The fused operations: those of layers.cu, and one of cuDNN. On a CPU, torch's own operations compute the same."""
+"""The fused operations: those of layers.cu, and one of cuDNN."""
 
 from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from smoothcert.kernels.nvrtc import Kernel, defines
+from smoothcert.kernels.nvrtc import Kernel, defines, read_source
 
 CHANNEL_MULTIPLE = 8
 """Tensor cores need channel counts that are multiples of this."""
@@ -48,9 +46,7 @@ def _launch(name: str, like: Tensor, threads: int, constants: dict[str, Any], **
 
 @lru_cache(maxsize=256)
 def _kernel(name: str, options: tuple[str, ...], device: torch.device) -> Kernel:
-    folder = Path(__file__).parent
-    source = "\n".join(path.read_text() for path in (folder.parent / "instructions.cu", folder / "layers.cu"))
-    return Kernel(source, name, options, device)
+    return Kernel(read_source("layers"), name, options, device)
 
 
 def _literals(values: list[float]) -> str:
@@ -77,23 +73,10 @@ def _sizes(x: Tensor, out: Tensor) -> dict[str, Any]:
     return sizes | {"OUT_HEIGHT": out.shape[2], "OUT_WIDTH": out.shape[3]}
 
 
-def has_kernels(x: Tensor) -> bool:
-    """Whether the kernels run where a tensor is. Elsewhere, torch's own operations compute the same."""
-    return x.is_cuda
-
-
 def space_to_depth(
     x: Tensor, block: int, padding: int, size: list[int], channels: int, factor: list[float], offset: list[float]
 ) -> Tensor:
     """Cells of block x block pixels as channels, of inputs that are first scaled and shifted channel by channel."""
-    if not has_kernels(x):
-        exact = x.double() * x.new_tensor(factor, dtype=torch.float64).view(-1, 1, 1)
-        x = (exact + x.new_tensor(offset, dtype=torch.float64).view(-1, 1, 1)).to(x.dtype)
-        height, width = (block * length for length in size)
-        x = F.pad(x, (padding, width - padding - x.shape[3], padding, height - padding - x.shape[2]))
-        cells = x.view(len(x), x.shape[1], size[0], block, size[1], block).permute(0, 3, 5, 1, 2, 4)
-        cells = cells.reshape(len(x), -1, *size)
-        return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1])).contiguous(memory_format=torch.channels_last)
     x = x.contiguous(memory_format=torch.channels_last)
     out = _images(x, channels, *size)
     constants = _sizes(x, out) | {"BLOCK": block, "PADDING": padding, "OUT_CHANNELS": channels}
@@ -104,8 +87,6 @@ def space_to_depth(
 
 def max_pool(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
     """The largest value of each window."""
-    if not has_kernels(x):
-        return F.max_pool2d(x, size, stride, padding)
     x = _aligned(x, torch.channels_last)
     height, width = ((length + 2 * padding - size) // stride + 1 for length in x.shape[2:])
     out = _images(x, x.shape[1], height, width)
@@ -116,9 +97,6 @@ def max_pool(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
 
 def add_layer_norm(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """The sum of two tensors, and its layer normalisation. Without `y`, the kernel returns no sum."""
-    if not has_kernels(x):
-        added = x if y is None else x + y
-        return added, F.layer_norm(added, weight.shape, weight, bias, epsilon)
     x, weight, bias = (_aligned(tensor) for tensor in (x, weight, bias))
     out = torch.empty_like(x)
     added = torch.empty_like(x) if y is not None else x.new_empty(0)
@@ -131,11 +109,6 @@ def add_layer_norm(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, ep
 
 def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
     """The inverse of `space_to_depth`, followed by an addition and a ReLU."""
-    if not has_kernels(x):
-        rows, channels, height, width = x.shape
-        cells = x.view(rows, block, block, channels // block**2, height, width).permute(0, 3, 4, 1, 5, 2)
-        images = cells.reshape(rows, -1, block * height, block * width)
-        return torch.relu(images.contiguous(memory_format=torch.channels_last) + added)
     x, added = (_aligned(tensor, torch.channels_last) for tensor in (x, added))
     out = torch.empty_like(added)
     constants = {"CHANNELS": added.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "BLOCK": block}

@@ -1,1 +1,0 @@
-"""CIFAR ResNets on CUDA: one kernel per stage, with the activations in shared memory."""
