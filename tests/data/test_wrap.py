@@ -190,10 +190,15 @@ def test_a_data_set_class_of_the_user_keeps_what_it_says_about_itself():
     class Named(Loose):
         name, class_names, fingerprint, levels = "mine", ("a", "b"), "known", 255
 
+        def check_shapes(self, ids):
+            raise InvalidInput(f"input {ids[1]} is larger")
+
     data = as_dataset(Named((torch.zeros(2), 0), OSError("disk is broken")))
     assert (data.name, data.class_names, data.fingerprint, data.levels) == ("mine", ("a", "b"), "known", 255)
     with pytest.raises(InvalidInput, match="reading input 1 of mine fails"):
         data[1]
+    with pytest.raises(InvalidInput, match="input 1 is larger"):
+        sc.certify(lambda x: x, data, sigma=0.5, classes=2)
 
 
 FINE = 0.1 + 2.0**-40

@@ -68,7 +68,13 @@ class ImageFolder:
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         file = self._files[index]
-        return fit(self._read(file), self._shape, where=file), int(self.labels[index])
+        try:
+            with Image.open(file) as image:
+                image.load()
+        except _UNREADABLE as error:
+            raise InvalidInput(f"{file} cannot be read as an image: {error}") from None
+        prepared = image if self._prepare is None else self._prepare(image.convert("RGB"))
+        return fit(to_tensor(prepared, where=file), self._shape, where=file), int(self.labels[index])
 
     def check_shapes(self, ids: Sequence[int]) -> None:
         """Refuse an image of another size before a run. Only the headers of files are read."""
@@ -95,14 +101,6 @@ class ImageFolder:
         for index in hashed_inputs(len(self), size=sum(sizes)):
             digest.update(hashlib.sha256(self._files[index].read_bytes()).digest())
         return digest.hexdigest()
-
-    def _read(self, file: Path) -> Tensor:
-        try:
-            with Image.open(file) as image:
-                image.load()
-        except _UNREADABLE as error:
-            raise InvalidInput(f"{file} cannot be read as an image: {error}") from None
-        return to_tensor(image if self._prepare is None else self._prepare(image.convert("RGB")), where=file)
 
 
 def to_tensor(image: Image.Image, *, where: object) -> Tensor:

@@ -64,7 +64,7 @@ class WrappedDataset:
         self._in_memory = type(data) in (list, tuple, torch_data.TensorDataset)  # a subclass may read files
         self.name = type(data).__qualname__
         if hasattr(data, "fingerprint"):
-            for known in ("name", "class_names", "fingerprint", "labels", "levels"):
+            for known in ("name", "class_names", "fingerprint", "labels", "levels", "check_shapes"):
                 if hasattr(data, known):
                     setattr(self, known, getattr(data, known))
 

@@ -7,9 +7,9 @@ checkpoints of Cohen et al. (2019) and later papers use (`conv1.weight`, `layer2
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -119,8 +119,7 @@ def _fashion_cnn(classes: int, channels: int = 1) -> nn.Module:
     )
 
 
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(NamedTuple):
     """How to build a bundled network, and the inputs that it takes."""
 
     network: Callable[[int, int], nn.Module]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -109,18 +109,12 @@ def _blocks(width: int, count: int) -> nn.Sequential:
     return nn.Sequential(*(ResidualBlock(width) for _ in range(count)))
 
 
-@dataclass(frozen=True)
-class UNetSize:
+class UNetSize(NamedTuple):
     """The size of a U-Net; see `UNet`."""
 
     widths: tuple[int, ...]
     blocks: int
     patch: int = 1
-
-    @property
-    def divisor(self) -> int:
-        """Height and width of an image must be multiples of this."""
-        return self.patch << (len(self.widths) - 1)
 
 
 UNETS = {
@@ -146,9 +140,10 @@ def build_unet(name: str, *, shape: tuple[int, ...], sigmas: tuple[float, float]
     """
     if name not in UNETS:
         raise InvalidInput(f"unknown denoiser {name!r}: bundled are {', '.join(UNETS)}")
-    size = UNETS[name]
-    if len(shape) != 3 or any(length % size.divisor for length in shape[1:]):
+    widths, blocks, patch = UNETS[name]
+    divisor = patch << (len(widths) - 1)
+    if len(shape) != 3 or any(length % divisor for length in shape[1:]):
         raise InvalidInput(
-            f"{name} takes images whose height and width are multiples of {size.divisor}, not inputs of shape {shape}"
+            f"{name} takes images whose height and width are multiples of {divisor}, not inputs of shape {shape}"
         )
-    return UNet(shape[0], size.widths, size.blocks, size.patch, sigmas, shape)
+    return UNet(shape[0], widths, blocks, patch, sigmas, shape)
