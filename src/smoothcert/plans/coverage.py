@@ -25,6 +25,7 @@ from smoothcert.plans.machine import check_choice
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.statistics.boundaries import crossing_probability
 from smoothcert.statistics.bounds import interval
+from smoothcert.statistics.metrics import evenly
 
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
 _ROUNDING = 1e-9
@@ -261,8 +262,7 @@ def _worst(forward: Forward, p: NDArray[np.float64]) -> tuple[float, float]:
 
 def _spread(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     """At most so many of the values, evenly spread."""
-    kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), most)).astype(int))
-    return np.asarray(values[kept])
+    return np.asarray(values[evenly(len(values), most)])
 
 
 def _attainable(forward: Forward, low: float, high: float) -> NDArray[np.float64]:

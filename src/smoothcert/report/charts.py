@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
@@ -21,7 +20,7 @@ from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.comparison import Comparison, Curve
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
-from smoothcert.statistics.metrics import distribution, round_down
+from smoothcert.statistics.metrics import distribution, evenly, round_down
 
 _CURVE_POINTS = 151
 _BINS_OF_SAMPLES = 24
@@ -227,11 +226,6 @@ def difference(comparison: Comparison, curve: Curve) -> Chart:
         f"Above 0, {b} certifies more. Where the band leaves out 0, the difference is more than chance, for the whole "
         f"curve together, at {100 * comparison.differences[0].confidence:g}%.",
     )
-
-
-def evenly(length: int, most: int) -> NDArray[np.int64]:
-    """Places in a sequence, at most `most` of them at even distances."""
-    return np.unique(np.linspace(0, length - 1, min(length, most)).astype(np.int64))
 
 
 @lru_cache(maxsize=32)

@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,9 @@ from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
-from smoothcert.report.charts import certified_accuracy, charts, difference, evenly
+from smoothcert.report.charts import certified_accuracy, charts, difference
 from smoothcert.report.explained import Explained
-from smoothcert.report.pictures import picture_of, thumbnails, values_of
+from smoothcert.report.pictures import pictures_of, thumbnails
 from smoothcert.report.wording import acr_note, class_name, grouped, in_norm, promise, uncertified, units
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect
@@ -37,7 +37,7 @@ from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results, is_unit
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.boundaries import default_looks
-from smoothcert.statistics.metrics import round_down
+from smoothcert.statistics.metrics import evenly, round_down
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -78,71 +78,74 @@ def write_report(
         The path of the page.
     """
     if isinstance(results, Comparison):
-        page = _compared(results, dataset)
-    else:
-        runs = collect(results)
-        dataset = dataset_of([run.manifest for run in runs], dataset)
-        page = fill(
-            "page.html",
-            charts(runs, most_points=POINTS),
-            runs,
-            {
-                "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
-                "classes": list(dataset.class_names or ()) if dataset else [],
-                "pictures": thumbnails(dataset, runs) if dataset else {},
-            },
-            explained=explained,
-            recommendation=recommendation,
-            table=table(runs, reference=reference, radii=radii),
-            acr_note=acr_note(runs),
-            plans=grouped((r.plan, r.name) for r in runs if r.plan),
-            guarantees=_guarantees(runs),
-        )
-    write_whole(out, page.encode())
-    return Path(out)
-
-
-def fill(template: str, shown: Sequence[Chart], runs: Sequence[Results], data: Mapping[str, Any], **values: Any) -> str:
-    """A page with these charts about these runs, with data for its script."""
-    scripts = [_vega_script(), _text("page.js")]
-    drawn = {"config": vega.PAGE.config, "charts": {chart.id: vega.spec(chart) for chart in shown}}
-    return str(
-        environment()
-        .get_template(template)
-        .render(
-            **values,
-            results=runs,
-            promise=promise(runs),
-            units=units(runs),
-            in_norm=in_norm(runs),
-            charts=shown,
-            data=drawn | dict(data),
-            style=_text("page.css"),
-            scripts=scripts,
-            hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
-            series=range(1, vega.SERIES + 1),
-            version=__version__,
-        )
+        return _write_comparison(results, out, dataset)
+    runs = collect(results)
+    dataset = dataset_of([run.manifest for run in runs], dataset)
+    return write_page(
+        out,
+        "page.html",
+        runs,
+        charts(runs, most_points=POINTS),
+        {
+            "runs": [_certificates(r, ROWS // len(runs)) for r in runs],
+            "classes": list(dataset.class_names or ()) if dataset else [],
+            "pictures": thumbnails(dataset, runs) if dataset else {},
+        },
+        explained=explained,
+        recommendation=recommendation,
+        table=table(runs, reference=reference, radii=radii),
+        acr_note=acr_note(runs),
+        plans=grouped((r.plan, r.name) for r in runs if r.plan),
+        guarantees=_guarantees(runs),
     )
 
 
-def _compared(comparison: Comparison, dataset: Dataset | None) -> str:
-    """The page about a comparison: every claim in words, and pictures of the inputs where only one is certified."""
+def _write_comparison(comparison: Comparison, out: str | Path, dataset: Dataset | None) -> Path:
+    """Write the page about a comparison: its claims in words, and pictures of inputs that only one run certifies."""
     runs = [comparison.a, comparison.b]
     dataset = dataset_of([run.manifest for run in runs], dataset)
-    curves = [certified_accuracy(runs), difference(comparison, comparison.curve)] if comparison.curve else []
     listed = [id for d in comparison.differences for ids in (d.only_a, d.only_b) for id in ids[:_COMPARED]]
-    return fill(
+    return write_page(
+        out,
         "compared.html",
-        curves,
         runs,
-        {},
+        [certified_accuracy(runs), difference(comparison, comparison.curve)] if comparison.curve else [],
         comparison=comparison,
-        pictures={id: picture_of(dataset[id][0], values_of(runs)) for id in listed} if dataset else {},
+        pictures=pictures_of(dataset, runs, listed) if dataset else {},
         most=_COMPARED,
         labels=dict(zip(comparison.a.id.tolist(), comparison.a.label.tolist(), strict=True)),
-        class_name=partial(class_name, names=dataset.class_names if dataset else None),
+        class_names=dataset.class_names if dataset else None,
     )
+
+
+def write_page(
+    out: str | Path,
+    template: str,
+    runs: Sequence[Results],
+    shown: Sequence[Chart] = (),
+    data: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> Path:
+    """Write a page about these runs with these charts, with data for its script."""
+    scripts = [_vega_script(), _text("page.js")]
+    drawn = {"config": vega.PAGE.config, "charts": {chart.id: vega.spec(chart) for chart in shown}}
+    page = environment().get_template(template)
+    text = page.render(
+        **values,
+        results=runs,
+        promise=promise(runs),
+        units=units(runs),
+        in_norm=in_norm(runs),
+        charts=shown,
+        data=drawn | dict(data or {}),
+        style=_text("page.css"),
+        scripts=scripts,
+        hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
+        series=range(1, vega.SERIES + 1),
+        version=__version__,
+    )
+    write_whole(out, text.encode())
+    return Path(out)
 
 
 def kind(plan: Plan) -> str:
@@ -161,7 +164,7 @@ def environment() -> Environment:
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "primary": primary, "is_unit": is_unit}
-    made.filters |= {"describe": describe, "uncertified": uncertified}
+    made.filters |= {"describe": describe, "uncertified": uncertified, "class_name": class_name}
     made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made

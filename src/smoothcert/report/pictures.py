@@ -43,16 +43,22 @@ COUNTED = ("l0", "l0 of pixels")
 def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
     """Pictures by id as data URIs: first those that the page's filters show first, then others while there is room."""
     pictures: dict[int, str] = {}
-    room, values = BUDGET, values_of(results)
+    room = BUDGET
     for id in _most_telling(results):
         if id in pictures or not 0 <= id < len(dataset):
             continue
-        picture = picture_of(dataset[id][0], values)
+        picture = pictures_of(dataset, results, [id])[id]
         if picture is None or len(picture) > room:
             break
         pictures[id] = picture
         room -= len(picture)
     return pictures
+
+
+def pictures_of(dataset: Dataset, results: Sequence[Results], ids: Iterable[int]) -> dict[int, str | None]:
+    """Pictures of inputs of these runs by id, as data URIs; None for what is no image."""
+    values = next((r.manifest.values for r in results if r.manifest is not None and r.other_range), None)
+    return {id: picture_of(dataset[id][0], values) for id in ids}
 
 
 def _most_telling(results: Sequence[Results]) -> Iterable[int]:
@@ -91,11 +97,6 @@ def check_picture(x: Picture, id: int) -> None:
     if picture_of(x) is None:
         pictures = f"pictures with 1 or 3 channels and at least {_SMALLEST_SIDE} pixels on each side"
         raise InvalidInput(f"input {id} has shape {tuple(x.shape)}: only {pictures} can be explained")
-
-
-def values_of(results: Sequence[Results]) -> tuple[float, float] | None:
-    """The range of the inputs of runs on the same data; None if it is not recorded or lies in [0, 1]."""
-    return next((r.manifest.values for r in results if r.manifest is not None and r.other_range), None)
 
 
 def black_and_white(values: tuple[float, float] | None) -> tuple[float, float]:

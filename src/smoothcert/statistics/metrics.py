@@ -115,6 +115,11 @@ def default_radii(largest: float) -> list[float]:
     return [step * i for i in range(max(math.ceil(largest / step), 1))]
 
 
+def evenly(length: int, most: int) -> NDArray[np.int64]:
+    """Places in a sequence, at most `most` of them, evenly spread."""
+    return np.unique(np.linspace(0, length - 1, min(length, most)).astype(np.int64))
+
+
 def round_down(value: float, digits: int = 3) -> str:
     """A radius as text, never larger than it is.
 

@@ -7,7 +7,6 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert._files import write_whole
 from smoothcert.data import Dataset, find_dataset
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
@@ -27,9 +25,8 @@ from smoothcert.plans.at_radii import earlier_plans
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.second_route import p_value
-from smoothcert.report.page import dataset_of, fill
-from smoothcert.report.pictures import picture_of, values_of
-from smoothcert.report.wording import class_name
+from smoothcert.report.page import dataset_of, write_page
+from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import open_run
@@ -169,21 +166,18 @@ def write_case(folder: str | Path, found: Audit, out: str | Path) -> Path:
     run = open_run(folder)
     certified = [c for c in run.certificates() if c.prediction is not None]
     dataset = dataset_of([run.manifest])
-    page = fill(
+    return write_page(
+        out,
         "case.html",
-        [],
         [run],
-        {},
         run=run,
         audit=found,
         certified=certified,
         each=confidence(run.plan.alpha),
         together=confidence(run.plan.alpha, len(run.manifest.ids)),
-        pictures={c.id: picture_of(dataset[c.id][0], values_of([run])) for c in certified} if dataset else {},
-        class_name=partial(class_name, names=dataset.class_names if dataset else None),
+        pictures=pictures_of(dataset, [run], [c.id for c in certified]) if dataset else {},
+        class_names=dataset.class_names if dataset else None,
     )
-    write_whole(out, page.encode())
-    return Path(out)
 
 
 def fault(certificate: Certificate, *, second: bool = True) -> str | None:

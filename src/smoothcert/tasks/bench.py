@@ -35,6 +35,7 @@ from smoothcert.sampling.sampler import Sampler
 from smoothcert.sampling.voting import VoteCounter
 from smoothcert.smoothed import Smoothed
 from smoothcert.smoothed.subject import Say, Subject, say_nothing
+from smoothcert.statistics.metrics import evenly
 
 PUBLISHED_BATCHES = (200, 1000)
 """Batch sizes of the published loop."""
@@ -108,8 +109,7 @@ def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: S
             f"cannot time {noise}: use a random noise, and give {setting('data')} if the noise changes the shape of "
             "inputs"
         )
-    spread = np.linspace(0, len(dataset) - 1, min(_INPUTS, len(dataset))).astype(int)
-    inputs = torch.stack([dataset[int(i)][0] for i in spread])
+    inputs = torch.stack([dataset[i][0] for i in evenly(len(dataset), _INPUTS).tolist()])
     on_cuda = runtime.torch_device.type == "cuda"
     published: dict[int, float] = {}
     if not on_cuda:  # before `prepare`, which makes every loop on a CPU faster

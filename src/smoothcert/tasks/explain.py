@@ -21,13 +21,13 @@ from smoothcert.models.denoisers.denoised import Denoised, DenoisedFunction
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Certificate, OneLook
-from smoothcert.report.charts import evenly
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import NORMS, check_picture, distance
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.packing import Segment
 from smoothcert.smoothed import Subject
+from smoothcert.statistics.metrics import evenly
 from smoothcert.tasks.reload import Places, reload
 
 _MOST_COMPARED = 500

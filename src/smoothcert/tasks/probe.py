@@ -25,12 +25,12 @@ from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.plans import OneLook, Plan, State
-from smoothcert.report.charts import evenly
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Prepared, Settings, Smoothed, Subject
 from smoothcert.statistics.boundaries import default_looks
 from smoothcert.statistics.bounds import critical_count, interval
+from smoothcert.statistics.metrics import evenly
 from smoothcert.statistics.population import likely_above
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
