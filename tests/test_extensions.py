@@ -127,11 +127,12 @@ def test_it_can_be_audited_tabulated_reported_and_replayed(folder, case):
     assert 0 < replayed["average_samples"] < 5_000
 
 
-def test_processes_find_its_module(folder, case):
-    file, out = f"{folder.name}/{CASES[case][0]}.py", str(folder / "processes")
-    small = ["--model", "fashion-cnn", "--data", "fashion-mnist", "--limit", "2", "--batch", "64", "--out", out]
-    certify = ["-P", "-m", "smoothcert", "--import", file, "certify", *OPTIONS[case], *small, "--devices", "cpu"]
-    assert "2 inputs" in process(folder.parent, *certify)
+def test_processes_find_its_module(tmp_path):
+    (tmp_path / "mine").mkdir()
+    shutil.copy(EXAMPLES / "own_plan.py", tmp_path / "mine")
+    small = ["--model", "fashion-cnn", "--data", "fashion-mnist", "--limit", "2", "--batch", "64", "--out", "run"]
+    certify = ["--import", "mine/own_plan.py", "certify", *OPTIONS["plan"], *small, "--devices", "cpu"]
+    assert "2 inputs" in process(tmp_path, "-P", "-m", "smoothcert", *certify)
 
 
 def test_its_coverage_and_map_are_computed(folder, case):

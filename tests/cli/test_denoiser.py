@@ -43,7 +43,10 @@ def test_certify_and_audit_with_a_denoiser(smoothcert, folder):
     ("options", "message"),
     [
         ("--sigma 0.75 --denoiser d.safetensors", "sigma from 0.1 to 0.5, not 0.75"),
-        ("--sigma 0.25 --weights d.safetensors", "give it as --denoiser"),
+        (
+            "--sigma 0.25 --weights d.safetensors",
+            "holds a denoiser, not a classifier: give it as --denoiser",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, folder, options, message):

@@ -21,8 +21,6 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         (f"{CERTIFY} --executor ray --devices cuda:0", "--devices cuda:0 is for --executor local"),
         (f"{CERTIFY} --devices cpu --device cpu", "give --device cpu or --devices cpu, not both"),
         (f"{CERTIFY} --devices 0,1", "devices must be names of devices, got 0,1: write --devices cuda:0,cuda:1"),
-        ("map --noise splitting:1,255 --samples 1000", "is not random: use --method exact, which counts its 510"),
-        ("map --sigma 0.5 --method exact", "use a plan that samples, or a noise such as --noise splitting:0.5,255"),
         ("fly", "fly"),
     ],
 )

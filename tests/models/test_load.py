@@ -61,11 +61,6 @@ def test_the_clean_model_is_accurate_without_noise() -> None:
     assert (answers == torch.tensor(labels)).float().mean() > 0.9
 
 
-def test_a_bundled_network_without_weights_asks_for_them() -> None:
-    with pytest.raises(InvalidInput, match='give weights=FILE, or weights="none"'):
-        load_classifier("cifar-resnet110")
-
-
 @pytest.mark.parametrize("spec", ["resnet-9000", ":", "torchvision:", ":factory", ""])
 def test_the_error_for_an_unknown_model_lists_the_choices(spec: str) -> None:
     with pytest.raises(InvalidInput, match=r"fashion-cnn, .*cifar-resnet20.*onnx:FILE"):
@@ -138,12 +133,6 @@ def test_the_error_for_a_missing_extra_gives_the_pip_command(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=rf"pip install -e '\.\[{extra}\]'"):
         load_classifier(spec.format(tmp=tmp_path))
-
-
-def test_weights_of_a_denoiser_are_no_classifier(tmp_path: Path) -> None:
-    save_file({"weight": torch.zeros(2)}, tmp_path / "d.safetensors", {"method": "denoiser", "architecture": "unet"})
-    with pytest.raises(InvalidInput, match="holds a denoiser, not a classifier"):
-        load_classifier(None, weights=tmp_path / "d.safetensors")
 
 
 @pytest.mark.parametrize("named", ["{tmp}/trap.py:network", "trap:network", "builtins:breakpoint"])

@@ -115,5 +115,3 @@ def test_what_is_no_picture_is_refused():
         sc.Bands(2).for_shape((36,))
     with pytest.raises(sc.InvalidInput, match="larger than a picture of 6 x 6"):
         sc.Blocks(7).for_shape((1, 6, 6))
-    with pytest.raises(sc.InvalidInput, match=r"not random: use the plan Exact\(\)"):
-        sc.Fixed(100).for_noise(sc.Bands(2, 6))

@@ -168,7 +168,6 @@ def test_a_radius_that_no_votes_prove_is_refused_before_the_run(settings, noise,
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"bound": "third"}, "bound must be one of binary, runner-up"),
         ({"give_up": 1}, "give_up must be below 1, got 1"),
         ({"give_up": -0.1}, "give_up must be a number of at least 0"),
         ({"bound": "runner-up", "version": 2}, "bets follow rule 1 in this version"),

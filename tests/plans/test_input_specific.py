@@ -67,9 +67,18 @@ def test_the_grid_goes_with_the_use_of_the_pilot():
     assert InputSpecific(1_000, pilot_use="reuse").grid == "paper"
 
 
-def test_an_unknown_grid_is_named():
-    with pytest.raises(InvalidInput, match="grid must be one of exact, paper, got 'fine'"):
-        InputSpecific(1_000, grid="fine")
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"decline": 0}, "decline must be a number above 0, got 0"),
+        ({"decline": 1.0, "kind": "relative"}, r"relative decline must be .* \(both excluded\), got 1.0"),
+        ({"kind": "both"}, "kind must be one of absolute, relative, got 'both'"),
+        ({"grid": "fine"}, "grid must be one of exact, paper, got 'fine'"),
+    ],
+)
+def test_bad_settings_are_named(settings, named):
+    with pytest.raises(InvalidInput, match=named):
+        InputSpecific(1_000, **settings)
 
 
 def test_a_decline_that_gives_up_everything_is_an_error_before_the_run():

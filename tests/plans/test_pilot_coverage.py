@@ -6,7 +6,6 @@ import pytest
 from scipy.stats import binom
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look
-from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
 from smoothcert.plans.pilot_coverage import failure_probability, tie_failure, worst_case
 from smoothcert.statistics.bounds import lower_bound
@@ -98,8 +97,3 @@ def test_simulated_certificates_fail_as_often_as_computed(plan, p):
 def test_a_larger_reused_pilot_makes_the_tie_worse():
     plan = InputSpecific(100_000, pilot=10_000, kind="relative", pilot_use="reuse")
     assert tie_failure(plan, NOISE) / plan.alpha == pytest.approx(1.87, abs=0.01)
-
-
-def test_p_must_be_a_probability():
-    with pytest.raises(InvalidInput, match=r"got 1\.2"):
-        failure_probability(SMALL[0], NOISE, [0.5, 1.2])

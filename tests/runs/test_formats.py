@@ -92,13 +92,6 @@ def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, t
         read_results(path)
 
 
-def test_a_missing_file_and_an_unwritable_one_are_named(iss_run: Results, tmp_path):
-    with pytest.raises(InvalidInput, match="does not exist"):
-        read_results(tmp_path / "nothing.csv")
-    with pytest.raises(InvalidInput, match="cannot write"):
-        write_results(iss_run, tmp_path, "csv")
-
-
 def test_a_csv_export_opens_in_pandas_as_it_is(iss_run: Results, tmp_path):
     pandas = pytest.importorskip("pandas")
     write_results(iss_run, tmp_path / "q.csv")

@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -28,9 +29,16 @@ def above_half(x):
     return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    settings = {"noise": sc.Gaussian(0.25), "plan": PLAN, "device": "cpu", "batch": 500}
+    return sc.certify(above_half, DATA, out=tmp_path_factory.mktemp("made"), **settings).path
+
+
 @pytest.fixture
-def run(tmp_path):
-    return sc.certify(above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+def run(made, tmp_path):
+    """A copy that the test may change."""
+    return open_run(shutil.copytree(made, tmp_path, dirs_exist_ok=True))
 
 
 def check(run, **settings):
