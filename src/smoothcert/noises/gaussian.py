@@ -70,14 +70,11 @@ class Gaussian(GaussianRadius):
 
     sigma: float
     norm: ClassVar[str] = "l2"
+    drawing_error = LARGEST_INPUT * _TAIL_CUT + CELL
 
     @property
     def draw(self) -> Additive:
         return Additive("normal", self.sigma)
-
-    @property
-    def drawing_error(self) -> float:
-        return LARGEST_INPUT * _TAIL_CUT + CELL
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ class Ablation(SteppedNoise):
     keep: int
     size: int | None = None
     norm: ClassVar[str] = "l0 of pixels"
+    deviation = 0.0
 
     def __post_init__(self) -> None:
         vars(self).update(keep=_check.whole("keep", self.keep, least=1), size=checked_size(self.size))
@@ -93,10 +94,6 @@ class Ablation(SteppedNoise):
     @property
     def draw(self) -> Draw:
         return Keep(self.keep)
-
-    @property
-    def deviation(self) -> float:
-        return 0.0
 
     @property
     def drawing_error(self) -> float:
@@ -196,16 +193,12 @@ def _thresholds(keep: Fraction, values: int, largest: int) -> tuple[Fraction, ..
     other = (1 - keep) / (values - 1)
     scale = keep.denominator * other.denominator
     step = [int(part * scale) for part in (other, (values - 2) * other, keep)]  # t = -1, 0, 1, all times `scale`
-    distribution, total = [1], 1  # of t = -r, ..., r, times `total`
+    distribution, total = np.array([1], object), 1  # of t = -r, ..., r, times `total`; exact integers
     found = [Fraction(1, 2)]
-    for r in range(1, largest + 1):
-        longer = [0] * (2 * r + 1)
-        for shift, weight in enumerate(step):
-            for t, mass in enumerate(distribution):
-                longer[t + shift] += weight * mass
-        distribution, total = longer, total * scale
+    for _ in range(largest):
+        distribution, total = np.convolve(distribution, np.array(step, object)), total * scale
         p, left = Fraction(0), Fraction(total, 2)
-        for there, here in zip(distribution, reversed(distribution), strict=True):  # from t = r down
+        for there, here in zip(distribution, reversed(distribution), strict=True):  # from the largest t down
             if there >= left:
                 p += here * left / there
                 break

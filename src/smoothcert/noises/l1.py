@@ -148,6 +148,7 @@ class Laplace(Noise):
 
     scale: float
     norm: ClassVar[str] = "l1"
+    drawing_error = LARGEST_INPUT * _TAIL_CUT + CELL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
@@ -159,10 +160,6 @@ class Laplace(Noise):
     @property
     def deviation(self) -> float:
         return sqrt(2) * self.scale
-
-    @property
-    def drawing_error(self) -> float:
-        return LARGEST_INPUT * _TAIL_CUT + CELL
 
     def radius(self, p: ArrayLike) -> Any:
         q = 1 - _check.probabilities("p", p)

@@ -27,6 +27,7 @@ class PatchNoise(Noise):
     """
 
     norm: ClassVar[str] = "patch"
+    deviation = 0.0
     breaks_ties: ClassVar[bool] = True
     size: int | None
 
@@ -37,10 +38,6 @@ class PatchNoise(Noise):
         Args:
             side: Its side in pixels, at least 1.
         """
-
-    @property
-    def deviation(self) -> float:
-        return 0.0
 
     @property
     def outcomes(self) -> int:

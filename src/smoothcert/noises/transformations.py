@@ -25,14 +25,11 @@ class Brightness(GaussianRadius):
 
     sigma: float
     norm: ClassVar[str] = "brightness"
+    drawing_error = 2.0**-53  # float64 holds so many bits of the uniform number
 
     @property
     def draw(self) -> Draw:
         return CommonShift(self.sigma)
-
-    @property
-    def drawing_error(self) -> float:
-        return 2.0**-53  # float64 holds so many bits of the uniform number
 
     def certified_change(self, limit: str) -> str:
         return f"change of all values by the same number, without clipping, that is smaller than {limit}"
@@ -51,14 +48,11 @@ class Translation(GaussianRadius):
 
     sigma: float
     norm: ClassVar[str] = "l2 of the shift in pixels"
+    deviation = 0.0
 
     @property
     def draw(self) -> Draw:
         return CircularShift(self.sigma)
-
-    @property
-    def deviation(self) -> float:
-        return 0.0
 
     @property
     def drawing_error(self) -> float:

@@ -25,7 +25,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import betting
 from smoothcert.plans.base import Plan
-from smoothcert.plans.machine import Case, proof
+from smoothcert.plans.machine import proof, unanimous
 from smoothcert.plans.pilot import Bound
 from smoothcert.plans.records import Look, Proof, State, Votes
 from smoothcert.statistics.boundaries import GIVE_UP, boundary, crossing_probability, default_looks, give_up_counts
@@ -159,10 +159,8 @@ class AtRadii(Plan):
         """How many of the radii unanimous votes prove."""
         if self.remembers:
             noise.tie_curve(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses, also at radius 0
-        case = Case(self, noise, label=0)
-        while case.more:
-            case.add(Look(case.more, {0: case.more}))
-        return int(np.sum(self.radii <= np.nan_to_num(self.certified_radius(case.state.lower, None, noise), nan=-1)))
+        lower = unanimous(self, noise).state.lower
+        return int(np.sum(self.radii <= np.nan_to_num(self.certified_radius(lower, None, noise), nan=-1)))
 
     def remember(self, state: State, votes: Votes, noise: Noise) -> Any:
         return betting.remember(self, state, votes, noise) if self.remembers else None

@@ -194,6 +194,14 @@ class Case:
         return proof(self.plan, self.noise, self.state)
 
 
+def unanimous(plan: Plan, noise: Noise) -> Case:
+    """An input of class 0 whose votes are all for it: nobody needs fewer samples, and nobody proves more."""
+    case = Case(plan, noise, label=0)
+    while case.more:
+        case.add(Look(case.more, {0: case.more}))
+    return case
+
+
 def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
     """Tell each case of one plan its next look, and give it back. A plan may treat many of them at once.
 

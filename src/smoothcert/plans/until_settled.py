@@ -17,7 +17,7 @@ import numpy as np
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan
-from smoothcert.plans.machine import Case, proof
+from smoothcert.plans.machine import proof, unanimous
 from smoothcert.plans.records import Look, Proof, State, Votes
 from smoothcert.statistics.bets import (
     Histories,
@@ -95,10 +95,8 @@ class UntilSettled(Plan):
         return 0.0
 
     def for_noise(self, noise: Noise) -> Self:
-        case = Case(replace(self, samples=10**9), noise)
-        while case.more:
-            case.add(Look(case.more, {0: case.more}))
-        if self.samples < (needed := case.state.memory.drawn):
+        needed = unanimous(replace(self, samples=10**9), noise).state.memory.drawn
+        if self.samples < needed:
             raise InvalidInput(
                 f"samples {self.samples} can never settle an answer at alpha {self.alpha:g}: even unanimous votes "
                 f"could be chance; use at least {needed}"

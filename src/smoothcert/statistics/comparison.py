@@ -47,23 +47,14 @@ def difference_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) 
     >>> round(low, 4), round(high, 4)
     (0.005, 0.0382)
     """
-
-    def low(a: int, b: int) -> float:
-        return _largest(lambda delta: _reaches(a, b, inputs, delta) <= alpha / 2, -1.0, (b - a) / inputs)
-
-    found = Interval(low(only_a, only_b), -low(only_b, only_a))
+    found = _not_rejected(lambda *pairs: _reaches(*pairs) <= alpha / 2, only_a, only_b, inputs)
     told_apart = mcnemar(only_a, only_b) <= alpha
     return found if told_apart else Interval(min(found.low, 0.0), max(found.high, 0.0))
 
 
 def anytime_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) -> Interval:
     """An interval of delta that holds for all numbers of inputs together with confidence 1 - alpha."""
-
-    def low(a: int, b: int) -> float:
-        enough = math.log(2 / alpha)
-        return _largest(lambda delta: float(log_wealth(a, b, inputs, delta)) >= enough, -1.0, (b - a) / inputs)
-
-    return Interval(low(only_a, only_b), -low(only_b, only_a))
+    return _not_rejected(lambda *pairs: float(log_wealth(*pairs)) >= math.log(2 / alpha), only_a, only_b, inputs)
 
 
 def log_wealth(only_a: ArrayLike, only_b: ArrayLike, inputs: ArrayLike, delta: float) -> binomial.Array:
@@ -140,6 +131,15 @@ def detectable(differing: float, inputs: int, *, alpha: float) -> float:
     0.037
     """
     return _largest(lambda delta: power(delta, max(differing, delta), inputs, alpha=alpha) < _POWER, 1e-9, 1.0)
+
+
+def _not_rejected(rejects: Callable[..., bool], only_a: int, only_b: int, inputs: int) -> Interval:
+    """Every delta that a one-sided test rejects neither from below nor, with A and B exchanged, from above."""
+
+    def low(a: int, b: int) -> float:
+        return _largest(lambda delta: rejects(a, b, inputs, delta), -1.0, (b - a) / inputs)
+
+    return Interval(low(only_a, only_b), -low(only_b, only_a))
 
 
 def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -60,9 +60,11 @@ class SampleMap:
 
     def __post_init__(self) -> None:
         _check.one_of("reference", self.reference, ("ceiling", "ideal"))
-        object.__setattr__(self, "samples", check_ceiling(self.samples, self.alpha))
-        object.__setattr__(self, "alpha", float(self.alpha))
-        object.__setattr__(self, "decline", check_decline(self.decline, self.kind))
+        vars(self).update(
+            samples=check_ceiling(self.samples, self.alpha),
+            alpha=float(self.alpha),
+            decline=check_decline(self.decline, self.kind),
+        )
         largest = float(self.radius(self.samples, 1.0))
         if self.kind == "absolute" and self.decline >= largest:
             raise InvalidInput(
@@ -72,13 +74,7 @@ class SampleMap:
 
     def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
         p = _check.probabilities("p", p)
-        return self._smallest(p, self.required_radius(p))
-
-    def _smallest(self, p: NDArray[np.float64], required: Any) -> NDArray[np.int64]:
-        """The smallest sample size that proves a required radius when a share p of the samples votes for the class."""
-        bound = self.noise.probability(np.maximum(required, 0))
-        found = smallest_size(lambda k: keeps_bound(p * k, k, bound, alpha=self.alpha), p.shape, self.samples)
-        return np.where(required > 0, found, 0)
+        return self._at_most(p, p)
 
     def largest(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
         """The largest psi(p) over low <= p <= high, or a few percent more.
@@ -100,16 +96,18 @@ class SampleMap:
         first = np.searchsorted(edges, low, side="left")  # the first edge inside of the interval
         last = np.searchsorted(edges, high, side="right") - 1  # the last one
         inside = first <= last
-        found = np.where(inside, 0, self._at_most(low, high))  # an interval within one cell
+        # The parts of cells at both ends, and whole cells between them; an interval may lie within one cell.
         left = self._at_most(low, np.where(inside, edges[np.minimum(first, len(edges) - 1)], high))
         right = self._at_most(np.where(inside, edges[np.maximum(last, 0)], low), high)
         whole = [max(cells[a:b], default=0) for a, b in zip(first.ravel(), last.ravel(), strict=True)]
-        found = np.maximum(found, np.where(inside, np.maximum(left, right), 0))
-        return np.asarray(np.maximum(found, np.reshape(whole, found.shape)), np.int64)
+        return np.maximum(np.maximum(left, right), np.reshape(np.asarray(whole, np.int64), low.shape))
 
-    def _at_most(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
-        """An upper bound on psi over [low, high], exact where low = high."""
-        return self._smallest(np.asarray(low, float), self.required_radius(high))
+    def _at_most(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The smallest k for which a share `low` of the votes proves what `high` requires; psi where they are equal."""
+        required = self.required_radius(high)
+        bound = self.noise.probability(np.maximum(required, 0))
+        found = smallest_size(lambda k: keeps_bound(low * k, k, bound, alpha=self.alpha), low.shape, self.samples)
+        return np.where(required > 0, found, 0)
 
     def radius(self, samples: ArrayLike, p: ArrayLike) -> Any:
         """R(k, p): what k samples prove when a share p of them votes for the class.
