@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -42,8 +42,6 @@ from smoothcert.smoothed.subject import say_nothing, warn_about_training
 from smoothcert.tasks.budget import Budget, Spending, as_recorded, budget_given, plan_for_budget
 from smoothcert.tasks.survey import Forecast, forecast_of, is_short
 
-Keep = Callable[[list[Certificate], Status], None]
-"""What is done with certificates as soon as they are finished."""
 _MANY_SAMPLES, _LONG = 1_000_000, 30.0
 """A run that may take so many samples gets a forecast, which is said if it is at least so many seconds."""
 _CHECKED_SHARE = 0.02
@@ -246,12 +244,11 @@ def _in_memory(
     subject = smoothed.bind(dataset, ids, flexible=True, resolve=resolve)
     key = key_for(smoothed.seed, "interactive", smoothed.next_call())
     job = job_for(replace(subject, seed=key), dataset, plan, ids)
-    found: list[Certificate] = []
     with executor or LocalExecutor(smoothed.prepared(subject)) as executor:
         executor.start(job, say_nothing)
         spending = None if budget is None else Spending.begin(budget, job, ids, executor)
-        for block, own in [(ids, job.plan)] if spending is None else spending.blocks(ids):
-            _follow(executor, block, own, Progress(), lambda finished, status: found.extend(finished), spending)
+        blocks = [(ids, job.plan)] if spending is None else spending.blocks(ids)
+        found = [c for block, own in blocks for timed in _follow(executor, block, own, spending) for c in timed]
     return Results.from_certificates(dataset.name, found)
 
 
@@ -348,12 +345,14 @@ def _on_disk(
     def keep(finished: list[Certificate], status: Status) -> None:
         low, high = manifest.values or (status.lowest, status.highest)
         values = [min(low, status.lowest), max(high, status.highest)]
+        entries = {"forwarded": manifest.forwarded + status.forwarded, "values": values}
         with journal.transaction():
             for certificate in finished:
-                entries = {"forwarded": manifest.forwarded + status.forwarded, "values": values}
                 if certificate.id in begun:
                     certificate = replace(certificate, seconds=certificate.seconds + begun[certificate.id].seconds)
                 journal.add(certificate, entries, own_plan=spending is not None or bool(earlier_plans(job.plan)))
+        for certificate in finished:
+            progress.update(certificate, status)
 
     progress.start()
     try:
@@ -364,7 +363,8 @@ def _on_disk(
                     progress.say(f"forecast: {spending.forecast(plan)}")
                 manifest = replace(manifest, spending=spending.record(block, plan))
                 journal.write_manifest({key: manifest.plain()[key] for key in ("plan", "spending")})
-            _follow(executor, block, plan, progress, keep, spending)
+            for finished in _follow(executor, block, plan, spending):
+                keep(finished, executor.status())
     except ModelFailed as error:
         raise ModelFailed(
             f"{error.message}; all finished inputs are saved, and the same command continues"
@@ -380,21 +380,16 @@ def _on_disk(
         journal.write_manifest({"finished": _now()})
 
 
-def _follow(
-    executor: Executor, ids: list[int], plan: Plan, progress: Progress, keep: Keep, spending: Spending | None = None
-) -> None:
-    """Keep certificates as they finish, and tell the budget and the progress display after that."""
+def _follow(executor: Executor, ids: list[int], plan: Plan, spending: Spending | None) -> Iterator[list[Certificate]]:
+    """Certificates as they finish, with the time that they took. The budget is told after they are kept."""
     start = time.perf_counter()
     for finished in executor.certify(ids, plan):
         now = time.perf_counter()
-        status = executor.status()
-        timed = [replace(certificate, seconds=(now - start) / len(finished)) for certificate in finished]
-        keep(timed, status)
+        yield (timed := [replace(certificate, seconds=(now - start) / len(finished)) for certificate in finished])
         start = now
-        for certificate in timed:
-            if spending is not None:
+        if spending is not None:
+            for certificate in timed:
                 spending.add(certificate)
-            progress.update(certificate, status)
 
 
 def _telling(run: Run) -> Certificate:
