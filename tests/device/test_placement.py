@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from smoothcert.device.placement import place
-from smoothcert.device.runtime import Runtime, blank
+from smoothcert.device.runtime import Runtime, blank, place
 
 SHAPE = (3, 8, 8)
 CPU = Runtime.resolve("cpu", dtype="float32")

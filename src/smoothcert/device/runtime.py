@@ -1,4 +1,4 @@
-"""How a classifier is run: device, number format, compilation, batch size.
+"""How a classifier is run: device, number format, compilation, batch size; and batches and modules in these formats.
 
 A certificate is about the classifier as it was run, so these settings are part of what is certified. They are resolved
 once, recorded in the manifest, and the same for every batch of a run.
@@ -7,7 +7,7 @@ once, recorded in the manifest, and the same for every batch of a run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
+from smoothcert.models.modules import copied
 
 Compile = Literal["none", "fast", "default", "max"]
 Compiled = Literal[Compile, "stages"]
@@ -25,6 +26,7 @@ CHECKED_ROWS = 8
 """The rows of all trials before the batch size is known: libraries prepare their kernels for every new size."""
 _FARTHEST = 100  # standard deviations; no noise is drawn farther out than that
 _COMPARED_DEVIATION = 0.5
+_FINER_ROWS = 64  # at a time, because a finer format needs more memory
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -148,6 +150,35 @@ def noisy_images(shape: tuple[int, ...], runtime: Runtime, rows: int | None = No
     return x
 
 
+def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """A copy of a module on the device and in the number format of a run; a function is returned unchanged.
+
+    Images have their channels last, because that is faster. A module that calls `x.view(len(x), -1)` on its activations
+    fails on them, and gets contiguous images instead.
+    """
+    if not isinstance(module, nn.Module):
+        return module
+    memory_format = runtime.memory_format(shape)
+    placed = _converted(module, runtime, memory_format)
+    if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, CHECKED_ROWS)):
+        placed = nn.Sequential(_Contiguous(), _converted(module, runtime, torch.contiguous_format))
+    return placed
+
+
+def in_finer_format(module: nn.Module, runtime: Runtime) -> Callable[[Tensor], Tensor]:
+    """The outputs of a module in a finer number format than that of the run. The module is converted when needed."""
+    coarse = runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
+    finer = replace(runtime, dtype="float32" if coarse else "float64")
+
+    # Contiguous, because float32 with channels last is very slow in depthwise convolutions on CUDA.
+    def outputs(x: Tensor) -> Tensor:
+        exact = _converted(module, finer, torch.contiguous_format)
+        parts = (part.to(finer.torch_dtype, copy=True).contiguous() for part in torch.split(x, _FINER_ROWS))
+        return torch.cat([exact(part) for part in parts])
+
+    return outputs
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until a device has finished all of its work."""
     if device.type == "cuda":
@@ -183,3 +214,22 @@ def _check_device(device: str) -> None:
     if (kind.index or 0) >= counts.get(kind.type, 0):
         known = [f"{name}:{i}" if name == "cuda" else name for name, count in counts.items() for i in range(count)]
         raise InvalidInput(f"device {device!r} is not available here; available: {', '.join(known)}")
+
+
+def _converted(module: nn.Module, runtime: Runtime, memory_format: torch.memory_format) -> nn.Module:
+    module = copied(module).to(runtime.torch_device, runtime.torch_dtype)
+    return module.to(memory_format=memory_format)  # type: ignore[no-any-return, call-overload]
+
+
+@torch.no_grad()
+def _needs_contiguous(module: nn.Module, x: Tensor) -> bool:
+    try:
+        module(x)
+    except Exception as error:  # the check before the run names all others
+        return "view size is not compatible" in str(error)
+    return False
+
+
+class _Contiguous(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous()

@@ -86,7 +86,6 @@ class Worker:
 
     _prepared: Prepared
     _engine: Engine
-    _batch: int
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -109,7 +108,6 @@ class Worker:
             return _failed(error)
         place = f"{platform.node()}, {runtime.device}, process {os.getpid()}"
         said = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
-        self._batch = runtime.batch
         return Ready(place, runtime, self._engine.free, said)
 
     def advance(self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None) -> Report | Failed:
@@ -120,6 +118,7 @@ class Worker:
         if self._failure:
             return self._failure
         engine = self._engine = engine_for(self._job, self._prepared, self._engine, plan, seed)
+        batch = self._prepared.subject.runtime.batch
         self._queue.extend(ids)
         finished: list[Certificate] = []
         failed: list[tuple[int, str]] = []
@@ -131,7 +130,8 @@ class Worker:
                 if not engine.busy:
                     break
                 finished += engine.step()
-                if (finished or failed) and self._needs_inputs:
+                needs_inputs = engine.free and not self._queue and engine.sampler.waiting < batch
+                if (finished or failed) and needs_inputs:
                     break
         except Exception as error:
             self._failure = _failed(error)
@@ -139,11 +139,6 @@ class Worker:
                 return self._failure
         self._sampling += time.perf_counter() - start
         return Report(tuple(finished), tuple(failed), status_of(engine), self._sampling)
-
-    @property
-    def _needs_inputs(self) -> bool:
-        """Whether there is room for more inputs, and the samples that are waiting do not fill a batch."""
-        return bool(self._engine.free) and not self._queue and self._engine.sampler.waiting < self._batch
 
     def _open(self, id: int, failed: list[tuple[int, str]]) -> None:
         try:

@@ -15,8 +15,7 @@ from torch import Tensor, fx, nn
 
 from smoothcert._agreement import OtherAnswers, Reference
 from smoothcert.device.host import SetupClock
-from smoothcert.device.placement import in_finer_format
-from smoothcert.device.runtime import Compiled, Runtime, blank, noisy_images
+from smoothcert.device.runtime import Compiled, Runtime, blank, in_finer_format, noisy_images
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.fusion import Fusion, input_affine
 from smoothcert.kernels.layers import FUSED_DTYPES

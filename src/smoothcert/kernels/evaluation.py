@@ -100,14 +100,12 @@ class _Float64(fx.Interpreter):
         return copy.deepcopy(self.fetch_attr(target)).double()(*args, **kwargs)
 
 
-def channelwise(evaluate: Evaluator, x: fx.Node, result: object, channels: int) -> tuple[Tensor, Tensor]:
+def channelwise(evaluate: Evaluator, x: fx.Node, result: object) -> tuple[Tensor, Tensor]:
     """Factor and offset per channel of what happens to the inputs before the first convolution.
 
     Raises:
         Unexpected: Something else happens to the inputs.
     """
-    if result is x:
-        return torch.ones(channels, dtype=torch.float32), torch.zeros(channels, dtype=torch.float32)
     zeros = torch.zeros((1, *evaluate.shape), dtype=torch.float64)
     offset = evaluate(x, result, zeros)
     if offset.shape != zeros.shape:

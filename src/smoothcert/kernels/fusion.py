@@ -29,7 +29,7 @@ def input_affine(module: fx.GraphModule, shape: tuple[int, ...]) -> Affine | Non
     if first is None or len(shape) != 3 or not isinstance(first.args[0], fx.Node):
         return None
     try:
-        return first, *channelwise(Evaluator(module, shape), x, first.args[0], shape[0])
+        return first, *channelwise(Evaluator(module, shape), x, first.args[0])
     except Unexpected:
         return None
 
@@ -144,8 +144,7 @@ class Fusion:
                 x, weight, bias, *geometry = _arguments(convolution)
                 self._replace(relu, convolution_relu, (x, weight, bias, added, *geometry))
                 return
-            if added is not None and self._is_upsampling(convolution):
-                self._replace_upsampling(relu, convolution, added)
+            if added is not None and self._fuse_upsampling(relu, convolution, added):
                 return
 
     def _is_fusible(self, node: fx.Node) -> bool:
@@ -157,26 +156,26 @@ class Fusion:
             return False
         return all(channels % CHANNEL_MULTIPLE == 0 for channels in weight.shape[:2])
 
-    def _is_upsampling(self, node: fx.Node) -> bool:
-        """Whether a node is a transposed convolution without overlap whose result has no other use."""
+    def _fuse_upsampling(self, relu: fx.Node, node: fx.Node, added: fx.Node) -> bool:
+        """Replace a transposed convolution without overlap, whose result has no other use; returns whether it is one.
+
+        A matrix product computes all pixels of a cell, and the addition moves them to their places.
+        """
         if node.target is not torch.conv_transpose2d or len(node.users) > 1:
             return False
-        found, (_, _, _, stride, *geometry) = constants(self.module, node.args[1:3]), _arguments(node)
+        found, (x, _, _, stride, *geometry) = constants(self.module, node.args[1:3]), _arguments(node)
         if found is None or geometry != [(0, 0), (0, 0), 1, (1, 1)]:  # padding, padding of outputs, groups, dilation
             return False
-        _, channels, *sides = found[0].shape
-        return bool(sides == list(stride) and sides[0] == sides[1] and channels % VECTOR == 0)
-
-    def _replace_upsampling(self, relu: fx.Node, node: fx.Node, added: fx.Node) -> None:
-        """A matrix product computes all pixels of a cell, and the addition moves them to their places."""
-        weight, bias = (constant(self.module, argument) for argument in node.args[1:3])
-        assert weight is not None
-        cells = weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0])
-        weights = self._constant(relu, cells)
-        biases = None if bias is None else self._constant(relu, bias.repeat(weight.shape[2] * weight.shape[3]))
+        weight, bias = found
+        inputs, channels, *sides = weight.shape
+        if sides != list(stride) or sides[0] != sides[1] or channels % VECTOR:
+            return False
+        weights = self._constant(relu, weight.permute(2, 3, 1, 0).reshape(-1, inputs))
+        biases = None if bias is None else self._constant(relu, bias.repeat(sides[0] * sides[1]))
         with relu.graph.inserting_before(relu):
-            product = relu.graph.call_function(pointwise, (node.args[0], weights, biases))
-        self._replace(relu, layers.depth_to_space_add_relu, (product, added, weight.shape[2]))
+            product = relu.graph.call_function(pointwise, (x, weights, biases))
+        self._replace(relu, layers.depth_to_space_add_relu, (product, added, sides[0]))
+        return True
 
     def _as_matrix_product(self, node: fx.Node) -> None:
         """A 1x1 convolution with a bias, because torch adds the bias of a convolution in a second, slow pass."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from smoothcert.kernels.nvrtc import defines
 
@@ -69,34 +69,29 @@ class Layout:
 
 def layouts(channels: int, size: int, memory_per_block: int, memory_per_multiprocessor: int) -> list[Layout]:
     """All layouts that fit, the most promising ones first."""
+    if channels % 16 or size not in (4, 8, 16, 32):
+        return []
+    found = []
+    tile_images = max(16 // size, 1)
+    for images, rows, column_warps in product((1, 2, 4, 8), (2, 4, 8), (1, 2, 4, 8)):
+        layout = Layout(channels, size, images, rows, column_warps, 1)
+        warps = layout.threads // 32
+        if images % tile_images or size % rows or channels // 8 % column_warps or not 4 <= warps <= _MOST_WARPS:
+            continue
+        blocks = min(
+            memory_per_multiprocessor // (layout.shared_memory + _RESERVED),
+            _REGISTERS // (_registers(layout) * layout.threads),
+            _MOST_RESIDENT_BLOCKS,
+        )
+        if layout.shared_memory <= memory_per_block and layout.sums <= _MOST_SUMS and blocks >= 1:
+            found.append(replace(layout, resident_blocks=blocks))
 
     def rank(layout: Layout) -> tuple[bool, float, int]:
         # Two blocks on a multiprocessor hide each other's waiting at barriers. Then the least traffic wins, even where
         # threads need so many registers that only a few run.
         return layout.resident_blocks < 2, layout.traffic, -layout.resident_blocks * layout.threads
 
-    found = _fitting(channels, size, memory_per_block, memory_per_multiprocessor)
     return sorted(found, key=rank)
-
-
-def _fitting(channels: int, size: int, memory_per_block: int, memory_per_multiprocessor: int) -> Iterator[Layout]:
-    if channels % 16 or size not in (4, 8, 16, 32):
-        return
-    tile_images = max(16 // size, 1)
-    for images in (1, 2, 4, 8):
-        for rows in (2, 4, 8):
-            for column_warps in (1, 2, 4, 8):
-                layout = Layout(channels, size, images, rows, column_warps, 1)
-                warps = layout.threads // 32
-                if images % tile_images or size % rows or channels // 8 % column_warps or not 4 <= warps <= _MOST_WARPS:
-                    continue
-                blocks = min(
-                    memory_per_multiprocessor // (layout.shared_memory + _RESERVED),
-                    _REGISTERS // (_registers(layout) * layout.threads),
-                    _MOST_RESIDENT_BLOCKS,
-                )
-                if layout.shared_memory <= memory_per_block and layout.sums <= _MOST_SUMS and blocks >= 1:
-                    yield Layout(channels, size, images, rows, column_warps, blocks)
 
 
 def _registers(layout: Layout) -> int:

@@ -109,7 +109,7 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
     if first_node is None:
         raise NotAResNet("there is no convolution")
     first = _convolution(traced, first_node, side=3)
-    factor, offset = channelwise(evaluate, x, first_node.args[0], channels=shape[0])
+    factor, offset = channelwise(evaluate, x, first_node.args[0])
     hidden = _only_user(first_node, torch.relu)
     size, channels = shape[1] // first.stride, first.channels
     blocks: list[Block] = []

@@ -204,14 +204,7 @@ def _conv_transpose2d(
 
 
 def _functional_batch_norm(
-    x: Any,
-    mean: Any,
-    variance: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
+    x: Any, mean: Any, variance: Any, weight: Any, bias: Any, training: Any, momentum: Any, eps: Any
 ) -> _Call | None:
     return _batch_norm(x, weight, bias, mean, variance, training, momentum, eps, True)
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from smoothcert._agreement import REDUCED_FORMAT, differing_labels
-from smoothcert.device.placement import place
-from smoothcert.device.runtime import Runtime, blank
+from smoothcert.device.runtime import Runtime, blank, place
 from smoothcert.errors import SmoothcertWarning, setting
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows

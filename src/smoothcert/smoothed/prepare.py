@@ -14,8 +14,7 @@ from smoothcert._agreement import check_labels_of_form
 from smoothcert._users_code import is_our_own
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest
-from smoothcert.device.placement import in_finer_format, place
-from smoothcert.device.runtime import CHECKED_ROWS, Compile, Runtime, blank, noisy_images
+from smoothcert.device.runtime import CHECKED_ROWS, Compile, Runtime, blank, in_finer_format, noisy_images, place
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.check import check_classifier, check_full_batch

@@ -23,7 +23,7 @@ from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert._registry import differences
 from smoothcert.data import select_ids
-from smoothcert.device.placement import place
+from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, read_attacks

@@ -21,8 +21,7 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
 from smoothcert.device.host import SetupClock
-from smoothcert.device.placement import place
-from smoothcert.device.runtime import Runtime, blank, synchronize
+from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.check import check_classifier

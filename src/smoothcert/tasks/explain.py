@@ -15,7 +15,7 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset
-from smoothcert.device.placement import place
+from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.denoised import Denoised, DenoisedFunction
 from smoothcert.models.seeded import SeededRows
