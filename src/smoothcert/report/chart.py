@@ -14,11 +14,6 @@ Values: TypeAlias = NDArray[Any]
 OUTCOMES = ("correct", "wrong", "abstained", "not certified", "no label")
 """What can become of an input. Each outcome has its own shape in charts."""
 
-_ROUND_SHARES = (1, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0)
-_TICK_GAP = 0.08
-_LABEL_GAP = 0.065
-"""The least distance between two labels, or two ticks, as a share of the height of a chart."""
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -37,19 +32,6 @@ class Axis:
     log: bool = False
     zero: bool = True
     power: float = 1.0
-
-    def ticks(self, low: float, high: float) -> list[float]:
-        """Where a scale with a logarithm or a power has its ticks: at round values that are not too close together."""
-        if self.log:
-            digits = (1, 3) if high > 50 * low else (1, 2, 5)
-            powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-            return [tick for power in powers.tolist() for digit in digits if low <= (tick := digit * power) <= high]
-        chosen: list[float] = []
-        for tick in (share for share in _ROUND_SHARES if low <= share <= high):
-            room = chosen[-1] ** self.power - tick**self.power if chosen else np.inf
-            if room >= _TICK_GAP * (high**self.power - low**self.power):
-                chosen.append(tick)
-        return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,19 +110,3 @@ class Chart:
     y: Axis
     layers: tuple[Layer, ...]
     caption: str = ""
-
-    def label_places(self) -> list[tuple[Line, float]]:
-        """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""
-        low, high = self.extent("y")
-        named = [layer for layer in self.layers if isinstance(layer, Line) and layer.label]
-        highest, places = np.inf, []
-        for line in sorted(named, key=lambda line: -float(line.y[-1])):
-            place = min(float(line.y[-1]), highest)
-            places.append((line, place))
-            highest = place - _LABEL_GAP * (high - low)
-        return places
-
-    def extent(self, axis: Literal["x", "y"]) -> tuple[float, float]:
-        """The smallest and the largest value of all layers on an axis."""
-        values = np.concatenate([getattr(layer, axis) for layer in self.layers] or [np.zeros(1)])
-        return float(np.min(values)), float(np.max(values))

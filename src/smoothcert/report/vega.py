@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from smoothcert.report.chart import OUTCOMES, Chart, Layer, Line, Points, Values
+from smoothcert.report.chart import OUTCOMES, Axis, Chart, Layer, Line, Points, Values
 
 Spec = dict[str, Any]
 
@@ -26,6 +26,9 @@ _SHAPES = dict(zip(OUTCOMES, ("circle", "cross", "diamond", "triangle-up", "squa
 _DASHES = ([1, 0], [5, 2], [5, 2, 1, 2], [1, 2])
 _LETTER_WIDTH = 0.45  # of its height, on average
 _SYMBOL_WIDTH, _LEGEND_WIDTH = 25, 225  # points, in print
+_ROUND_SHARES = (1, 0.99, 0.98, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0)
+_TICK_GAP = 0.08  # the least distance between two ticks, as a share of the length of an axis
+_LABEL_GAP = 0.065  # that between two labels
 _FORMATS = {"number": ".4f", "percent": ".1%", "count": ",.0f"}
 _TICKS: dict[str, Spec] = {
     "number": {},
@@ -66,14 +69,14 @@ def spec(chart: Chart, style: Style = PAGE) -> Spec:
         "legend": _legend(present, chart, style) if len(present) > 1 else None,
     }
     layers = []
-    for flag in (False, True):
-        if lines := [layer for layer in chart.layers if isinstance(layer, Line) and layer.step is flag]:
+    for step in (False, True):
+        if lines := [layer for layer in chart.layers if isinstance(layer, Line) and layer.step is step]:
             layers.append(_lines(lines, chart, style))
-    for flag in (False, True):
-        if points := [layer for layer in chart.layers if isinstance(layer, Points) and layer.hollow is flag]:
+    for hollow in (False, True):
+        if points := [layer for layer in chart.layers if isinstance(layer, Points) and layer.hollow is hollow]:
             layers.append(_points(points, chart, style))
     labelled: Spec = {}
-    if labels := chart.label_places():
+    if labels := label_places(chart):
         layers.append(_labels(labels, chart, style))
         by_run["condition"] = {"test": "datum.label", "value": style.grey}
         room = 8 + _LETTER_WIDTH * style.text * max(len(line.label) for line, _ in labels)
@@ -145,6 +148,18 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
     return {"data": {"values": rows}, "layer": layers}
 
 
+def label_places(chart: Chart) -> list[tuple[Line, float]]:
+    """Lines with a label, and the height at which it is written: beside the end of the line, none over another."""
+    low, high = _extent(chart, "y")
+    named = [layer for layer in chart.layers if isinstance(layer, Line) and layer.label]
+    highest, places = np.inf, []
+    for line in sorted(named, key=lambda line: -float(line.y[-1])):
+        place = min(float(line.y[-1]), highest)
+        places.append((line, place))
+        highest = place - _LABEL_GAP * (high - low)
+    return places
+
+
 def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) -> Spec:
     """The names of lines, to the right of their ends."""
     rows = [{"x": _plain(line.x)[-1], "y": round(place, 5), "text": line.label} for line, place in places]
@@ -182,17 +197,37 @@ def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
 
 def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
     axis = chart.x if field == "x" else chart.y
-    ticks: Spec = {"tickCount": 6} | _TICKS[axis.kind]
-    if (axis.log or axis.power != 1) and len(values := axis.ticks(*chart.extent(field))) > 1:
-        ticks |= {"values": values, "tickCount": len(values)}
+    shown: Spec = {"tickCount": 6} | _TICKS[axis.kind]
+    if (axis.log or axis.power != 1) and len(values := ticks(axis, *_extent(chart, field))) > 1:
+        shown |= {"values": values, "tickCount": len(values)}
     if axis.power != 1:
         scale |= {"type": "pow", "exponent": axis.power, "zero": axis.zero, "nice": False}
     elif axis.log:
         scale |= {"type": "log", "nice": False}
-        ticks["labelSeparation"] = 6
+        shown["labelSeparation"] = 6
     elif not axis.zero:
         scale["zero"] = False
-    return {"field": field, "type": "quantitative", "title": axis.title, "axis": ticks, "scale": scale}
+    return {"field": field, "type": "quantitative", "title": axis.title, "axis": shown, "scale": scale}
+
+
+def ticks(axis: Axis, low: float, high: float) -> list[float]:
+    """Where a scale with a logarithm or a power has its ticks: at round values that are not too close together."""
+    if axis.log:
+        digits = (1, 3) if high > 50 * low else (1, 2, 5)
+        powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+        return [tick for power in powers.tolist() for digit in digits if low <= (tick := digit * power) <= high]
+    chosen: list[float] = []
+    for tick in (share for share in _ROUND_SHARES if low <= share <= high):
+        room = chosen[-1] ** axis.power - tick**axis.power if chosen else np.inf
+        if room >= _TICK_GAP * (high**axis.power - low**axis.power):
+            chosen.append(tick)
+    return chosen
+
+
+def _extent(chart: Chart, field: Literal["x", "y"]) -> tuple[float, float]:
+    """The smallest and the largest value of all layers on an axis."""
+    values = np.concatenate([getattr(layer, field) for layer in chart.layers] or [np.zeros(1)])
+    return float(np.min(values)), float(np.max(values))
 
 
 def _rows(layer: Layer) -> Iterator[Spec]:
