@@ -58,26 +58,18 @@ def _remove_unused(folders: list[Path]) -> None:
 def write_whole(path: str | Path, content: bytes) -> None:
     """Write a file, and create its folder if it does not exist. If writing fails, an existing file stays unchanged."""
     target = Path(path).resolve()  # a link stays a link to the new content
+    partial = target.with_name(f"{target.name}.partial")  # renamed once it is on disk
     try:
         if target.exists() and not target.is_file():  # such as /dev/stdout
             target.write_bytes(content)
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _replace(target, content)
-    except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a second file, and rename it once it is on disk."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
+        partial.replace(target)
+    except OSError as error:
         with suppress(OSError):
             partial.unlink()
-        raise
+        raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None

@@ -227,7 +227,7 @@ def compare_runs(
     a, b = runs = distinct_names([read_results(a), read_results(b)])
     notes = _check_alike(a, b)
     common = np.intersect1d(a.id, b.id)
-    anytime = ended_when_clear(a) or ended_when_clear(b)
+    anytime = any(r.manifest is not None and r.manifest.until_clear for r in runs)
     a, b = (r.only(np.isin(r.id, common)) for r in runs)
     radii = _radii(a, b, radius)
 
@@ -253,16 +253,6 @@ def _curve(a: Results, b: Results, alpha: float) -> Curve:
     radii = np.linspace(0, max(float(r.radius.max()) for r in (a, b)), _CURVE_POINTS)
     d = b.certified(radii).astype(np.int8) - a.certified(radii)
     return Curve(radii, d.mean(axis=0), paired.curve_band(d, alpha=alpha))
-
-
-def ended_when_clear(results: Results) -> bool:
-    """Whether inputs were added to a run until its difference from another one was clear."""
-    return results.manifest is not None and results.manifest.until_clear
-
-
-def ended_by_the_clock(results: Results) -> bool:
-    """Whether a run had a budget of minutes. What its later inputs got then depends on the clock."""
-    return bool(results.manifest and results.manifest.budget and results.manifest.budget.get("minutes"))
 
 
 def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> list[float]:
@@ -305,7 +295,7 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     notes += [
         f"{r.name} had a budget of minutes: later inputs got the samples that were left, so all intervals are rough."
         for r in (a, b)
-        if ended_by_the_clock(r)
+        if r.manifest is not None and r.manifest.timed
     ]
     first, second = a.certified_by, b.certified_by
     if first is None or second is None:

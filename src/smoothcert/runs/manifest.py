@@ -94,6 +94,11 @@ class Manifest:
         return self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
 
     @property
+    def timed(self) -> bool:
+        """Whether the run had a budget of minutes. What its later inputs got then depends on the clock."""
+        return bool(self.budget and self.budget.get("minutes"))
+
+    @property
     def compile_request(self) -> str:
         """The `compile` that makes the classifier run in the same way again: "fast" uses stage kernels by itself."""
         return "fast" if self.compile == "stages" else self.compile or "auto"

@@ -80,7 +80,8 @@ class Results:
     def __post_init__(self) -> None:
         columns = {name: np.asarray(getattr(self, name), dtype) for name, dtype in COLUMNS.items()}
         if any(column.shape != columns["id"].shape for column in columns.values()):
-            raise InvalidInput(f"{self.name}: all columns must have the same length, got " + _lengths(columns))
+            lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+            raise InvalidInput(f"{self.name}: all columns must have the same length, got {lengths}")
         order = np.argsort(columns["id"], kind="stable")
         for name, column in columns.items():
             object.__setattr__(self, name, column[order])
@@ -428,10 +429,6 @@ def usual_radii(results: Sequence[Results]) -> list[float]:
     """The radii to show certified accuracy at: those that the plans decide, or steps up to the largest radius."""
     decided = {radius for r in results for radius in r.decided_radii or ()}
     return sorted(decided) or metrics.default_radii(max(float(r.radius.max(initial=0.0)) for r in results))
-
-
-def _lengths(columns: Mapping[str, NDArray[Any]]) -> str:
-    return ", ".join(f"{name} {len(column)}" for name, column in columns.items())
 
 
 def is_unit(values: tuple[float, float] | None) -> bool:

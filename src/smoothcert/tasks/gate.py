@@ -16,7 +16,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.runs.comparison import compare_runs, ended_by_the_clock, ended_when_clear
+from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
@@ -137,7 +137,7 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         wrong += "; the plan does not keep its alpha" if not (found.findings or found.holds) else ""
         reason = f"{found.checked:,} checked, {found.redrawn} drawn again, {len(found.findings)} do not hold{wrong}"
         yield Rule("the audit holds", "passes" if found.holds else "fails", reason)
-    if ended_by_the_clock(run) and {"certified_accuracy", "baseline"} & set(policy):
+    if run.manifest.timed and {"certified_accuracy", "baseline"} & set(policy):
         raise InvalidInput(
             f"{run.path} had a budget of minutes, so what its inputs got depended on the clock, and their share proves "
             f"nothing about others: certify it with {setting('budget', 'SAMPLES')} or with a plan"
@@ -166,7 +166,7 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
             decided = ", ".join(f"{r:g}" for r in run.decided_radii or ())
             known = f"the run decides only the radii {decided}" if run.labelled else "the run has no labels"
             raise InvalidInput(f"certified accuracy at {radius:g} cannot be checked: {known}")
-    if found and ended_when_clear(run):
+    if found and run.manifest.until_clear:
         raise InvalidInput(
             f"{run.path} ended when a comparison was clear, so its certified accuracy may be chance: certify it alone"
         )
