@@ -58,7 +58,7 @@ def _remove_unused(folders: list[Path]) -> None:
 def write_whole(path: str | Path, content: bytes) -> None:
     """Write a file, and create its folder if it does not exist. If writing fails, an existing file stays unchanged."""
     target = Path(path).resolve()  # a link stays a link to the new content
-    partial = target.with_name(f"{target.name}.partial")  # renamed once it is on disk
+    partial = target.parent / f"{target.name}.partial"  # renamed once it is on disk
     try:
         if target.exists() and not target.is_file():  # such as /dev/stdout
             target.write_bytes(content)
