@@ -24,7 +24,6 @@ from smoothcert.tasks.audit import audit
 from smoothcert.tasks.reload import Places
 
 Outcome = Literal["passes", "fails", "undecided"]
-EXIT_CODES: dict[Outcome, int] = {"passes": 0, "fails": 1, "undecided": 3}
 _RULES = ("confidence", "inputs", "alpha", "dtype", "audit", "certified_accuracy", "baseline")
 
 
