@@ -98,7 +98,7 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
         run: The run, or its folder.
         norm: In what changes are measured. Default: the norm of the certificates.
     """
-    run = run if isinstance(run, Run) else open_run(run)
+    run = open_run(run)
     norm = norm or run.noise.norm
     with Journal(run.path) as journal:
         found = journal.attacks(norm)

@@ -36,7 +36,7 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
     """
     if isinstance(runs, (str, Path, Run)):
         runs = [runs]
-    opened = [run if isinstance(run, Run) else open_run(run) for run in runs]
+    opened = [open_run(run) for run in runs]
     if not opened:
         raise InvalidInput("there are no runs to merge")
     _check_settings(opened)

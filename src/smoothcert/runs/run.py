@@ -75,12 +75,14 @@ class Run(Results):
         return table([self]).render()
 
 
-def open_run(path: str | Path) -> Run:
+def open_run(path: Run | str | Path) -> Run:
     """Open the run in a folder. It does not have to be complete.
 
     Args:
-        path: The folder.
+        path: The folder. A run that is open already is returned as it is.
     """
+    if isinstance(path, Run):
+        return path
     path = Path(path)
     with Journal(path) as journal:
         manifest, columns = journal.manifest(), journal.columns()

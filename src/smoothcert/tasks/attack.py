@@ -79,7 +79,7 @@ def attack(
         progress: Called with the number of attacked inputs and of all inputs.
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for `audit`.
     """
-    run = run if isinstance(run, Run) else open_run(run)
+    run = open_run(run)
     norm = _checked_norm(run, norm)
     counts = {"steps": steps, "copies": copies, "attempts": attempts, "samples": samples}
     checked = {name: _check.whole(name, count, least=1) for name, count in counts.items()}

@@ -49,7 +49,7 @@ def explain(run: Run | str | Path, ids: Sequence[int], *, copies: int = 6, **pla
     Raises:
         InvalidInput: The run has no such input, its model or data is not available, or its inputs are no pictures.
     """
-    run = run if isinstance(run, Run) else open_run(run)
+    run = open_run(run)
     copies = _check.whole("copies", copies, least=1)
     if not len(run):
         raise InvalidInput(f"{run.path} has no certificates yet, so there is nothing to explain")
