@@ -224,17 +224,17 @@ REAL = "certify --model fashion-cnn --data fashion-mnist --sigma 0.5 --device cp
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_one_process_at_a_time_readers_any_time_and_a_stop_says_how_far_it_came(tmp_path, stop, code):
-    command = [sys.executable, "-m", "smoothcert", *REAL.split(), "--samples", "50000", "--out", tmp_path]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        wait_for(lambda: len(committed(tmp_path)) > 1, process)
-        with pytest.raises(InvalidInput, match="is in use by another process"):
-            certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.5), out=tmp_path)
-        assert not open_run(tmp_path).complete
-        process.send_signal(stop)
-        _, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
+    command = [sys.executable, "-m", "smoothcert", *REAL.split(), "--samples", "20000", "--out", tmp_path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for(lambda: len(committed(tmp_path)) > 1, process)
+            with pytest.raises(InvalidInput, match="is in use by another process"):
+                certify("fashion-cnn", "fashion-mnist", noise=Gaussian(0.5), out=tmp_path)
+            assert not open_run(tmp_path).complete
+            process.send_signal(stop)
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()  # also if an assertion failed
     assert process.returncode == code
     assert errors.splitlines()[-2:] == [
         f"{len(open_run(tmp_path))} of 500 inputs are certified and saved in {tmp_path}",

@@ -1,9 +1,12 @@
 """A small job that tests run with any executor. Workers import `tampered` from the same folder."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +55,17 @@ def rows(run: Run) -> list[tuple]:
     return [(c.id, c.label, c.prediction, c.radius, c.looks) for c in run.certificates()]
 
 
-def start_command(command: str, *, out: Path) -> subprocess.Popen:
-    """Start `smoothcert` in its own session, as a terminal does."""
+@contextmanager
+def started(command: str, *, out: Path) -> Iterator[subprocess.Popen]:
+    """Start `smoothcert` in its own session, as a terminal does. A test that fails leaves no process behind."""
     arguments = [sys.executable, "-m", "smoothcert", *command.split(), "--out", out]
-    return subprocess.Popen(arguments, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(arguments, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            for pid in session(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def committed(folder: Path) -> int:

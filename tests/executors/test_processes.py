@@ -4,7 +4,7 @@ import signal
 
 import numpy as np
 import pytest
-from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, start_command
+from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, started
 from PIL import Image
 
 from smoothcert import Fixed, Gaussian, certify
@@ -76,12 +76,12 @@ def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
     command = (
         "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64 --devices cpu,cpu"
     )
-    process = start_command(command, out=tmp_path / "run")
-    assert eventually(lambda: committed(tmp_path / "run"), seconds=60)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    assert "interrupted" in process.communicate(timeout=30)[1]
-    assert process.returncode == 130
-    assert eventually(lambda: not session(process.pid))
+    with started(command, out=tmp_path / "run") as process:
+        assert eventually(lambda: committed(tmp_path / "run"), seconds=60)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert "interrupted" in process.communicate(timeout=30)[1]
+        assert process.returncode == 130
+        assert eventually(lambda: not session(process.pid))
 
 
 @pytest.mark.parametrize(

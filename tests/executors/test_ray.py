@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, start_command
+from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, started
 
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.executors import LocalExecutor, choose_executor
@@ -96,13 +96,13 @@ def test_a_run_begun_in_this_process_is_completed_by_ray_past_a_worker_that_rais
 
 def test_ctrl_c_stops_a_ray_instance_that_we_started(tmp_path):
     command = "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64"
-    process = start_command(f"{command} --executor ray --workers 2", out=tmp_path / "run")
-    assert eventually(lambda: committed(tmp_path / "run"), seconds=90)
-    assert len(session(process.pid)) > 3
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    assert "interrupted" in process.communicate(timeout=60)[1]
-    assert process.returncode == 130
-    assert eventually(lambda: not session(process.pid), seconds=30)
+    with started(f"{command} --executor ray --workers 2", out=tmp_path / "run") as process:
+        assert eventually(lambda: committed(tmp_path / "run"), seconds=90)
+        assert len(session(process.pid)) > 3
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert "interrupted" in process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+        assert eventually(lambda: not session(process.pid), seconds=30)
 
 
 def test_wrong_settings_are_refused(job, cluster):
