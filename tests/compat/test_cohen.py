@@ -1,6 +1,6 @@
 import inspect
 import re
-import subprocess
+import runpy
 import sys
 import time
 
@@ -165,14 +165,16 @@ with open(args.outfile, "w") as f:
 @pytest.mark.parametrize(
     ("options", "row"),
     [
-        ((), r"\d\t\d\t(-1|\d)\t[\d.e-]+\t[01]\t0:00:00\.\d+"),
-        (("--predict", "--N", "1000"), r"\d\t\d\t(-1|\d)\t[01]\t0:00:00\.\d+"),
+        ((), r"\d\t\d\t(-1|\d)\t[\d.e-]+\t[01]\t0:00:\d\d\.\d+"),
+        (("--predict", "--N", "1000"), r"\d\t\d\t(-1|\d)\t[01]\t0:00:\d\d\.\d+"),
     ],
     ids=["certify", "predict"],
 )
-def test_a_script_of_2019_runs_with_one_changed_import(tmp_path, options, row):
+def test_a_script_of_2019_runs_with_one_changed_import(tmp_path, monkeypatch, options, row):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["script.py", "0.25", "out.tsv", *options])
     (tmp_path / "script.py").write_text(SCRIPT.replace("from core import", "from smoothcert.compat.cohen import"))
-    subprocess.run([sys.executable, "script.py", "0.25", "out.tsv", *options], cwd=tmp_path, check=True, timeout=60)
+    runpy.run_path("script.py", run_name="__main__")
     header, *lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert header.split("\t")[:3] == ["idx", "label", "predict"]
     assert len(lines) == 5

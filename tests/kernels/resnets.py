@@ -1,5 +1,8 @@
 """Networks for the tests of tracing and of the stage kernels."""
 
+from copy import deepcopy
+from functools import cache
+
 import torch
 from torch import nn
 
@@ -7,13 +10,20 @@ from smoothcert.kernels.resnet import Block, Convolution, Network
 from smoothcert.models.architectures import build
 
 
-def calibrated(name, *, classes=10, seed=0):
+def calibrated(name):
     """A bundled network with random weights that answers noisy inputs with several labels.
 
     It has the statistics of its own activations, as after training, and logits whose means are equal.
     """
-    torch.manual_seed(seed)
-    module = build(name, classes=classes)
+    module = deepcopy(_calibrated(name))
+    torch.manual_seed(0)  # so that what a test draws does not depend on the tests before it
+    return module
+
+
+@cache
+def _calibrated(name):
+    torch.manual_seed(0)
+    module = build(name, classes=10)
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):
             nn.init.uniform_(part.weight, 0.5, 1.5)

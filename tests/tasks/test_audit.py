@@ -2,8 +2,6 @@ import json
 import math
 import shutil
 import sqlite3
-import subprocess
-import sys
 import warnings
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -367,11 +365,3 @@ def test_a_certificate_without_counted_samples_proves_nothing(run):
     abstained = sc.Certificate.from_votes([sc.Look(100, {})], plan=PLAN, noise=sc.Gaussian(0.25))
     assert fault(abstained) is None
     assert fault(replace(abstained, prediction=1, radius=0.1)) == "its votes are for class None, it states 1"
-
-
-@pytest.mark.parametrize("before", ["import smoothcert.tasks.audit", "from smoothcert.tasks.audit import fault"])
-def test_audit_is_a_public_function_whatever_was_imported_before(before):
-    use = "import smoothcert as sc\ntry:\n    sc.audit('none')\nexcept sc.InvalidInput as error:\n    print(error)"
-    code = f"{before}\n{use}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "none is not a run: it does not exist\n", done.stderr
