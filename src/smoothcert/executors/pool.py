@@ -81,7 +81,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         self._reset()
         self._job, self._say = job, say
         while self._runtime is None:
-            self._launch_missing_workers(at_most=1)
+            self._launch_missing_workers()
             for worker, message in self.receive(_LAUNCH_INTERVAL):
                 self._handle_start_or_loss(worker, message)
         return self._runtime
@@ -127,12 +127,15 @@ class PoolExecutor(Executor, Generic[Handle]):
         while self._records:
             self.discard(self._records.popitem()[0])
 
-    def _launch_missing_workers(self, at_most: int | None = None) -> None:
-        """Launch workers until there are as many as there should be, unless the last attempt was a moment ago."""
+    def _launch_missing_workers(self) -> None:
+        """Launch workers until there are as many as there should be, unless the last attempt was a moment ago.
+
+        The first worker starts alone, because it chooses the runtime of all.
+        """
         if time.perf_counter() < self._next_launch:
             return
         self._next_launch = time.perf_counter() + min(_LAUNCH_INTERVAL * 2**self._failed_starts, _LONGEST_PAUSE)
-        places = at_most or self.places()
+        places = 1 if self._runtime is None else self.places()
         while len(self._records) < places:
             self._records[self.launch(self._runtime or self._job.subject.runtime)] = _Record()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from itertools import permutations
 from typing import Any
 
@@ -52,32 +52,26 @@ class Fusion:
 
     def run(self) -> None:
         """Run all passes."""
-        for convolution in self._nodes(torch.conv2d):
-            self._widen_input(convolution)
-        for addition in self._nodes(torch.add):
-            self._merge_biases(addition)
-        for relu in self._nodes(torch.relu):
-            self._fuse_relu(relu)
-        for convolution in self._nodes(torch.conv2d):
-            self._as_matrix_product(convolution)
-        for pooling in self._nodes(torch.max_pool2d):
-            self._pool(pooling)
-        for normalisation in self._nodes(F.layer_norm):
-            self._normalise(normalisation)
+        for target, rewrite in (
+            (torch.conv2d, self._widen_input),
+            (torch.add, self._merge_biases),
+            (torch.relu, self._fuse_relu),
+            (torch.conv2d, self._as_matrix_product),
+            (torch.max_pool2d, self._pool),
+            (F.layer_norm, self._normalise),
+        ):
+            for node in list(self.module.graph.find_nodes(op="call_function", target=target)):
+                if node.users:
+                    rewrite(node)
         self.module.graph.eliminate_dead_code()
         self.module.recompile()
 
-    def _nodes(self, target: Callable[..., Any]) -> Iterator[fx.Node]:
-        nodes = list(self.module.graph.find_nodes(op="call_function", target=target))
-        yield from (node for node in nodes if node.users)
-
-    def _replace(self, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> fx.Node:
+    def _replace(self, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
         with node.graph.inserting_before(node):
             new = node.graph.call_function(target, arguments)
         self.shapes[new] = self.shapes[node]
         node.replace_all_uses_with(new)
         node.graph.erase_node(node)
-        return new
 
     def _constant(self, before: fx.Node, tensor: Tensor) -> fx.Node:
         with before.graph.inserting_before(before):
@@ -103,16 +97,14 @@ class Fusion:
             return
         taps = [-(-side // block) for side in sides]
         size = [length + tap - 1 for length, tap in zip(self.shapes[node][0][2:], taps, strict=True)]
-        wide = _rounded_up(channels * block**2)
+        wide = -(-channels * block**2 // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE
         factor, offset = [1.0] * channels, [0.0] * channels
         if self.affine is not None and node is self.affine[0]:
             (x,) = self.module.graph.find_nodes(op="placeholder")
             factor, offset = (values.tolist() for values in self.affine[1:])
         with node.graph.inserting_before(node):
-            cells = node.graph.call_function(
-                layers.space_to_depth,
-                (x, block, padding[0], size, wide, factor, offset),
-            )
+            arguments = (x, block, padding[0], size, wide, factor, offset)
+            cells = node.graph.call_function(layers.space_to_depth, arguments)
         new = self._constant(node, _of_cells(weight, block, taps, wide))
         node.args = (cells, new, node.args[2], (1, 1), (0, 0), (1, 1), 1)
 
@@ -211,8 +203,8 @@ class Fusion:
         with x.graph.inserting_after(x):
             both = x.graph.call_function(layers.add_layer_norm)
         with x.graph.inserting_before(both):
-            constants = (x.graph.get_attr(str(n.target)) for n in (weight_node, bias_node))
-            both.args = (*inputs, *constants, epsilon)
+            parameters = (x.graph.get_attr(str(n.target)) for n in (weight_node, bias_node))
+            both.args = (*inputs, *parameters, epsilon)
         with x.graph.inserting_after(both):
             total, normal = (x.graph.call_function(operator.getitem, (both, i)) for i in (0, 1))
         self.shapes[total], self.shapes[normal] = self.shapes[x], self.shapes[node]
@@ -245,10 +237,6 @@ class _Shapes(fx.Interpreter):
         if isinstance(result, Tensor):
             self.found[node] = (result.shape, result.stride(), result.dtype, result.device)
         return result
-
-
-def _rounded_up(channels: int) -> int:
-    return -(-channels // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE
 
 
 def _of_cells(weight: Tensor, block: int, taps: list[int], channels: int) -> Tensor:

@@ -264,13 +264,8 @@ def _noise_constant(draw: Draw | None) -> int:
 def _noise_arguments(draw: Draw | None, device: torch.device) -> dict[str, Any]:
     if isinstance(draw, AdditiveGrid):
         grid = grid_noise(draw, device)
-        return _pointers(table=grid.table) | {
-            "length": len(grid.table),
-            "smallest": grid.smallest,
-            "ratio": grid.ratio,
-            "tail": grid.tail,
-            "scale": grid.step,
-        }
+        numbers = {"smallest": grid.smallest, "ratio": grid.ratio, "tail": grid.tail, "scale": grid.step}
+        return _pointers(table=grid.table) | {"length": len(grid.table)} | numbers
     return {"scale": draw.drawn_scale} if isinstance(draw, Additive) else {}
 
 
