@@ -11,17 +11,7 @@ from math import ceil
 import numpy as np
 
 from smoothcert.plans import Certificate
-from smoothcert.report.pictures import (
-    COUNTED,
-    NORMS,
-    Picture,
-    black_and_white,
-    concentrated_change,
-    distance,
-    picture_of,
-    spread_change,
-    to_unit,
-)
+from smoothcert.report.pictures import COUNTED, NORMS, Picture, changed_pictures, distance, picture_of
 from smoothcert.report.wording import class_name
 from smoothcert.runs.results import is_unit
 from smoothcert.statistics.metrics import confidence, round_down
@@ -167,10 +157,10 @@ class Explained:
     @cached_property
     def distances(self) -> tuple[Bar, ...]:
         """The radius beside distances that one can imagine, from near to far; empty without a certificate."""
-        c, x, norm = self.certificate, _with_channels(self.x), self.certificate.noise.norm
+        c, x, norm = self.certificate, self.x, self.certificate.noise.norm
         if c.abstained or norm not in NORMS:
             return ()
-        black, others = np.zeros((len(x), 1, 1)), []
+        black, others = np.zeros((len(x) if x.ndim == 3 else 1, 1, 1)), []
         if is_unit(self.values) or norm in COUNTED:
             others.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
         if is_unit(self.values) and norm not in COUNTED:
@@ -192,15 +182,12 @@ class Explained:
         c, norm = self.certificate, self.certificate.noise.norm
         if not c.radius or norm not in NORMS:
             return ()
-        x, radius = to_unit(_with_channels(self.x), self.values), c.radius
-        if norm not in COUNTED:
-            black, white = black_and_white(self.values)
-            radius /= white - black
-        spread = "at random places" if norm in COUNTED else "spread over all pixels, at random"
-        return (
-            Shown(_uri(spread_change(x, radius, norm, seed=c.id)), spread),
-            Shown(_uri(concentrated_change(x, radius, norm)), "in as few pixels as possible"),
+        texts = (
+            "at random places" if norm in COUNTED else "spread over all pixels, at random",
+            "in as few pixels as possible",
         )
+        changed = changed_pictures(self.x, c.radius, norm, self.values, seed=c.id)
+        return tuple(Shown(_uri(picture), text) for picture, text in zip(changed, texts, strict=True))
 
     @property
     def everywhere(self) -> str | None:
@@ -244,10 +231,6 @@ class Explained:
 
     def _picture(self, x: Picture) -> str:
         return _uri(x, self.values)
-
-
-def _with_channels(x: Picture) -> Picture:
-    return x if x.ndim == 3 else x[None]
 
 
 def _uri(x: Picture, values: tuple[float, float] | None = None) -> str:

@@ -71,7 +71,8 @@ def picture_of(x: Any, values: tuple[float, float] | None = None, *, side: int =
     """An input as the data URI of a small picture; None if it is no image. `values` is the range of its values."""
     from PIL import Image
 
-    array = to_unit(np.asarray(x), values)
+    black, width = _black_and_width(values)
+    array = (np.asarray(x) - black) / width
     if array.ndim == 2:
         array = array[None]
     if array.ndim != 3 or array.shape[0] not in (1, 3) or min(array.shape[1:]) < _SMALLEST_SIDE:
@@ -94,15 +95,10 @@ def check_picture(x: Picture, id: int) -> None:
         raise InvalidInput(f"input {id} has shape {tuple(x.shape)}: only {pictures} can be explained")
 
 
-def black_and_white(values: tuple[float, float] | None) -> tuple[float, float]:
-    """The values that are shown as black and white: 0 and 1, unless inputs have another range."""
-    return (0.0, 1.0) if values is None or is_unit(values) else values
-
-
-def to_unit(x: NDArray[Any], values: tuple[float, float] | None) -> NDArray[Any]:
-    """Bring values from black and white to 0 and 1, to show them."""
-    black, white = black_and_white(values)
-    return (x - black) / max(white - black, 1e-30)
+def _black_and_width(values: tuple[float, float] | None) -> tuple[float, float]:
+    """The value that is shown as black, and how far white is from it: 0 and 1, unless inputs have another range."""
+    low, high = (0.0, 1.0) if values is None or is_unit(values) else values
+    return low, max(high - low, 1e-30)
 
 
 def distance(one: Picture, other: Picture, norm: str) -> float:
@@ -116,6 +112,16 @@ def distance(one: Picture, other: Picture, norm: str) -> float:
     if norm == "l0 of pixels" and change.ndim == 3:
         change = np.any(change, axis=0)
     return float(np.linalg.norm(change.ravel(), _ORDERS[norm]))
+
+
+def changed_pictures(
+    x: Picture, radius: float, norm: str, values: tuple[float, float] | None, *, seed: int
+) -> tuple[Picture, Picture]:
+    """The input after two changes of this size: one at random, and one of as few pixels as possible; in [0, 1]."""
+    black, width = _black_and_width(values)
+    x = ((x if x.ndim == 3 else x[None]) - black) / width
+    radius = radius if norm in COUNTED else radius / width
+    return spread_change(x, radius, norm, seed=seed), concentrated_change(x, radius, norm)
 
 
 def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture:
