@@ -138,14 +138,14 @@ class Manifest:
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{where}: its manifest cannot be read: {getattr(error, 'message', error)}") from None
 
-    def differences(self, recorded: Manifest) -> list[str]:
+    def differences(self, recorded: Manifest, *, also: Sequence[str] = ()) -> list[str]:
         """What keeps this manifest from continuing a recorded run: every setting that differs, in words.
 
         A model or data set with the same content may have another name, because users move files. The inputs may be
-        more than before, or fewer.
+        more than before, or fewer. `also` names what may differ otherwise.
         """
         now, there = ({**plain.pop("settings"), **plain} for plain in (self.plain(), recorded.plain()))
-        ignored = set(_NOT_SETTINGS)
+        ignored = set(_NOT_SETTINGS).difference(also)
         for name, content in (("model", "weights_hash"), ("data", "data_hash")):
             if now[content] and now[content] == there[content]:
                 ignored.add(name)

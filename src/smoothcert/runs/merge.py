@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert._files import exclusive
-from smoothcert._registry import differences
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
@@ -58,11 +57,7 @@ def _check_settings(runs: Sequence[Run]) -> None:
     """Raise if the runs have different settings."""
     first = runs[0].manifest
     for run in runs[1:]:
-        other = replace(run.manifest, ids=first.ids)
-        found = other.differences(first)
-        there, now = ({"batch": m.batch, "compile": m.compile} for m in (first, other))
-        found += differences(there, now)
-        if found:
+        if found := replace(run.manifest, ids=first.ids).differences(first, also=("batch", "compile")):
             raise InvalidInput(f"{run.path} does not belong to {runs[0].path}: it differs in {'; '.join(found)}")
 
 
