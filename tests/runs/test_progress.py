@@ -168,6 +168,15 @@ def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
+def test_messages_are_shown_as_they_are(kind, capsys):
+    progress = kind()
+    progress.begin(run_of([]), total=0)
+    progress.say("model:x:[bold] is 1.5")
+    progress.close()
+    assert "model:x:[bold] is 1.5\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
 @pytest.mark.parametrize("stream", ["full", "closed", "none"])
 def test_a_run_goes_on_when_nobody_can_read_its_progress(kind, stream, tmp_path, monkeypatch):
     with open("/dev/full", "w") as full, open(os.devnull, "w") as closed:
