@@ -169,6 +169,12 @@ def test_a_forecast_is_close_to_what_the_run_takes(settings):
     assert expected.error < 0.3
 
 
+@pytest.mark.parametrize("task", [sc.certify, sc.forecast])
+def test_a_shard_has_no_budget_of_its_own(task):
+    with pytest.raises(sc.InvalidInput, match="shard=1/2 has no budget of its own: give a plan"):
+        task(above_half, DATA, sigma=0.25, device="cpu", budget=10**6, shard="1/2")
+
+
 def test_a_long_run_begins_with_a_forecast(monkeypatch, tmp_path, capsys):
     clock = Clock(monkeypatch, lambda rows: 1_000)
     certify(clock.model, plan=sc.Fixed(20_000), out=tmp_path, limit=60)

@@ -103,15 +103,10 @@ def certify(
     plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
     if (warning := caveat(plan)) is not None:
         warnings.warn(warning, stacklevel=3)
+    selection = {"ids": ids, "skip": skip, "limit": limit, "shard": shard}
     smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
-    everything = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)  # of all shards, so that they agree
-    chosen = select_ids(len(dataset), ids=everything, shard=shard)
-    if joint:
-        plan = _with_alpha_over(plan, len(everything))
-        smoothed = smoothed.asking(exact=True)
+    smoothed, plan, everything, chosen = _asked(smoothed, len(dataset), plan, allowed, joint, selection)
     described = None if allowed is None else allowed.described(plan)
-    if allowed is not None and shard is not None:
-        raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
     if out is None:
         if progress is not None:
             raise InvalidInput(
@@ -205,18 +200,28 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
     allowed = budget_given(*amount)
     plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
     smoothed, dataset = smoothed_given(model, cast(Settings, asked)), find_dataset(data, labels)
-    ids = select_ids(len(dataset), **selection)
-    if joint:
-        plan = _with_alpha_over(plan, len(select_ids(len(dataset), **selection | {"shard": None})))
-        smoothed = smoothed.asking(exact=True)
+    smoothed, plan, everything, ids = _asked(smoothed, len(dataset), plan, allowed, joint, selection)
     with executor or LocalExecutor() as executor:
-        job = job_for(smoothed.bind(dataset, ids, resolve=executor.resolve), dataset, plan, ids)
+        job = job_for(smoothed.bind(dataset, everything, resolve=executor.resolve), dataset, plan, ids)
         executor.start(job, say_nothing)
         if allowed is None:
             return forecast_of(executor, job, ids, share=0.1)
         spending = Spending.begin(allowed, job, ids, executor)
         _, first = next(spending.blocks(ids))
         return spending.forecast(first)
+
+
+def _asked(
+    smoothed: Smoothed, count: int, plan: Plan, budget: Budget | None, joint: bool, selection: dict[str, Any]
+) -> tuple[Smoothed, Plan, list[int], list[int]]:
+    """The classifier and the plan as asked for, the inputs of all shards, and those of this one."""
+    shard = selection.pop("shard")
+    if budget is not None and shard is not None:
+        raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
+    everything = select_ids(count, **selection)  # of all shards, so that they agree
+    if joint:
+        plan, smoothed = _with_alpha_over(plan, len(everything)), smoothed.asking(exact=True)
+    return smoothed, plan, everything, select_ids(count, ids=everything, shard=shard)
 
 
 def smoothed_given(model: Any, settings: Settings) -> Smoothed:
