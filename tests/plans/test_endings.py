@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Plan, Price, State, exact_coverage
-from smoothcert.plans import pilot_coverage
+from smoothcert.plans.coverage import failure_probability
 from smoothcert.plans.endings import Forward
 from smoothcert.plans.outlook import outlook
 from smoothcert.statistics.bounds import lower_bound
@@ -117,7 +117,7 @@ def enumerated(plan, p, limit):
 @pytest.mark.parametrize("plan", SMALL, ids=str)
 @pytest.mark.parametrize("p", P)
 def test_the_forward_pass_fails_as_often_as_the_closed_form(plan, p):
-    closed = float(pilot_coverage.failure_probability(plan, NOISE, p)[0])
+    closed = float(failure_probability(plan, NOISE, p)[0])
     assert failure(plan, p) == pytest.approx(closed, abs=1e-9)
     assert closed == pytest.approx(enumerated(plan, p, max(p, 0.5))[0], abs=1e-9)
 
@@ -166,7 +166,7 @@ def test_states_that_proved_different_bounds_are_told_apart_where_the_rule_reads
 def test_tails_that_are_cut_off_do_not_show():
     plan = InputSpecific(100_000, pilot=1_000, kind="relative", decline=0.01)
     for p in (0.5, 0.9, 0.9999):
-        closed = float(pilot_coverage.failure_probability(plan, NOISE, p)[0])
+        closed = float(failure_probability(plan, NOISE, p)[0])
         assert failure(plan, p) == pytest.approx(closed, rel=1e-8)
 
 

@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look
 from smoothcert.plans import Case
-from smoothcert.plans.pilot_coverage import failure_probability, tie_failure, worst_case
+from smoothcert.plans.coverage import failure_probability, tie_failure, worst_case
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
@@ -55,7 +55,7 @@ def test_no_p_is_worse_than_the_worst_case(plan):
 def test_the_search_comes_close_where_not_every_break_point_is_tried(monkeypatch):
     plan = InputSpecific(1_000, pilot=100, decline=0.2, kind="relative", pilot_use="reuse", alpha=0.01)
     exact, _ = worst_case(plan, NOISE)
-    monkeypatch.setattr("smoothcert.plans.pilot_coverage._SMALL", 0)
+    monkeypatch.setattr("smoothcert.plans.coverage._SMALL", 0)
     searched, _ = worst_case(plan, NOISE)
     assert 0.97 * exact < searched <= exact * (1 + 1e-9)
 

@@ -115,10 +115,7 @@ class Forward:
         kept: dict[tuple[int, float], list[_Group]] = defaultdict(list)
         failed = 0.0
         for (drawn, lower), (first, probability) in groups.items():
-            proved = self._ask("bound", look, drawn, lower, first, len(probability))
-            needed = proved
-            if not claims_its_bound(self.plan):
-                needed = self._ask("needed", look, drawn, lower, first, len(probability))
+            proved, needed = self._ask("bound", look, drawn, lower, first, len(probability))
             if seen is not None:
                 seen.append(needed)
             wrong = needed > limit
@@ -134,16 +131,16 @@ class Forward:
     def _ask(self, question: str, look: int, drawn: int, lower: float, first: int, length: int) -> Array:
         """What the rule of the plan answers for neighbouring counts."""
         blocks = range(first // _BLOCK, (first + length - 1) // _BLOCK + 1)
-        answers = np.concatenate([self._block(question, look, drawn, lower, block) for block in blocks])
-        return answers[first - blocks[0] * _BLOCK :][:length]
+        answers = np.concatenate([self._block(question, look, drawn, lower, block) for block in blocks], axis=-1)
+        return answers[..., first - blocks[0] * _BLOCK :][..., :length]
 
     def _answers(self, question: str, look: int, drawn: int, lower: float, block: int) -> Array:
+        """How many more samples are wanted; or the bound, and the probability that its claim needs."""
         counts = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, drawn + 1))
         state = _WatchedState(look, counts, np.full_like(counts, drawn), np.full(len(counts), lower), chosen=0, more=1)
-        ask = machine.wanted if question == "wanted" else machine.bound
-        answer = ask(self.plan, self.noise, state)
+        answer = (machine.wanted if question == "wanted" else machine.bound)(self.plan, self.noise, state)
         self._reads_lower |= state.was_read
-        return needed_for_claim(self.plan, self.noise, answer) if question == "needed" else np.asarray(answer)
+        return answer if question == "wanted" else np.stack([answer, needed_for_claim(self.plan, self.noise, answer)])
 
 
 class _WatchedState(State):
@@ -223,17 +220,12 @@ def simulated_endings(
     return SimulatedEndings(needed_for_claim(plan, noise, state.lower), machine.spent(plan, state))
 
 
-def claims_its_bound(plan: Plan) -> bool:
-    """Whether the radius is the one that the noise gives for the lower bound, so that it is true if the bound is."""
-    return type(plan).certified_radius is Plan.certified_radius
-
-
 def needed_for_claim(plan: Plan, noise: Noise, lower: NDArray[np.float64]) -> NDArray[np.float64]:
     """The smallest probability of the class for which the radius that is certified with these bounds is true.
 
     0 where nothing is certified. Any certificate needs more than 1/2.
     """
-    if claims_its_bound(plan):
+    if type(plan).certified_radius is Plan.certified_radius:  # the radius of the noise is true if the bound is
         return lower
     values, where = np.unique(plan.certified_radius(lower, None, noise), return_inverse=True)
     radii = values[~np.isnan(values)]
