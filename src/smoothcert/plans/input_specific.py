@@ -16,7 +16,7 @@ from smoothcert.plans.base import Plan
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.records import RIVALS
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, upper_bound
-from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, check_decline, smallest_size
+from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, after_decline, check_decline, smallest_size
 
 Grid = Literal["exact", "paper"]
 _POINTS_BETWEEN = 17
@@ -133,7 +133,7 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> ND
 
     p, q = np.broadcast_arrays(p, q)
     full = noise.radius_between(p, q) if plan.reference == "ideal" else radius(np.full(p.shape, float(plan.samples)))
-    required = full - plan.decline if plan.kind == "absolute" else (1 - plan.decline) * full
+    required = after_decline(full, plan.decline, plan.kind)
     found = smallest_size(lambda k: radius(k.astype(float)) >= required, p.shape, plan.samples)
     return np.where(required > 0, found, 0)
 

@@ -126,7 +126,7 @@ class SampleMap:
             p: Probabilities of the class.
         """
         full = self.noise.radius(p) if self.reference == "ideal" else self.radius(self.samples, p)
-        return full - self.decline if self.kind == "absolute" else (1 - self.decline) * full
+        return after_decline(full, self.decline, self.kind)
 
     def on_paper_grid(self, p: ArrayLike) -> NDArray[np.int64]:
         """psi as the paper looks it up: on a grid of step 0.001, the larger of the values at both neighbours of p.
@@ -189,6 +189,11 @@ def refined_grid(points: int = 1500) -> NDArray[np.float64]:
     """Two thirds evenly on [0, 1], one third ever closer to 1, where psi is steep."""
     near_one = 1 - np.geomspace(1e-3, 1e-8, points // 3)
     return np.union1d(np.linspace(0, 1, points - points // 3), near_one)
+
+
+def after_decline(radius: Any, decline: float, kind: Kind) -> Any:
+    """What must be left of a reference radius."""
+    return radius - decline if kind == "absolute" else (1 - decline) * radius
 
 
 def check_ceiling(samples: Any, alpha: Any) -> int:
