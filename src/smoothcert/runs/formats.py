@@ -105,21 +105,15 @@ def distinct_names(results: Sequence[Results]) -> list[Results]:
     """The same results with different names. Equal names are replaced by the shortest ends of the paths that differ."""
     named: list[Results] = []
     for result in results:
-        rivals = [other.path for other in results if other is not result and other.name == result.name]
-        name = _short_name(result.path, rivals) if rivals and result.path is not None else result.name
+        name, path = result.name, result.path
+        rivals = [other.path for other in results if other is not result and other.name == name]
+        if rivals and path is not None:
+            ends = (str(Path(*path.parts[-length:])) for length in range(2, len(path.parts)))
+            name = next((end for end in ends if not any(str(rival).endswith(end) for rival in rivals)), str(path))
         before = sum(name == other.name for other in named)
         name = f"{name} ({before + 1})" if before else name
         named.append(result if name == result.name else replace(result, name=name))
     return named
-
-
-def _short_name(path: Path, rivals: Sequence[Path | None]) -> str:
-    """The shortest end of a path that no other path has."""
-    others = [rival.parts for rival in rivals if rival is not None]
-    for length in range(2, len(path.parts) + 1):
-        if all(other[-length:] != path.parts[-length:] for other in others):
-            return str(Path(*path.parts[-length:]))
-    return str(path)
 
 
 def write_results(

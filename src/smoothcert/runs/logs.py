@@ -60,19 +60,13 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
     parsed = []
     for number, row in enumerate(rows, start=1):
         try:
-            proved = {"1": True, "-1": False}[row[_PROVED].strip()] if flags_only else True
-            printed = row["radius"] if tested is None else repr(tested) if proved else "0"
-            if not (0 <= float(printed) < np.inf):
+            proved = not flags_only or {"1": True, "-1": False}[row[_PROVED].strip()]
+            certified = float(row["radius"]) if tested is None else tested * proved
+            if not 0 <= certified < np.inf:
                 raise ValueError
-            parsed.append(
-                (
-                    np.int64(row["idx"]),
-                    np.int64(row["label"]),
-                    np.int64(row["predict"] if proved else NO_CLASS),  # a radius of 0 would count as proved at 0
-                    float(printed),
-                    _seconds(row.get("time")),
-                )
-            )
+            answer = row["predict"] if proved else NO_CLASS  # a radius of 0 would count as proved at 0
+            numbers = map(np.int64, (row["idx"], row["label"], answer))
+            parsed.append((*numbers, certified, _seconds(row.get("time"))))
         except (KeyError, ValueError, OverflowError):
             raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
     id, label, prediction, radii, seconds = (np.array(c) for c in zip(*parsed, strict=True))
