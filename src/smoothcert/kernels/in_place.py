@@ -5,12 +5,11 @@ Other passes move and remove operations, which is right only if every operation 
 
 from __future__ import annotations
 
-import copy
 import inspect
 import operator
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 
@@ -31,12 +30,12 @@ def write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
     Raises:
         Untraceable: A changed tensor shares its memory with another one, or an operation has no other form.
     """
-    storages, modules = _storages(traced, example), dict(traced.named_modules())
+    storages = _storages(traced, example)
     for node in list(traced.graph.nodes):
         if node.target in OPERATORS and node not in storages:  # `n += 1`, where n comes from a shape
             continue
         with traced.graph.inserting_before(node):
-            new = _out_of_place(traced, node, modules)
+            new = _out_of_place(node)
         if new is None:
             continue
         nodes = list(traced.graph.nodes)
@@ -89,17 +88,9 @@ def _require_no_other_view(node: fx.Node, storages: dict[fx.Node, set[int]], lat
         raise Untraceable(f"{node.name} changes the module itself")
 
 
-def _out_of_place(traced: fx.GraphModule, node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
+def _out_of_place(node: fx.Node) -> fx.Node | None:
     """The same operation with a result of its own; None if the operation does not change its input."""
-    graph, target = traced.graph, node.target
-    if node.op == "call_module":
-        if not getattr(modules[str(target)], "inplace", False):
-            return None
-        module = copy.copy(modules[str(target)])
-        module.inplace = False  # type: ignore[assignment]
-        name = f"{target}_out_of_place"
-        traced.add_submodule(name, module)
-        return graph.call_module(name, node.args, node.kwargs)
+    graph, target = node.graph, node.target
     if node.op == "call_method":
         if not _is_name_in_place(str(target)):
             return None

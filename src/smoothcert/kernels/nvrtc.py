@@ -118,7 +118,7 @@ def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *
     Raises:
         CudaError: NVRTC is missing or does not accept the source.
     """
-    architecture, is_binary = _architecture(capability)
+    architecture = _architecture(capability)
     flags = [*options, f"--gpu-architecture={architecture}", "--std=c++17"]
     version = ctypes.c_int(), ctypes.c_int()
     _call_nvrtc("Version", *map(ctypes.byref, version))
@@ -126,7 +126,7 @@ def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *
     path = cache_folder() / f"{key}.cubin"
     if use_cache and (image := _read(path)) is not None:
         return image
-    image = _compile(source, flags, "CUBIN" if is_binary else "PTX")
+    image = _compile(source, flags, "CUBIN" if architecture.startswith("sm_") else "PTX")
     try:
         write_whole(path, hashlib.sha256(image).digest() + image)
     except InvalidInput as error:  # without a writable folder, or if another process writes the same file
@@ -171,19 +171,19 @@ def _result(program: ctypes.c_void_p, kind: str) -> bytes:
     return buffer.raw
 
 
-def _architecture(capability: tuple[int, int]) -> tuple[str, bool]:
-    """The target, and whether it is machine code. A device that NVRTC does not know gets PTX for the driver."""
+def _architecture(capability: tuple[int, int]) -> str:
+    """The target: machine code or, for a device that NVRTC does not know, PTX, which the driver compiles."""
     count = ctypes.c_int()
     _call_nvrtc("GetNumSupportedArchs", ctypes.byref(count))
     supported = (ctypes.c_int * count.value)()
     _call_nvrtc("GetSupportedArchs", supported)
     wanted = 10 * capability[0] + capability[1]
     if wanted in supported:
-        return f"sm_{wanted}", True
+        return f"sm_{wanted}"
     older = [architecture for architecture in supported if architecture < wanted]
     if not older:
         raise CudaError(f"NVRTC does not support devices of compute capability {capability[0]}.{capability[1]}")
-    return f"compute_{max(older)}", False
+    return f"compute_{max(older)}"
 
 
 def _call_driver(function: str, *arguments: Any) -> None:

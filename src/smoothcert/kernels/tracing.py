@@ -98,10 +98,12 @@ class _Tracer(fx.Tracer):
         if get_ident() != self._thread:
             return forward(*args, **kwargs)
         call = _layer(m, forward) if len(args) == 1 and not kwargs and not m.training else None
-        return super().call_module(m, forward, args, kwargs) if call is None else call(*args)
+        if call is None and getattr(m, "inplace", False):  # its function says so, and has another form
+            call = forward
+        return super().call_module(m, forward, args, kwargs) if call is None else call(*args, **kwargs)
 
 
-def _layer(module: nn.Module, forward: Callable[..., Any]) -> Callable[[Any], Any] | None:
+def _layer(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any] | None:
     """A layer of torch as a function of its weights; None for a module that stays a module."""
     kind, m = type(module), cast(Any, module)
     if kind in (nn.Identity, nn.Dropout, nn.Dropout2d):
@@ -239,12 +241,7 @@ def _view(x: Any, *shape: Any, **kwargs: Any) -> _Call | None:
     """A fused operation may store its result in another order, of which there is no view."""
     if kwargs or any(isinstance(length, torch.dtype) for length in shape):
         return None
-    return reshape, (x, *shape)
-
-
-def reshape(x: Tensor, *shape: Any) -> Tensor:
-    """The tensor in another shape: a view of it where that is possible, else a copy."""
-    return x.reshape(*shape)
+    return Tensor.reshape, (x, *shape)
 
 
 def _pair(value: Any) -> tuple[int, int]:
