@@ -182,7 +182,7 @@ def test_the_copies_of_a_random_denoiser_are_those_that_were_classified(tmp_path
             return brighter_half(x)
 
     model = Half() if module else brighter_half
-    run, places = certified(tmp_path, model=model, denoiser=Shaking(), stochastic=True)
+    run, places = certified(tmp_path, model=model, denoiser=Shaking(), stochastic=True, limit=1)
     [e] = sc.explain(run, [0], denoiser=Shaking(), copies=20, **places)
     shown = ["right" if opened(copy)[0, 0] < 0.5 else HOSTILE for copy in e.denoised]
     assert shown == [copy.text for copy in e.noisy]
