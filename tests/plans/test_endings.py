@@ -184,6 +184,19 @@ def test_a_plan_without_a_closed_form_has_its_coverage_and_its_outlook_from_the_
     assert seen.proved["certified"] == pytest.approx([enumerated(plan, q, 0.5)[0] for q in p], abs=1e-9)
 
 
+def test_a_rule_is_not_asked_about_counts_that_no_run_reaches():
+    class Strict(Steps):
+        def request(self, state, noise):
+            if state.look > 1 and np.any(np.asarray(state.count) < 3):
+                raise IndexError("no such row")
+            return super().request(state, noise)
+
+    found = Forward(Strict(), NOISE).ending(1.0, limit=np.inf)
+    assert found == Forward(Steps(), NOISE).ending(1.0, limit=np.inf)
+    with pytest.raises(IndexError, match="no such row"):
+        Forward(Strict(), NOISE).ending(0.5, limit=np.inf)
+
+
 def test_answers_of_a_plan_are_remembered(monkeypatch):
     asked = []
 

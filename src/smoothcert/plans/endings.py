@@ -23,6 +23,7 @@ from smoothcert.plans.records import ClassVotes, ManyVotes, State, Votes
 from smoothcert.statistics.binomial import likely
 
 Array = NDArray[np.float64]
+_Key = tuple[int, float]  # samples, and what was proved before
 _Group = tuple[int, Array]  # the first count, and the probability of each count from there on
 
 # Counts with a smaller probability are cut off and count as failed. The far tails of a draw are left out.
@@ -82,7 +83,7 @@ class Forward:
         plan = self.plan
         start = machine.begin(plan, self.noise, chosen=0).more
         counts, probability = likely(start, p)
-        groups: dict[tuple[int, float], _Group] = {(start, 0.0): (int(counts[0]), probability)}
+        groups: dict[_Key, _Group] = {(start, 0.0): (int(counts[0]), probability)}
         failed, samples = 0.0, float(start)
         proved: dict[float, float] = defaultdict(float)
         look = 0
@@ -91,7 +92,7 @@ class Forward:
             if machine.counts(plan, look):
                 groups, newly = self._prove(look, groups, limit, seen)
                 failed += newly
-            parts: dict[tuple[int, float], list[_Group]] = defaultdict(list)
+            parts: dict[_Key, list[_Group]] = defaultdict(list)
             for (drawn, lower), (first, probability) in groups.items():
                 wanted = self._ask("wanted", look, drawn, lower, first, len(probability))
                 proved[lower] += float(probability[wanted == 0].sum())
@@ -102,17 +103,15 @@ class Forward:
                     origin, mass = (first, chosen) if keeps else (0, chosen.sum(keepdims=True))
                     more, step = likely(n, p)
                     parts[drawn + n if keeps else n, lower].append((origin + int(more[0]), np.convolve(mass, step)))
-            groups = {}
-            for key, pieces in parts.items():
-                groups[key], lost = _merged(pieces)
-                failed += lost
+            groups, lost = _merged(parts)
+            failed += lost
         return Ending(failed, samples, dict(proved))
 
     def _prove(
-        self, look: int, groups: dict[tuple[int, float], _Group], limit: float, seen: list[Array] | None
-    ) -> tuple[dict[tuple[int, float], _Group], float]:
+        self, look: int, groups: dict[_Key, _Group], limit: float, seen: list[Array] | None
+    ) -> tuple[dict[_Key, _Group], float]:
         """Take out the states that claim too much. In the others, note what they proved if the rule reads it."""
-        kept: dict[tuple[int, float], list[_Group]] = defaultdict(list)
+        kept: dict[_Key, list[_Group]] = defaultdict(list)
         failed = 0.0
         for (drawn, lower), (first, probability) in groups.items():
             proved, needed = self._ask("bound", look, drawn, lower, first, len(probability))
@@ -123,20 +122,24 @@ class Forward:
             level = np.maximum(lower, proved) if self._reads_lower else np.zeros(len(probability))
             for value in np.unique(level[~wrong]).tolist():
                 kept[drawn, value].append((first, np.where(~wrong & (level == value), probability, 0.0)))
-        merged = {key: _merged(pieces) for key, pieces in kept.items()}
-        if self._reads_lower and len(merged) > self._most_groups:
+        if self._reads_lower and len(kept) > self._most_groups:
             raise TooManyStates(f"{self.plan} reads what it proved, and that can be very different")
-        return {key: group for key, (group, _) in merged.items()}, failed + sum(lost for _, lost in merged.values())
+        merged, lost = _merged(kept)
+        return merged, failed + lost
 
     def _ask(self, question: str, look: int, drawn: int, lower: float, first: int, length: int) -> Array:
         """What the rule of the plan answers for neighbouring counts."""
-        blocks = range(first // _BLOCK, (first + length - 1) // _BLOCK + 1)
-        answers = np.concatenate([self._block(question, look, drawn, lower, block) for block in blocks], axis=-1)
-        return answers[..., first - blocks[0] * _BLOCK :][..., :length]
+        key, before = (question, look, drawn, lower), first % _BLOCK
+        starts = range(first - before, first + length, _BLOCK)
+        try:
+            answers = [self._block(*key, start, min(start + _BLOCK, drawn + 1)) for start in starts]
+        except Exception:  # a rule of the user may refuse counts that no run reaches
+            return self._answers(*key, first, first + length)
+        return np.concatenate(answers, axis=-1)[..., before : before + length]
 
-    def _answers(self, question: str, look: int, drawn: int, lower: float, block: int) -> Array:
+    def _answers(self, question: str, look: int, drawn: int, lower: float, first: int, end: int) -> Array:
         """How many more samples are wanted; or the bound, and the probability that its claim needs."""
-        counts = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, drawn + 1))
+        counts = np.arange(first, end)
         state = _WatchedState(look, counts, np.full_like(counts, drawn), np.full(len(counts), lower), chosen=0, more=1)
         answer = (machine.wanted if question == "wanted" else machine.bound)(self.plan, self.noise, state)
         self._reads_lower |= state.was_read
@@ -162,17 +165,20 @@ class _WatchedState(State):
         return super().__getitem__(index)
 
 
-def _merged(pieces: list[_Group]) -> tuple[_Group, float]:
-    """The sum of several distributions without rare counts at its ends, and the probability that was cut off."""
-    first = min(start for start, _ in pieces)
-    total = np.zeros(max(start + len(part) for start, part in pieces) - first)
-    for start, part in pieces:
-        total[start - first : start - first + len(part)] += part
-    likely = np.flatnonzero(total > _RARE)
-    if not len(likely):
-        return (first, total[:1]), float(total[1:].sum())
-    low, high = int(likely[0]), int(likely[-1]) + 1
-    return (first + low, total[low:high]), float(total[:low].sum() + total[high:].sum())
+def _merged(parts: dict[_Key, list[_Group]]) -> tuple[dict[_Key, _Group], float]:
+    """The sums of distributions without rare counts at their ends, and the probability that was cut off."""
+    groups, lost = {}, 0.0
+    for key, pieces in parts.items():
+        first = min(start for start, _ in pieces)
+        total = np.zeros(max(start + len(part) for start, part in pieces) - first)
+        for start, part in pieces:
+            total[start - first : start - first + len(part)] += part
+        common = np.flatnonzero(total > _RARE)
+        low, high = (int(common[0]), int(common[-1]) + 1) if len(common) else (0, 0)
+        if high:
+            groups[key] = first + low, total[low:high]
+        lost += float(total[:low].sum() + total[high:].sum())
+    return groups, lost
 
 
 def simulated(
