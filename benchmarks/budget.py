@@ -22,7 +22,6 @@ from smoothcert.tasks.replay import Population, from_shares, probabilities, simu
 REPETITIONS = 20
 DECLINES = (0.10, 0.05)
 PRICES = np.geomspace(8e-5, 1e-6, 9)  # per unit of sigma
-PILOT = 400  # what a budget of these sizes chooses
 
 
 def _population(inputs: Inputs, name: str, sigma: float, alpha: float) -> Population:
@@ -41,7 +40,7 @@ def price(inputs: Inputs, *, logs: list[tuple[str, float, float]], figure: str) 
             found = simulate(population, plan, noise=noise, repetitions=REPETITIONS).plan
             return found.samples, found.acr
 
-        curve = [outcome(Price(CEILING, price=sigma * value, pilot=PILOT)) for value in PRICES]
+        curve = [outcome(Price(CEILING, price=sigma * value)) for value in PRICES]
         best = _known_p(population, noise)
         specific = [outcome(InputSpecific(CEILING, decline=decline)) for decline in DECLINES]
         row: dict[str, Any] = {"log": name, "inputs": len(population)}
@@ -70,7 +69,7 @@ def _samples_for(acr: float, curve: list[tuple[float, float]]) -> float:
 
 
 def _known_p(population: Population, noise: Gaussian) -> list[tuple[float, float]]:
-    """What a plan could reach that knows every p and needs no pilot: no sizes are worth more."""
+    """What a plan could reach that knows every p, needs no pilot, and draws the best number of samples at once."""
     p, right = population.p[:, 0], population.label == 0
     sizes = np.append(0, np.unique(np.geomspace(10, CEILING, 80).astype(int)))
     levels, where = np.unique(ndtr(ndtri(p.clip(0.01, 1 - 1e-7)).round(2)), return_inverse=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from smoothcert import Fixed, Gaussian, InputSpecific, Plan, Price, State, exact_coverage
+from smoothcert import Fixed, Gaussian, InputSpecific, Plan, State, exact_coverage
 from smoothcert.plans.coverage import failure_probability
 from smoothcert.plans.endings import Forward
 from smoothcert.plans.outlook import outlook
@@ -23,7 +23,6 @@ SMALL = [
     Fixed(60, alpha=0.05, known_labels=True),
     InputSpecific(200, pilot=30, decline=0.2, kind="relative", alpha=0.01),
     InputSpecific(200, pilot=30, decline=0.1, alpha=0.01),
-    Price(200, pilot=30, price=1e-3, alpha=0.01),
     InputSpecific(200, pilot=30, decline=0.2, kind="relative", pilot_use="reuse", alpha=0.01),
     InputSpecific(300, pilot=120, decline=0.3, pilot_use="reuse", alpha=0.05),
 ]

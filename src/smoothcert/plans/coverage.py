@@ -28,6 +28,7 @@ from smoothcert.plans.endings import Forward, TooManyStates, simulated_endings
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.machine import check_choice
 from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.price import Price
 from smoothcert.statistics.binomial import Array, Counts, pmf, tail
 from smoothcert.statistics.boundaries import crossing_probability
 from smoothcert.statistics.bounds import critical_count, interval, lower_bound
@@ -244,6 +245,12 @@ def _failure_after_pilot(plan: PilotPlan, noise: Noise, a0: Counts, p: Array) ->
     before = plan.counted_before()
     critical = critical_count(np.maximum(p, 0.5), before + drawn, alpha=plan.alpha)
     return tail(critical - (a0 if before else 0), drawn, p)
+
+
+@closed_form.register(Price)
+def _(plan: Price, noise: Noise) -> Coverage:
+    theorem = "union bound" if plan.uses_rivals else "stopping on bad news alone"
+    return Coverage(plan.alpha, plan.alpha, 0.5, plan.alpha, theorem=theorem)
 
 
 @closed_form.register(AtRadii)

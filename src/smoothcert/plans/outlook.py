@@ -21,6 +21,7 @@ from smoothcert.plans.price import Price
 from smoothcert.statistics.binomial import pmf
 from smoothcert.statistics.bounds import lower_bound
 
+_FEW = 200  # inputs for each p, to plan with
 _SIMULATED = 10_000  # inputs for each p, where the states are too many; of bets, for all p together
 
 
@@ -68,11 +69,9 @@ def _(plan: InputSpecific, p: ArrayLike, noise: Noise) -> Outlook:
 
 @in_closed_form.register(Price)
 def _(plan: Price, p: ArrayLike, noise: Noise) -> Outlook:
-    p, votes = np.asarray(p, float)[:, None], np.arange(plan.pilot + 1)
-    n = np.maximum(plan.after_pilot(votes, noise), 1)
-    radius = np.maximum(noise.radius(lower_bound(p * n, n, alpha=plan.level)), 0)
-    share = pmf(votes, plan.pilot, p)
-    return Outlook(expected_samples(plan, p[:, 0], noise), {"radius": (share * radius).sum(axis=1)}, expected=True)
+    ended = simulated_endings(plan, noise, p, repetitions=_SIMULATED // 10, rng=np.random.default_rng(0))
+    radius = np.maximum(noise.radius(ended.needed), 0).mean(axis=1)
+    return Outlook(ended.samples.mean(axis=1), {"radius": radius}, expected=True, simulated=True)
 
 
 @in_closed_form.register(Exact)
@@ -124,6 +123,16 @@ def _(plan: PilotPlan, p: Any, noise: Noise) -> Any:
         return np.full(len(p), float(plan.samples))
     votes = np.arange(plan.pilot + 1)
     return plan.pilot + pmf(votes, plan.pilot, p[:, None]) @ plan.after_pilot(votes, noise)
+
+
+@expected_samples.register(Price)
+def _(plan: Price, p: Any, noise: Noise) -> Any:
+    rng, going, misses, samples = np.random.default_rng(0), np.ones((_FEW, len(p)), bool), 0, plan.pilot + 0 * p
+    for step, limit in zip(np.diff(plan.looks, prepend=0), plan.limits(noise), strict=True):
+        samples = samples + step * going.mean(axis=0)
+        misses = misses + rng.binomial(step, 1 - p, going.shape)
+        going &= misses < limit
+    return samples
 
 
 @expected_samples.register(Combined)

@@ -15,6 +15,7 @@ from smoothcert.plans.base import ByRule, Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans.price import Price
 from smoothcert.plans.records import Look
 from smoothcert.statistics.bets import LOOKS, Array, Bet, Counts, best_bet, tangents
 from smoothcert.statistics.binomial import summed_tail
@@ -30,6 +31,7 @@ def p_value(plan: Plan, looks: Sequence[Look], radius: float, noise: Noise, labe
     return None
 
 
+@p_value.register(Price)
 @p_value.register(PilotPlan)
 def _(plan: PilotPlan, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
     if plan.uses_rivals:

@@ -33,8 +33,8 @@ _SURVEY = 0.02
 """A survey costs at most this share of the budget."""
 _LAST, _ENDING = 0.985, 0.5
 """The share of the minutes that is planned, and seconds to end the command."""
-_PILOT_SHARE, _PILOTS = 1 / 30, (25, 400)
-"""The share of the samples that pilots get, and the smallest and the largest pilot."""
+_PILOT_SHARE, _SMALLEST_PILOT = 1 / 30, 25
+"""The share of the samples that pilots get at most, and the smallest pilot."""
 _RECENT = 3
 """The last blocks tell the rate."""
 _PRICES = np.geomspace(1e3, 1e-11, 900)
@@ -116,10 +116,8 @@ class Spending:
             self.add(certificate)
         self._marks = [(time.perf_counter(), self.spent)]
         self._end = None if seconds is None else time.perf_counter() + seconds
-        self._least = 2 * self.plan.pilot
-        if not isinstance(self.plan, Price):
-            plans = (self._with({"samples": int(size)}) for size in _SIZES)
-            self._least = next(plan.most_samples for plan in plans if plan is not None)
+        plans = (self._with({"samples": int(size)}) for size in _SIZES)
+        self._least = next(plan.most_samples for plan in plans if plan is not None)
 
     @classmethod
     def begin(cls, budget: Budget, job: Job, ids: Sequence[int], executor: Executor) -> Spending:
@@ -128,7 +126,7 @@ class Spending:
         total = budget.total(found)
         each = (total - found.samples) / len(ids)
         if isinstance(job.plan, Price) and job.plan.pilot == DEFAULT_PILOT:
-            pilot = int(np.clip(_PILOT_SHARE * each, *_PILOTS))
+            pilot = int(np.clip(_PILOT_SHARE * each, _SMALLEST_PILOT, DEFAULT_PILOT))
             job = replace(job, plan=replace(job.plan, pilot=min(pilot, job.plan.samples)))
         made = cls(job, ids, found, total, None if budget.minutes is None else budget.seconds_left)
         if each < made._least:
