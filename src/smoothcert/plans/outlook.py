@@ -127,7 +127,8 @@ def _(plan: PilotPlan, p: Any, noise: Noise) -> Any:
 
 @expected_samples.register(Price)
 def _(plan: Price, p: Any, noise: Noise) -> Any:
-    rng, going, misses, samples = np.random.default_rng(0), np.ones((_FEW, len(p)), bool), 0, plan.pilot + 0 * p
+    rng, samples = np.random.default_rng(0), plan.pilot + 0 * p
+    going, misses = np.ones((_FEW, len(p)), bool), np.zeros((_FEW, len(p)), int)
     for step, limit in zip(np.diff(plan.looks, prepend=0), plan.limits(noise), strict=True):
         samples = samples + step * going.mean(axis=0)
         misses = misses + rng.binomial(step, 1 - p, going.shape)

@@ -76,7 +76,7 @@ class Price(PilotPlan):
 
     @property
     def smallest_request(self) -> int:
-        return min(self.looks[0], *np.diff(self.looks[:2]), self.pilot or self.samples)
+        return int(min(self.looks[0], *np.diff(self.looks[:2]), self.pilot or self.samples))
 
     def limits(self, noise: Noise) -> NDArray[np.int64]:
         """m_i: so many misses at a look are too many to go on.
