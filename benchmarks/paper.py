@@ -12,10 +12,10 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.experiments import Inputs
-from smoothcert import Fixed, Gaussian, InputSpecific, SampleMap
+from smoothcert import Fixed, Gaussian, InputSpecific, Plan, SampleMap
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.results import Results
-from smoothcert.tasks.replay import Outcome, probabilities, replay
+from smoothcert.tasks.replay import Outcome, Replay, from_shares, probabilities, simulate
 
 LOG_SAMPLES = 100_000
 HALF = Gaussian(0.5)
@@ -70,6 +70,12 @@ def read(inputs: Inputs, data: str, model: str, sigma: float) -> Results:
     return log.only(log.id % 20 == 0) if data == "cifar10" else log
 
 
+def _replay(log: Results, plan: Plan, sigma: float, alpha: float = 0.001, **settings: Any) -> Replay:
+    """Simulate a plan on the inputs of a log."""
+    p = probabilities(log, noise=Gaussian(sigma), samples=LOG_SAMPLES, alpha=alpha)
+    return simulate(from_shares(p, log.correct), plan, noise=Gaussian(sigma), **settings)
+
+
 def table(inputs: Inputs, *, table: str, model: str, sigmas: list[float], alpha: float) -> dict[str, Any]:
     """Every row that the paper prints for these sigmas, and the same settings replayed on a log made at `alpha`."""
     data = table.partition("-")[0]
@@ -82,12 +88,11 @@ def table(inputs: Inputs, *, table: str, model: str, sigmas: list[float], alpha:
             if iss.sigma != sigma:
                 continue
             published, default = (
-                replay(
+                _replay(
                     log,
                     setting(iss.method, pilot_use=pilot_use),
-                    noise=Gaussian(sigma),
-                    log_samples=LOG_SAMPLES,
-                    log_alpha=alpha,
+                    sigma,
+                    alpha,
                     radii=[float(radius) for radius in iss.ca],
                 )
                 for pilot_use in ("reuse", "fresh")
@@ -189,9 +194,7 @@ def trade_off(title: str, table: str, sigma: float, log: Results) -> dict[str, A
     plans["IAS"] = [Fixed(n, pilot_use="reuse") for n in np.geomspace(10_000, 300_000, 12).astype(int).tolist()]
     lines = []
     for name, chosen in plans.items():
-        found = [
-            replay(log, plan, noise=Gaussian(sigma), log_samples=LOG_SAMPLES, repetitions=3).plan for plan in chosen
-        ]
+        found = [_replay(log, plan, sigma, repetitions=3).plan for plan in chosen]
         lines.append({"series": name, "x": [o.samples for o in found], "y": [o.acr for o in found]})
     points = [
         {"series": name, "x": [row.samples], "y": [row.acr], "hollow": True}
@@ -274,7 +277,7 @@ def pilot_share(logs: dict[float, Results]) -> tuple[list[dict[str, Any]], list[
     for sigma, log in logs.items():
         found = {
             use: [
-                replay(log, plan, noise=Gaussian(sigma), log_samples=LOG_SAMPLES).plan
+                _replay(log, plan, sigma).plan
                 for plan in (InputSpecific(pilot=int(share * 100_000), pilot_use=use) for share in shares)
             ]
             for use in ("reuse", "fresh")

@@ -16,7 +16,6 @@ from smoothcert.tasks.replay import (
     from_votes,
     probabilities,
     read_population,
-    replay,
     simulate,
 )
 
@@ -24,6 +23,12 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "logs"
 NOISE = Gaussian(0.5)
 PLAN = InputSpecific(10_000, pilot=200, decline=0.1)
+
+
+def replay(log, plan, *, noise, log_samples=100_000, log_alpha=0.001, abstained_p=0.49, **settings):
+    p = probabilities(log, noise=noise, samples=log_samples, alpha=log_alpha, abstained_p=abstained_p)
+    return simulate(from_shares(p, log.correct), plan, noise=noise, **settings)
+
 
 # Sigma, kind, ceiling and decline, then simulated average samples, ACR, and ACR of fixed sampling at the same cost.
 PAPER = [

@@ -4,13 +4,20 @@ Most tables report certified accuracy at a few radii. To decide whether the radi
 needs a few hundred samples, not 100,000. The probability of a wrong certificate is at most alpha, whatever the number
 of radii.
 
-There are two rules. The exact boundaries of this file count the votes of the class alone. They are nested, so proving
-any false radius implies proving the smallest false one. `betting` bets on the votes of the class and of its rivals.
+There are two rules. Exact boundaries count the votes of the class alone (`Tables`). They are nested, so proving any
+false radius implies proving the smallest false one. With the runner-up, the plan bets on the votes of the class and of
+its rivals, against every rival at every radius (`Standing`).
+
+Bets change only at looks that do not depend on the ceiling, and their proofs hold wherever sampling stops. So a run can
+be continued with a higher ceiling, or with radii above its largest: it gets another stage. Every input goes through all
+stages in order. It enters the next one when it has decided the radii of the last one, has given up or has reached its
+ceiling. So votes and proofs follow from the plan alone, whenever an input was opened. A radius that enters later starts
+with a wealth of 1, and earlier votes only teach its bets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -23,16 +30,19 @@ from smoothcert import _check
 from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans import betting
 from smoothcert.plans.base import Plan
 from smoothcert.plans.machine import proof, unanimous
 from smoothcert.plans.pilot import Bound
-from smoothcert.plans.records import Look, Proof, State, Votes
+from smoothcert.plans.records import Look, ManyVotes, Proof, State, Votes
+from smoothcert.statistics.bets import LOOKS, Histories, begin_histories, outcome, tangents, update_histories
 from smoothcert.statistics.boundaries import GIVE_UP, boundary, crossing_probability, default_looks, give_up_counts
 from smoothcert.statistics.sample_map import check_ceiling
 
 _PILOTS = {"binary": 50, "runner-up": 105}
 """With the runner-up, near ties are certified, so the class has to be chosen with more care."""
+
+_VERSION = 1
+"""Of the rule of bets: looks, bets and giving up. Recorded with a run, because the rule has to be followed again."""
 
 
 class Stage(NamedTuple):
@@ -106,9 +116,9 @@ class AtRadii(Plan):
         grows = all(0 < a.radii <= b.radii and a.ceiling <= b.ceiling for a, b in pairwise(self.stages))
         if self.earlier and not (grows and self.remembers):
             raise InvalidInput(f"earlier must hold smaller ceilings and fewer radii of bets, got {self.earlier}")
-        if self.version not in (0, betting.VERSION):
-            raise InvalidInput(f"bets follow rule {betting.VERSION} in this version of smoothcert, got {self.version}")
-        object.__setattr__(self, "version", betting.VERSION if self.remembers else 0)
+        if self.version not in (0, _VERSION):
+            raise InvalidInput(f"bets follow rule {_VERSION} in this version of smoothcert, got {self.version}")
+        object.__setattr__(self, "version", _VERSION if self.remembers else 0)
 
     def __str__(self) -> str:
         radii = ", ".join(f"{radius:g}" for radius in self.radii)
@@ -163,14 +173,37 @@ class AtRadii(Plan):
         return int(np.sum(self.radii <= np.nan_to_num(self.certified_radius(lower, None, noise), nan=-1)))
 
     def remember(self, state: State, votes: Votes, noise: Noise) -> Any:
-        return betting.remember(self, state, votes, noise) if self.remembers else None
+        """With bets: where one input stands after a look, or an array of them for many inputs."""
+        if not self.remembers:
+            return None
+        if isinstance(votes, Look):
+            return self.remember_each([state], [votes], noise)[0]
+        assert isinstance(votes, ManyVotes)
+        memory = np.full(state.count.shape, None) if state.memory is None else state.memory.copy()
+        drawing = np.flatnonzero(votes.samples)
+        counts = votes.votes.reshape(-1, votes.votes.shape[-1])[drawing].tolist()
+        by_class = [{c: n for c, n in enumerate(row) if n} for row in counts]
+        before, chosen = memory.ravel()[drawing].tolist(), state.chosen.ravel()[drawing].tolist()
+        found = _advance(self, noise, before, chosen, by_class, votes.samples.ravel()[drawing])
+        for place, standing in zip(drawing.tolist(), found, strict=True):
+            memory.flat[place] = standing
+        return memory
 
-    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> Iterable[Any]:
-        return betting.remember_each(self, states, looks, noise) if self.remembers else [None] * len(states)
+    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> list[Any]:
+        memories: list[Any] = [None] * len(states)
+        # Without a class, because no sample had a vote, there is nothing to bet on.
+        places = [i for i, state in enumerate(states) if self.remembers and state.chosen is not None]
+        if places:
+            before, chosen = [states[i].memory for i in places], [states[i].chosen for i in places]
+            votes, samples = [looks[i].votes for i in places], [looks[i].samples for i in places]
+            for i, standing in zip(places, _advance(self, noise, before, chosen, votes, samples), strict=True):
+                memories[i] = standing
+        return memories
 
     def request(self, state: State, noise: Noise) -> Any:
-        if self.bound == "runner-up":
-            return betting.request(self, state)
+        if self.remembers:
+            first = min(int(LOOKS[0]), self.stages[0].ceiling)
+            return first if state.memory is None else _each(state.memory, "more")
         tables = self.tables(noise)
         look = np.asarray(state.look) - (1 if self.pilot else 0)
         last = len(tables.looks)
@@ -183,8 +216,8 @@ class AtRadii(Plan):
 
     def lower_bound(self, state: State, noise: Noise) -> Any:
         """As for every plan. Bets prove no such bound: theirs is the share of the radii that are proved."""
-        if self.bound == "runner-up":
-            return betting.proved(state) / len(self.radii)
+        if self.remembers:
+            return _each(state.memory, "proved") / len(self.radii)
         tables = self.tables(noise)
         look = np.asarray(state.look) - (2 if self.pilot else 1)
         # A boundary belongs to one number of samples: votes of any other number prove nothing.
@@ -193,7 +226,7 @@ class AtRadii(Plan):
         return np.concatenate([[0.0], tables.thresholds])[reached.sum(axis=-1)][()]
 
     def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
-        if self.bound == "runner-up":
+        if self.remembers:
             level = np.rint(np.asarray(lower) * len(self.radii)).astype(int)
         else:
             level = np.searchsorted(self.tables(noise).thresholds, lower, side="right")
@@ -228,7 +261,7 @@ def continuing(plan: Plan, recorded: Plan) -> Plan:
 @proof.register
 def _(plan: AtRadii, noise: Noise, state: State) -> Proof:
     found = proof.dispatch(Plan)(plan, noise, state)
-    if plan.bound == "binary":
+    if not plan.remembers:
         return found
     radius = float(plan.certified_radius(found.lower, None, noise))
     return replace(found, lower=0.0, radius=None if np.isnan(radius) else radius)
@@ -268,3 +301,68 @@ def _tables(plan: AtRadii, noise: Noise) -> Tables:
             spent[j] = crossing_probability(needed[j], looks, threshold)
     given_up = np.stack([give_up_counts(int(row[-1]), looks, plan.give_up) for row in needed])
     return Tables(looks, np.diff(looks, prepend=0), thresholds, needed, given_up, spent)
+
+
+class Standing(NamedTuple):
+    """Where one input that bets stands after a look."""
+
+    histories: Histories
+    total: int
+    """Samples so far, with the pilot."""
+    stage: int
+    proved: int
+    """How many radii are proved, counted from the smallest one."""
+    more: int
+    """Samples up to the next look; 0 if all is decided."""
+
+
+def _each(memory: Any, name: str) -> Any:
+    """A number of one `Standing`, or of many."""
+    if not isinstance(memory, np.ndarray):
+        return getattr(memory, name)
+    return np.array([getattr(one, name) for one in memory.ravel()]).reshape(memory.shape)
+
+
+@lru_cache(maxsize=64)
+def _start(noise: Noise, radii: tuple[float, ...]) -> Standing:
+    return Standing(begin_histories(tangents(noise, radii)), 0, 0, 0, 0)
+
+
+def _advance(
+    plan: AtRadii,
+    noise: Noise,
+    before: Sequence[Standing | None],
+    chosen: Sequence[int],
+    votes: Sequence[Mapping[int, int]],
+    samples: ArrayLike,
+) -> list[Standing]:
+    """Where several inputs stand after one more look of each. The first look only teaches the first bet."""
+    table = tangents(noise, plan.radii)
+    ceilings = np.array([stage.ceiling for stage in plan.stages]) + plan.pilot
+    radii = np.array([stage.radii for stage in plan.stages])
+    start = _start(noise, plan.radii)
+    standing = [one or start for one in before]
+    stage = np.array([one.stage for one in standing])
+    total = np.array([one.total for one in standing]) + np.asarray(samples)
+    following = np.searchsorted(LOOKS, total, side="right")
+    histories = update_histories(
+        table,
+        [one.histories for one in standing],
+        votes,
+        samples,
+        chosen=chosen,
+        alpha=plan.alpha,
+        look=(LOOKS[following - 1] == total) | (total == plan.pilot),
+        radii=radii[stage],
+    )
+    while True:
+        found = outcome(histories, ceilings[stage], alpha=plan.alpha, give_up=plan.give_up)
+        ended = (found.proved >= radii[stage]) | found.hopeless | (total >= ceilings[stage])
+        passed = ended & (stage < len(radii) - 1)
+        if not passed.any():
+            break
+        stage = stage + passed
+    due = np.minimum(LOOKS[following], ceilings[stage])
+    more = np.where(ended, 0, due - total)
+    numbers = (part.tolist() for part in (total, stage, found.proved, more))
+    return [Standing(*one) for one in zip(histories, *numbers, strict=True)]

@@ -233,37 +233,6 @@ def probabilities(
     return np.where(np.isnan(results.p), abstained_p, results.p)
 
 
-def replay(
-    log: Results,
-    plan: Plan,
-    *,
-    noise: Noise,
-    log_samples: int = 100_000,
-    log_alpha: float | None = None,
-    abstained_p: float = 0.49,
-    radii: list[float] | None = None,
-    repetitions: int = 20,
-    seed: int = 0,
-) -> Replay:
-    """Simulate a plan on the inputs of a log.
-
-    Args:
-        log: The log.
-        plan: The plan to simulate.
-        noise: The smoothing noise.
-        log_samples: Samples per input of the log.
-        log_alpha: The alpha of the log. Default: the plan's.
-        abstained_p: The probability to assume for abstentions, because a log does not contain it.
-        radii: Radii for certified accuracy.
-        repetitions: How often to simulate.
-        seed: The seed of the simulated votes.
-    """
-    alpha = plan.alpha if log_alpha is None else log_alpha
-    p = probabilities(log, noise=noise, samples=log_samples, alpha=alpha, abstained_p=abstained_p)
-    population = from_shares(p, log.correct)
-    return simulate(population, plan, noise=noise, radii=radii, repetitions=repetitions, seed=seed)
-
-
 def simulate(
     population: Population,
     plan: Plan,
@@ -273,7 +242,16 @@ def simulate(
     repetitions: int = 20,
     seed: int = 0,
 ) -> Replay:
-    """Simulate a plan on inputs whose classes have known probabilities."""
+    """Simulate a plan on inputs whose classes have known probabilities.
+
+    Args:
+        population: The inputs.
+        plan: The plan to simulate.
+        noise: The smoothing noise.
+        radii: Radii for certified accuracy.
+        repetitions: How often to simulate.
+        seed: The seed of the simulated votes.
+    """
     _check.whole("repetitions", repetitions, least=1)
     rng = np.random.default_rng(_check.whole("seed", seed))
     if noise.outcomes is not None:
