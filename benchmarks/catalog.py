@@ -399,6 +399,13 @@ EXPERIMENTS = [
     ),
     Experiment("reliability-disks", "reliability.full_disks", 4, settings={"times": 30}),
     Experiment("reliability-nodes", "reliability.lost_nodes", 5, "ray", {"times": 5}),
+    Experiment(
+        "reliability-nodes-gpu",
+        "reliability.lost_nodes",
+        4,
+        "ray gpu weights data",
+        {"times": 3, "model": "gaussian-0.50"},
+    ),
     # Many inputs.
     Experiment("size-10000", "size.commands", 0.6, settings={"size": 10_000}),
     Experiment("size-100000", "size.commands", 2.5, settings={"size": 100_000}),

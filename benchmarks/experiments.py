@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,7 @@ class Experiment:
 
 def _has(need: str, inputs: Inputs) -> bool:
     if need == "gpu":
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # so that this process may be forked
         import torch
 
         return torch.cuda.is_available()

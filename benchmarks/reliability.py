@@ -46,8 +46,12 @@ class Told(sc.Progress):
         os.write(self.pipe, b"%d\n" % certificate.id)
 
 
+Run = Callable[[Path, Executor, sc.Progress], object]
+"""Certifies into a folder. It is the same call every time."""
+
+
 def certify(out: Path, executor: Executor, progress: sc.Progress) -> None:
-    """The run that is disturbed. It is the same call every time."""
+    """The run that is disturbed."""
     x = np.random.default_rng(0).random((INPUTS, 2), np.float32)
     data = x, (x[:, 0] > 0.5).astype(np.int64)
     plan, settings = sc.InputSpecific(1_000), {"sigma": 0.25, "batch": 1000, "progress": progress}
@@ -141,14 +145,22 @@ def _fill(disk: Path, size: int, told: Path, out: Path) -> None:
     shutil.copytree(disk / "run", out)
 
 
-def lost_nodes(inputs: Inputs, *, times: int) -> dict[str, Any]:
-    """Take one of the two nodes of a Ray cluster away during a run."""
-    expected, out = _undisturbed(inputs.work / "undisturbed"), inputs.work / "lost"
-    found = {"what": "lost Ray nodes", "times": 0, "certificates": 0, "lost": 0, "different": 0}
+def lost_nodes(inputs: Inputs, *, times: int, model: str | None = None) -> dict[str, Any]:
+    """Take one of the two nodes of a Ray cluster away during a run; with a model, of a run on a GPU that they share."""
+
+    def on_a_gpu(out: Path, executor: Executor, progress: sc.Progress) -> None:
+        settings: dict[str, Any] = {"weights": inputs.weights / f"{model}.safetensors", "sigma": 0.5, "batch": 2048}
+        data, plan = f"cifar10:{inputs.data}", sc.InputSpecific(100_000)
+        sc.certify(None, data, plan=plan, skip=20, out=out, executor=executor, progress=progress, **settings)
+
+    run: Run = on_a_gpu if model else certify
+    expected, out = _undisturbed(inputs.work / "undisturbed", run), inputs.work / "lost"
+    what = f"lost Ray nodes, {model} on a GPU" if model else "lost Ray nodes"
+    found = {"what": what, "times": 0, "certificates": 0, "lost": 0, "different": 0}
     for number in range(times):
         shutil.rmtree(out, ignore_errors=True)
-        after = random.Random(number).randrange(INPUTS // 2)
-        ended = os.waitpid(_fork(lambda: _lose_a_node(out, after), f"node {number}"), 0)[1]  # noqa: B023
+        after = random.Random(number).randrange(len(expected) // 2)
+        ended = os.waitpid(_fork(lambda: _lose_a_node(out, run, after, gpu=bool(model)), f"node {number}"), 0)[1]  # noqa: B023
         _end_others(f"node {number}")
         if ended:
             raise RuntimeError("a run on a cluster that lost a node failed")
@@ -168,15 +180,15 @@ class _Removal(sc.Progress):
             self.remove()
 
 
-def _lose_a_node(out: Path, after: int) -> None:
+def _lose_a_node(out: Path, run: Run, after: int, *, gpu: bool) -> None:
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
     soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon, **small})
-    nodes = [cluster.add_node(num_cpus=1, **small) for _ in range(2)]
+    nodes = [cluster.add_node(num_cpus=1, num_gpus=int(gpu), **small) for _ in range(2)]
     removal = _Removal(after, lambda: cluster.remove_node(nodes[1], allow_graceful=False))
-    certify(out, choose_executor("ray", address=cluster.address, workers=2), removal)
+    run(out, choose_executor("ray", address=cluster.address, workers=2), removal)
 
 
 def _add(found: dict[str, Any], expected: dict[int, sc.Certificate], out: Path, lost: int) -> None:
@@ -283,9 +295,9 @@ def _end_others(mark: str) -> None:
         time.sleep(0.05)
 
 
-def _undisturbed(out: Path) -> dict[int, sc.Certificate]:
+def _undisturbed(out: Path, run: Run = certify) -> dict[int, sc.Certificate]:
     if not out.exists():
-        pid = _fork(lambda: certify(out, LocalExecutor(), sc.Progress()), "undisturbed")
+        pid = _fork(lambda: run(out, LocalExecutor(), sc.Progress()), "undisturbed")
         if os.waitpid(pid, 0)[1]:
             raise RuntimeError("the undisturbed run failed")
     return _certificates(out)
