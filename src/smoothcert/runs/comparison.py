@@ -311,9 +311,14 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     return notes
 
 
-def chance_of(in_a: NDArray[np.bool_], in_b: NDArray[np.bool_]) -> float:
-    """The probability of so unequal certificates if A and B certify equally many inputs (McNemar's test)."""
-    return paired.mcnemar(int(np.sum(in_a & ~in_b)), int(np.sum(in_b & ~in_a)))
+def best_of(values: Sequence[NDArray[Any]]) -> tuple[int, list[int]]:
+    """The place of the run with the largest mean, and of all runs that chance could explain to be as good as it.
+
+    Chance is at 95%, paired on the inputs. `values` has one array per run, with one value per input.
+    """
+    best = max(range(len(values)), key=lambda place: values[place].mean())
+    alpha = (1 - metrics.CONFIDENCE) / max(len(values) - 1, 1)
+    return best, [place for place, value in enumerate(values) if not paired.differ(value, values[best], alpha=alpha)]
 
 
 @dataclass(frozen=True)
@@ -380,22 +385,17 @@ def recommend(results: Sequence[Source], *, radii: Sequence[float] | None = None
     runs = collect(results)
     if any(not np.array_equal(run.id, runs[0].id) for run in runs):
         raise InvalidInput("the runs have different inputs, so they cannot be compared")
-    level = (1 - metrics.CONFIDENCE) / max(len(runs) - 1, 1)
     found = []
     for radius in radii if radii is not None else usual_radii(runs):
-        proved = {run.name: run.certified([radius])[:, 0] for run in runs}
-        best = max(proved, key=lambda name: proved[name].sum())
+        best, good = best_of(proved := [run.certified([radius])[:, 0] for run in runs])
+        shares = {run.name: float(mine.mean()) for run, mine in zip(runs, proved, strict=True)}
         if proved[best].any():
-            as_good = {
-                name: float(mine.mean())
-                for name, mine in proved.items()
-                if name != best and chance_of(mine, proved[best]) > level
-            }
-            found.append(AtRadius(float(radius), best, float(proved[best].mean()), as_good))
+            as_good = {(name := runs[place].name): shares[name] for place in good if place != best}
+            found.append(AtRadius(float(radius), runs[best].name, shares[runs[best].name], as_good))
     if not found:
         return None
-    good = {run.name: sum(run.name == at.best or run.name in at.as_good for at in found) for run in runs}
-    chosen = max(runs, key=lambda run: (good[run.name], run.acr))
+    wins = {run.name: sum(run.name == at.best or run.name in at.as_good for at in found) for run in runs}
+    chosen = max(runs, key=lambda run: (wins[run.name], run.acr))
     alpha = sum(run.plan.alpha for run in runs if run.plan is not None)
     return Recommendation(chosen.name, tuple(found), alpha)
 

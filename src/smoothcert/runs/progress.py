@@ -143,15 +143,16 @@ class Pace:
 class _NowAndThen(Progress):
     """Follows a run, and shows its figures from time to time."""
 
-    def __init__(self, *, every: float) -> None:
+    def __init__(self, *, every: float = 10.0) -> None:
         self._every = every
-        self._last = time.perf_counter()
 
     def begin(self, run: Run, *, total: int) -> None:
         self._pace = Pace(run, total)
+        self._last = time.perf_counter()
 
     def start(self) -> None:
         self._pace.start()
+        self._last = time.perf_counter()
 
     def update(self, certificate: Certificate, status: Status) -> None:
         self._pace.add(certificate, status)
@@ -272,9 +273,6 @@ class Tracker(_NowAndThen):
         every: Seconds between reports.
     """
 
-    def __init__(self, *, every: float = 10.0) -> None:
-        super().__init__(every=every)
-
     def open(self, settings: dict[str, Any]) -> None:
         """Called at the beginning.
 
@@ -301,10 +299,6 @@ class Tracker(_NowAndThen):
             {"model": m.classifier, "data": m.data, "noise": str(m.noise), "plan": str(m.plan), "alpha": m.plan.alpha}
             | {"seed": m.seed, "dtype": m.dtype, "device": m.device, "inputs": total, "run": str(run.path)}
         )
-
-    def start(self) -> None:
-        super().start()
-        self._last = time.perf_counter()
 
     def show(self) -> None:
         pace = self._pace

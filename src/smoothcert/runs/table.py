@@ -13,17 +13,17 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert.plans.coverage import caveat
 from smoothcert.plans.outlook import is_adaptive
 from smoothcert.runs.attacks import Attacks, read_attacks
-from smoothcert.runs.comparison import chance_of
+from smoothcert.runs.comparison import best_of
 from smoothcert.runs.formats import Source, collect, read_results
 from smoothcert.runs.results import Results, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
-from smoothcert.statistics.comparison import mean_interval
 
 FORMATS = ("terminal", "markdown", "latex", "json")
 
@@ -185,12 +185,10 @@ class Table:
         rivals = [r for r in alike if (v := column.number(r)) or (v is not None and column.best is max)]
         if len(rivals) < 2:
             return False
-        best = column.best(rivals, key=column.number)
-        if column.differs is None:
-            return column.text(row) == column.text(best)
-        alpha = (1 - metrics.CONFIDENCE) / (len(rivals) - 1)
-        beaten = [r for r in rivals if column.differs(best.run, r.run, alpha)]
-        return bool(beaten) and row not in beaten
+        if column.averaged is None:
+            return column.text(row) == column.text(column.best(rivals, key=column.number))
+        _, good = best_of([column.averaged(r.run) for r in rivals])
+        return len(good) < len(rivals) and row in [rivals[place] for place in good]
 
 
 def table(
@@ -260,8 +258,7 @@ class _Column:
         value: The key of its values, or a function: a number, a text that is not compared with others, or None.
         shown: The text of a number.
         best: `min` or `max`; None if no value is better than another.
-        differs: Whether two runs on the same inputs differ by more than chance at this alpha; None for what is no
-            estimate.
+        averaged: For an estimate, what it is the mean of: one value per input.
         only_where_different: Whether to show the column only if its values differ.
     """
 
@@ -269,7 +266,7 @@ class _Column:
     value: str | Callable[[Row], Any]
     shown: Callable[[Any], str] = str
     best: Callable[..., Row] | None = None
-    differs: Callable[[Results, Results, float], bool] | None = None
+    averaged: Callable[[Results], NDArray[Any]] | None = None
     only_where_different: bool = False
 
     def _value(self, row: Row) -> Any:
@@ -286,10 +283,10 @@ class _Column:
 
 
 def _accuracy_column(radius: float) -> _Column:
-    def differs(a: Results, b: Results, alpha: float) -> bool:
-        return chance_of(*(r.certified([radius])[:, 0] for r in (a, b))) <= alpha
+    def averaged(run: Results) -> NDArray[Any]:
+        return run.certified([radius])[:, 0]
 
-    return _Column(f"CA {radius:g}", lambda row: row.certified_accuracy[radius], "{:.1%}".format, max, differs)
+    return _Column(f"CA {radius:g}", lambda row: row.certified_accuracy[radius], "{:.1%}".format, max, averaged)
 
 
 def _attacked_column(radius: float) -> _Column:
@@ -300,11 +297,6 @@ def _attacked_column(radius: float) -> _Column:
         return share if attacks.all_inputs else f"{share} of {len(attacks)}"
 
     return _Column(f"attacked {radius:g}", lambda row: row.attacks, shown)
-
-
-def _acr_differs(a: Results, b: Results, alpha: float) -> bool:
-    low, high = mean_interval(b.radius * b.correct - a.radius * a.correct, alpha=alpha)
-    return bool(low > 0 or high < 0)
 
 
 def duration(seconds: float) -> str:
@@ -350,7 +342,7 @@ _COLUMNS = (
     _Column("avg samples", "average_samples", "{:,.0f}".format, min),
     _Column("time", lambda row: row.run.total_seconds or None, duration, min),
     _Column("MAD", "mad", "{:.3f}".format, min),
-    _Column("ACR", _acr, metrics.round_down, max, _acr_differs),
+    _Column("ACR", _acr, metrics.round_down, max, lambda run: run.radius * run.correct),
 )
 _LAST = (
     _Column("abstained", lambda row: None if row.run.known_labels else row.values["abstained"], "{:.1%}".format),

@@ -80,6 +80,15 @@ def mean_interval(differences: ArrayLike, *, alpha: float) -> Interval:
     return Interval(float(np.mean(d)) - error, float(np.mean(d)) + error)
 
 
+def differ(a: ArrayLike, b: ArrayLike, *, alpha: float) -> bool:
+    """Whether the means of A and B over the same inputs differ by more than chance: `mcnemar` for yes or no."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype == bool:
+        return mcnemar(int(np.sum(a & ~b)), int(np.sum(b & ~a))) <= alpha
+    low, high = mean_interval(b - a, alpha=alpha)
+    return low > 0 or high < 0
+
+
 def curve_band(differences: ArrayLike, *, alpha: float) -> float:
     """How far from 0 the mean of a column has to be, to be more than chance for all columns together.
 

@@ -126,7 +126,8 @@ def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: S
     first_certificate_seconds = time.perf_counter() - start
     counter = engine.sampler.counter
     say("timing the classifier alone")
-    forward = _rate(lambda: counter.classify(counter.noisy), runtime, seconds)
+    with torch.inference_mode():
+        forward = _rate(lambda: counter.classify(counter.noisy), runtime.batch, counter.device, seconds)
     say("timing the sampler")
     sampler = Sampler(counter)
     rate = _sampler_rate(_Simulated(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
@@ -172,7 +173,7 @@ def _published_rates(subject: Subject, inputs: Tensor, seconds: float, say: Say)
             say(f"leaving out the published loop at batch {batch}, which is too slow here for the time given")
             continue
         say(f"timing the published loop at batch {batch}")
-        rates[batch] = _published_rate(reference, inputs, subject.noise.deviation, batch, runtime, seconds)
+        rates[batch] = _published_rate(reference, inputs, subject.noise.deviation, batch, runtime.torch_device, seconds)
     return rates
 
 
@@ -193,12 +194,13 @@ def _ceiling(classify: Callable[[Tensor], Tensor], batch: Tensor, seconds: float
     return next((ceiling for ceiling in _CEILINGS if ceiling <= samples), _CEILINGS[-1])
 
 
-def _rate(work: Callable[[], object], runtime: Runtime, seconds: float) -> float:
-    """Rows per second of `work`, which processes one batch."""
-    with torch.inference_mode():
-        work()  # loads kernels
-        batches = ceil(seconds / min(_timed(work, 1, runtime.torch_device) for _ in range(3)))
-        return batches * runtime.batch / _timed(work, batches, runtime.torch_device)
+def _rate(work: Callable[[], object], rows: int, device: torch.device, seconds: float) -> float:
+    """Rows per second of `work`. Its first call, which loads kernels, counts only if it takes all of the time."""
+    if (first := _timed(work, 1, device)) > seconds:
+        return rows / first
+    times = 3 if first < seconds / 10 else 1
+    batches = ceil(seconds / min(_timed(work, 1, device) for _ in range(times)))
+    return batches * rows / _timed(work, batches, device)
 
 
 def _timed(work: Callable[[], object], times: int, device: torch.device) -> float:
@@ -243,30 +245,23 @@ def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
     return engine.committed / seconds
 
 
+@torch.no_grad()
 def _published_rate(
-    voting: LabelClassifier, inputs: Tensor, sigma: float, batch: int, runtime: Runtime, seconds: float
+    voting: LabelClassifier, inputs: Tensor, sigma: float, batch: int, device: torch.device, seconds: float
 ) -> float:
     """Samples per second of the published loop."""
-    device, model, classes = runtime.torch_device, voting.module, voting.classes
-    with torch.no_grad():
-        start, samples, warm = time.perf_counter(), 0, False
-        following = cycle(inputs)
-        while True:
-            on_device = (x := next(following)).to(device)
-            counts = np.zeros(classes, dtype=int)
-            for _ in range(10):
-                rows = on_device.repeat((batch, *(1 for _ in x.shape)))
-                output = find_logits(model(rows + torch.randn_like(rows) * sigma), classes=classes, device=device)
-                predictions = output.clamp(0, classes - 1) if output.ndim == 1 else output.argmax(1)
-                for label in predictions.cpu().numpy():
-                    counts[label] += 1
-                spent = time.perf_counter() - start
-                if not warm and spent < seconds:  # do not time the first batch, which loads kernels, unless it is long
-                    start, warm = time.perf_counter(), True
-                    continue
-                samples += batch
-                if spent > seconds:
-                    return samples / spent
+    counts = np.zeros(voting.classes, dtype=int)
+    following = cycle(inputs.to(device))
+
+    def work() -> None:
+        rows = (x := next(following)).repeat((batch, *(1 for _ in x.shape)))
+        noisy = rows + torch.randn_like(rows) * sigma
+        output = find_logits(voting.module(noisy), classes=voting.classes, device=device)
+        predictions = output.clamp(0, voting.classes - 1) if output.ndim == 1 else output.argmax(1)
+        for label in predictions.cpu().numpy():
+            counts[label] += 1
+
+    return _rate(work, batch, device, seconds)
 
 
 @torch.inference_mode()
