@@ -10,10 +10,9 @@ import json
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 from importlib.resources import files
+from typing import Any
 
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.noises import Noise
-from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.results import Results, check_finished, usual_radii
 
@@ -32,7 +31,7 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
 
     A run must be finished: inputs that finish first may be easier than the others.
     """
-    noise, plan = _check_reportable(results)
+    norm = _check_reportable(results)
     if radii is None:
         radii = [radius for radius in usual_radii([results]) if radius > 0]
     if not radii or min(radii) <= 0:
@@ -40,69 +39,41 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
             f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
         )
     data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
-    if not (results.in_unit_interval or noise.norm.startswith("l0")):
+    if not (results.in_unit_interval or norm.startswith("l0")):
         where = f"lie in {results.other_range}" if results.other_range else "are not recorded"
         raise InvalidInput(
             f"the leaderboard has radii for inputs in [0, 1], but the values of the inputs of {results.name} {where}: "
             "certify inputs in [0, 1]"
         )
-    model = results.name if results.manifest is None else results.manifest.classifier
-    about = (
-        f"{noise}, {plan}, alpha {plan.alpha:g}, {len(results)} inputs, "
-        f"{results.average_samples or 0:,.0f} samples per input{', alpha not proved' if caveat(plan) else ''}"
-    )
-    return _filled(
-        "board.yml",
-        data=_DATA_SETS.get(data, data),
-        norm=_NORMS.get(noise.norm, noise.norm),
-        plan=plan,
-        model=model,
-        about=about,
-        rows=list(zip(map(_plain, radii), results.certified_accuracy(radii).tolist(), strict=True)),
-    )
+    shown = results.certified_accuracy(radii).tolist()
+    rows = list(zip(map(_plain, radii), shown, strict=True))
+    return _filled("board.yml", results, rows, data=_DATA_SETS.get(data, data), norm=_NORMS.get(norm, norm))
 
 
 def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
     """Fill the template `card.md`. Without radii, certified accuracy is shown at those of a table."""
-    noise, plan = _check_reportable(results)
-    m = results.manifest
+    _check_reportable(results)
     radii = radii or usual_radii([results])
     band = results.certified_accuracy_band(radii)
-    about = () if m is None else ("values", "dtype", "seed", "weights_hash", "data_hash")
-    settings = {
-        "inputs": f"{len(results):,}",
-        "noise": noise,
-        "plan": plan,
-        "samples per input": f"{results.average_samples or 0:,.0f}",
-        **{name: getattr(m, name) for name in about},
-    }
-    return _filled(
-        "card.md",
-        model=m.classifier if m else results.name,
-        data=m.data if m else "unknown",
-        noise=noise,
-        plan=plan,
-        doubt=caveat(plan),
-        settings=settings,
-        rows=list(zip(radii, results.certified_accuracy(radii).tolist(), *(end.tolist() for end in band), strict=True)),
-    )
+    rows = zip(radii, results.certified_accuracy(radii).tolist(), *(end.tolist() for end in band), strict=True)
+    return _filled("card.md", results, list(rows))
 
 
-def _filled(template: str, **values: object) -> bytes:
+def _filled(template: str, results: Results, rows: list[Any], **values: str) -> bytes:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"quoted": json.dumps, "percent": _percent}
+    environment.filters |= {"quoted": json.dumps, "percent": _percent, "caveat": caveat}
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")
-    return environment.from_string(text).render(**values).encode()
+    return environment.from_string(text).render(r=results, rows=rows, **values).encode()
 
 
-def _check_reportable(results: Results) -> tuple[Noise, Plan]:
-    """Noise and plan of a run that others may read about: it knows them, it is finished, and it has labels."""
+def _check_reportable(results: Results) -> str:
+    """The norm of a run that others may read about: it knows noise and plan, it is finished, and it has labels."""
     if results.noise is None or results.plan is None:
         raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
     check_finished(results)
-    return results.noise, results.plan
+    return results.noise.norm
 
 
 def _plain(radius: float) -> str:
