@@ -8,8 +8,9 @@ from torch import nn
 from smoothcert import Smoothed
 from smoothcert.errors import InvalidInput
 from smoothcert.kernels.tracing import trace
+from smoothcert.models.base import check_values
 from smoothcert.models.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
-from smoothcert.models.denoisers.denoised import check_estimates, check_values
+from smoothcert.models.denoisers.denoised import check_estimates
 from smoothcert.models.load import as_classifier
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Laplace
 

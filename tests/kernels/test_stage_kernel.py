@@ -11,8 +11,7 @@ from smoothcert.kernels.resnet import match
 from smoothcert.kernels.stages import StageClassifier
 from smoothcert.kernels.tracing import trace
 from smoothcert.noises.draws import Additive, AdditiveGrid
-from smoothcert.sampling.packing import Segment
-from smoothcert.sampling.streams import PhiloxStream
+from smoothcert.sampling.streams import PhiloxStream, Segment
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")]
 SHAPE = (3, 32, 32)

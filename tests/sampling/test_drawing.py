@@ -23,8 +23,7 @@ from smoothcert.noises import (
 )
 from smoothcert.noises.rounded_normal import thresholds
 from smoothcert.sampling.drawing import drawer_for, split_mix
-from smoothcert.sampling.packing import Segment
-from smoothcert.sampling.streams import HostStream
+from smoothcert.sampling.streams import HostStream, Segment
 
 NOISES = [
     Gaussian(0.5),

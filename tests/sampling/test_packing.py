@@ -3,7 +3,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert.sampling.packing import Packer, Segment
+from smoothcert.sampling.sampler import Packer
+from smoothcert.sampling.streams import Segment
 
 requests = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 50)), max_size=30)
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from smoothcert.cli.command import Output
 from smoothcert.cli.options import STARTED, Data, Folder, Ids, Limit, PlanOptions, Skip, SubjectOptions, SweepOptions
 from smoothcert.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from smoothcert.runs.run import Run
-    from smoothcert.runs.table import Table
-
 
 _DEMO_RADII = (0.0, 0.25, 0.5)
 
@@ -137,16 +131,21 @@ def certify(
         runs.append(run)
         if several:
             shown.say(summary(run, radii=radii))
-    rows = table(runs, radii=radii)
-    found = _recommend(runs, rows, out) if several else {}
     seconds, complete = time.perf_counter() - STARTED, all(run.complete for run in runs)
-    about = {"out": str(out), "complete": complete, "command_seconds": seconds} | found
-    if several:
-        page = f"The report is {found['report']}: open it in a browser."
-        text = [rows.render(), *(found["recommendation"] or {}).get("reasons", ()), page]
-    else:
-        text = [summary(runs[0], radii=radii, seconds=seconds)]
-    return Output(about | (rows.plain() if several else rows.plain()["runs"][0]), [] if quiet else text)
+    about = {"out": str(out), "complete": complete, "command_seconds": seconds}
+    if not several:
+        text = [] if quiet else [summary(runs[0], radii=radii, seconds=seconds)]
+        return Output(lambda: about | table(runs, radii=radii).plain()["runs"][0], text)
+    from smoothcert.report import write_report
+    from smoothcert.runs.comparison import recommend
+
+    rows = table(runs, radii=radii)
+    found = recommend(runs, radii=rows.radii)
+    page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=found)
+    about |= {"command_seconds": time.perf_counter() - STARTED, "report": str(page)}
+    about |= {"recommendation": None if found is None else found.plain()}
+    text = [rows.render(), *(() if found is None else found.reasons), f"The report is {page}: open it in a browser."]
+    return Output(about | rows.plain(), [] if quiet else text)
 
 
 def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:
@@ -158,13 +157,3 @@ def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:
     except (KeyError, IndexError, ValueError) as error:
         raise InvalidInput(f"cannot fill in {{sigma}}: {error}; write {{sigma}}, or {{sigma:.2f}}") from None
     return settings | named
-
-
-def _recommend(runs: Sequence[Run], rows: Table, out: Path) -> dict[str, Any]:
-    """Write the page of a sweep; returns the page and the recommendation, for JSON."""
-    from smoothcert.report import write_report
-    from smoothcert.runs.comparison import recommend
-
-    found = recommend(runs, radii=rows.radii)
-    page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=found)
-    return {"report": str(page), "recommendation": None if found is None else found.plain()}

@@ -59,19 +59,20 @@ class Output:
     """What a command has found, in both forms, and its exit code.
 
     Args:
-        plain: What --json prints.
+        plain: What --json prints, or a function that finds it.
         shown: What is printed otherwise.
         code: The exit code.
     """
 
-    plain: dict[str, Any]
+    plain: dict[str, Any] | Callable[[], dict[str, Any]]
     shown: Iterable[str | Table]
     code: int = 0
 
     def print(self, *, as_json: bool) -> None:
         """Print one of the two forms, and end with the exit code."""
         if as_json:
-            print(json.dumps(self.plain, indent=2, allow_nan=False))
+            plain = self.plain() if callable(self.plain) else self.plain
+            print(json.dumps(plain, indent=2, allow_nan=False))
         for part in () if as_json else self.shown:
             print(part) if isinstance(part, str) else part.print()
         if self.code:

@@ -277,7 +277,11 @@ class PlanOptions(Group):
 
     def shown_radii(self) -> list[float] | None:
         """The radii to show certified accuracy at, in increasing order; None if they are not given."""
-        return None if self.radii is None else sorted(set(numbers("--radii", self.radii)))
+        from smoothcert import _check
+
+        if self.radii is None:
+            return None
+        return sorted({_check.at_least("each radius", radius, 0) for radius in numbers("--radii", self.radii)})
 
 
 def _subclasses(cls: Any) -> list[Any]:

@@ -15,11 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.data import find_dataset
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan
 from smoothcert.plans.pilot import OneLook
-from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
 from smoothcert.statistics.comparison import mcnemar
 from smoothcert.tasks.certify import certify
@@ -160,14 +158,9 @@ def vote(smoothed: Smoothed, x: Any, *, samples: int, alpha: float) -> list[tupl
     """
     plan = OneLook(_check.whole("samples", samples, least=1))
     alpha = _check.between("alpha", alpha, 0, 1)
-    dataset = find_dataset(x)
-    ids = list(range(len(dataset)))
-    subject = smoothed.bind(dataset, ids, flexible=True)
-    key = key_for(smoothed.seed, "interactive", smoothed.next_call())
-    engine = smoothed.prepared(subject).engine(plan, seed=key)
-    looks = {c.id: c.looks[0] for c in engine.certify(subject.read(dataset, id) for id in ids)}
     answers: list[tuple[int | None, bool]] = []
-    for id in ids:
-        first, second, *_ = [*sorted(looks[id].votes.values(), reverse=True), 0, 0]
-        answers.append((looks[id].top, mcnemar(first, second) <= alpha))
+    for certificate in certify(smoothed, x, plan=plan):
+        [look] = certificate.looks
+        first, second, *_ = [*sorted(look.votes.values(), reverse=True), 0, 0]
+        answers.append((look.top, mcnemar(first, second) <= alpha))
     return answers

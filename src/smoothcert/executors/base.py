@@ -1,4 +1,4 @@
-"""The interface of executors, and the one for this process.
+"""The interface of executors, the one for this process, and the choice of one by its name.
 
 An executor takes a job and ids, and returns certificates as they finish.
 """
@@ -13,6 +13,7 @@ from math import inf
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans import Certificate, Look, Plan
 from smoothcert.sampling.engine import Begun, Engine
 from smoothcert.smoothed.subject import Prepared, Say, Subject
@@ -186,3 +187,42 @@ def status_of(engine: Engine) -> Status:
         lowest=engine.lowest,
         highest=engine.highest,
     )
+
+
+def choose_executor(
+    name: str,
+    *,
+    devices: str | None = None,
+    address: str | None = None,
+    workers: int | str | None = None,
+    gpus_per_worker: float | None = None,
+) -> Executor:
+    """Make an executor by its name. A setting that belongs to another executor is an error.
+
+    Args:
+        name: local (this machine) or ray (a Ray cluster).
+        devices: local: the devices to use, one process on each, as in "cuda:0,cuda:1", or "all" CUDA devices. Default:
+            one device, in this process.
+        address: ray: the address of the cluster, "auto" or "HOST:PORT". Default: a new Ray instance on this machine.
+        workers: ray: the number of workers, or "auto" for as many as the cluster has room for. Default: "auto".
+        gpus_per_worker: ray: GPUs that each worker reserves. Default: 1 if the cluster has GPUs, otherwise 0.
+    """
+    cluster = {"address": address, "workers": workers, "gpus_per_worker": gpus_per_worker}
+    if name == "ray":
+        if devices is not None:
+            raise InvalidInput(
+                f"{setting('devices', devices)} is for {setting('executor', 'local')}; Ray finds its devices itself"
+            )
+        from smoothcert.executors.ray import RayExecutor
+
+        return RayExecutor(address, workers or "auto", gpus_per_worker)
+    if given := [setting(name, value) for name, value in cluster.items() if value is not None]:
+        raise InvalidInput(
+            f"{', '.join(given)}: only for {setting('executor', 'ray')}; to use several devices of this machine, give "
+            f"{setting('devices', 'cuda:0,cuda:1')}"
+        )
+    if devices is None:
+        return LocalExecutor()
+    from smoothcert.executors.processes import ProcessExecutor
+
+    return ProcessExecutor(devices)

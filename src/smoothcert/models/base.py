@@ -10,6 +10,8 @@ from torch import Tensor
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.noises import Noise
 
+_ROUNDING = 1e-6
+
 
 @dataclass(frozen=True)
 class Classifier:
@@ -63,4 +65,16 @@ def check_classes(name: str, own: int, wanted: int | None) -> None:
     if wanted not in (None, own):
         raise InvalidInput(
             f"{name} has {own} classes, not {wanted}: leave out {setting('classes')}, or give other weights"
+        )
+
+
+def check_values(values: tuple[float, float] | None, x: Tensor, which: str, taker: str = "the denoiser") -> None:
+    """Refuse an input with values outside the range that a denoiser, or a method of training, is made for."""
+    if values is None or not x.numel():
+        return
+    low, high = float(x.min()), float(x.max())
+    if low < values[0] - _ROUNDING or high > values[1] + _ROUNDING:
+        raise InvalidInput(
+            f"{which} has values from {low:g} to {high:g}, and {taker} takes inputs with values from "
+            f"{values[0]:g} to {values[1]:g}: scale the data"
         )

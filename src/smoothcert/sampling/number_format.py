@@ -22,8 +22,7 @@ from smoothcert.errors import SmoothcertWarning, setting
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Noise
-from smoothcert.sampling.packing import MOST_IDS, Segment
-from smoothcert.sampling.streams import HostStream
+from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
 
 COMPARED_INPUTS = 8
 """At most so many inputs are compared."""

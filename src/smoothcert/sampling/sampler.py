@@ -1,15 +1,19 @@
-"""Turn requests for samples into votes."""
+"""Turn requests for samples into votes: the requests of many inputs share batches of one fixed size.
+
+An input that needs 1,217 samples takes 1,217 rows. The next input in the queue uses the rest of the batch.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from smoothcert.plans import Look
-from smoothcert.sampling.packing import Packer, Segment
-from smoothcert.sampling.voting import Reading, VoteCounter
+from smoothcert.sampling.streams import Segment
+from smoothcert.sampling.voting import Batch, Reading, VoteCounter
 
 
 class Sampler:
@@ -30,7 +34,8 @@ class Sampler:
         """Rows that were a sample of an input, without padding."""
         self._packer = Packer(len(counter.noisy))
         self._free = list(reversed(range(len(counter.inputs) - 1)))
-        self._open: dict[int, _Open] = {}
+        self._last: dict[int, Segment] = {}
+        """The last request of each open input, of no samples before the first."""
         self._readings: deque[Reading] = deque()
 
     @property
@@ -46,20 +51,19 @@ class Sampler:
     def open(self, id: int, x: Tensor, *, drawn: int = 0) -> int:
         """Open an input of which so many samples were drawn before; returns its slot."""
         slot = self._free.pop()
-        self._open[slot] = _Open(id, drawn)
+        self._last[slot] = Segment(slot, id, drawn, 0)
         self.counter.load(slot, x)
         return slot
 
     def request(self, slot: int, samples: int) -> None:
         """Request more samples of an open input. It must not have another request that is not complete."""
-        state = self._open[slot]
-        self._packer.add(Segment(slot, state.id, state.drawn, samples))
-        state.requested = samples
-        state.drawn += samples
+        last = self._last[slot]
+        self._last[slot] = replace(last, first=last.first + last.count, count=samples)
+        self._packer.add(self._last[slot])
 
     def close(self, slot: int) -> None:
         """Close an input, so that another one can have its slot."""
-        del self._open[slot]
+        del self._last[slot]
         self._free.append(slot)
 
     @torch.inference_mode()
@@ -86,16 +90,41 @@ class Sampler:
         looks = []
         for slot, counts in reading.wait():
             votes = {int(c): int(counts[c]) for c in counts[:-1].nonzero()[0]}
-            looks.append((slot, Look(self._open[slot].requested, votes)))
+            looks.append((slot, Look(self._last[slot].count, votes)))
         return looks
 
 
-class _Open:
-    """What the sampler knows about an open input."""
+class Packer:
+    """A queue of requests, which leave it in batches.
 
-    def __init__(self, id: int, drawn: int) -> None:
-        self.id = id
-        self.drawn = drawn
-        """Samples requested so far, which is also the number of the next sample."""
-        self.requested = 0
-        """Samples of the last request."""
+    Args:
+        size: Rows per batch.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.rows = 0
+        """Rows in the queue."""
+        self._queue: deque[Segment] = deque()
+
+    def add(self, request: Segment) -> None:
+        """Put a request at the end of the queue."""
+        self._queue.append(request)
+        self.rows += request.count
+
+    def take(self) -> Batch:
+        """The next batch. It is shorter than `size` only if the queue does not hold more."""
+        segments: list[Segment] = []
+        completed: list[int] = []
+        room = self.size
+        while room and self._queue:
+            head = self._queue.popleft()
+            count = min(head.count, room)
+            segments.append(replace(head, count=count))
+            if count < head.count:
+                self._queue.appendleft(replace(head, first=head.first + count, count=head.count - count))
+            else:
+                completed.append(head.slot)
+            room -= count
+        self.rows -= self.size - room
+        return Batch(segments, completed)

@@ -11,6 +11,7 @@ import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 import numpy as np
@@ -22,11 +23,29 @@ from smoothcert.errors import InvalidInput
 from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 from smoothcert.sampling.drawing import Drawer, MoreBits, drawer_for, split_mix
-from smoothcert.sampling.packing import Segment
 
 LARGEST_SEED = 2**63 - 1
+MOST_IDS = 2**31
+"""Ids must be below this, because they are 32-bit numbers on the device."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive samples of one input.
+
+    Args:
+        slot: Where the input lies on the device.
+        id: The number of the input.
+        first: The number of the first sample.
+        count: How many samples.
+    """
+
+    slot: int
+    id: int
+    first: int
+    count: int
 
 
 class Stream(ABC):

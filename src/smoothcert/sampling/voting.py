@@ -15,12 +15,29 @@ from torch import Tensor
 from smoothcert.device.runtime import Runtime
 from smoothcert.kernels import StageClassifier
 from smoothcert.noises import Noise
-from smoothcert.sampling.packing import Batch
-from smoothcert.sampling.streams import stream_for
+from smoothcert.sampling.streams import Segment, stream_for
 
 # How many batches the host may queue ahead of the device.
 _BATCHES_AHEAD = 4
 _ROUNDING = 32
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The samples of one forward pass.
+
+    Args:
+        segments: The samples, in the order of the rows.
+        completed: Slots whose request ends in this batch.
+    """
+
+    segments: list[Segment]
+    completed: list[int]
+
+    @property
+    def rows(self) -> int:
+        """The number of samples."""
+        return sum(segment.count for segment in self.segments)
 
 
 class VoteCounter:

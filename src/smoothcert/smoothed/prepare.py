@@ -1,11 +1,13 @@
-"""Prepare a classifier for a run: check it, move it to its device, compile it, capture it as a CUDA graph."""
+"""Prepare a classifier for a run: check it, move it to its device, choose its batch size, compile and capture it."""
 
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf, prod
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +16,32 @@ from smoothcert._agreement import check_labels_of_form
 from smoothcert._users_code import is_our_own
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest
-from smoothcert.device.runtime import CHECKED_ROWS, Compile, Runtime, blank, in_finer_format, noisy_images, place
+from smoothcert.device.runtime import (
+    CHECKED_ROWS,
+    Compile,
+    Runtime,
+    blank,
+    in_finer_format,
+    noisy_images,
+    place,
+    synchronize,
+)
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.check import check_classifier, check_full_batch
 from smoothcert.models.outputs import LabelClassifier
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises import Draw
-from smoothcert.smoothed.batch_size import fastest_batch
 
 log = logging.getLogger(__name__)
+
+_SMALLEST_BATCH = 64
+_LARGEST_BATCH = {"cuda": 2048, "mps": 1024, "cpu": 1024}
+_CUDA_ELEMENTS = 2**26  # numbers in a batch that keeps a GPU busy: 512 images of 3x224x224
+_LONGEST_BATCH_SECONDS = 0.5  # longer batches would make the progress display and the read-back of votes coarse
+_SMALLEST_GAIN = 0.03  # a larger batch must make a row cheaper by at least this share
+_TIMING_ROUNDS = 5
+_TIMING_SECONDS = 0.5
 
 
 def prepare(
@@ -76,7 +94,7 @@ def prepare(
             say("choosing the batch size")
             with clock.step("batch"):
                 named = _naming_errors(classifier)
-                batch = fastest_batch(named, shape, runtime) if kernels is None else kernels.best_batch()
+                batch = _fastest_batch(named, shape, runtime) if kernels is None else kernels.best_batch()
             runtime = replace(runtime, batch=batch)
         while True:
             try:
@@ -99,6 +117,51 @@ def prepare(
                         f"{setting('batch', 'auto')} or a smaller batch"
                     ) from None
                 runtime = replace(runtime, batch=runtime.batch // 2)
+
+
+def _fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime) -> int:
+    """Double the batch size as long as that makes a row cheaper and the batch fits into memory.
+
+    Each round times both sizes, one after the other, so that other load on the machine slows down both. On CUDA, where
+    every new size makes cuDNN choose its kernels again, only two sizes are timed.
+    """
+    batch, largest = _SMALLEST_BATCH, _LARGEST_BATCH[runtime.torch_device.type]
+    if runtime.torch_device.type == "cuda":
+        while 4 * batch <= largest and 4 * batch * prod(shape) <= _CUDA_ELEMENTS:
+            batch *= 2
+        largest = 2 * batch
+    try:
+        if 2 * _batch_seconds(classify, blank(shape, runtime, batch), repeats=1) > _LONGEST_BATCH_SECONDS:
+            return batch
+        while 2 * batch <= largest:
+            small, large = blank(shape, runtime, batch), blank(shape, runtime, 2 * batch)
+            small_seconds = large_seconds = inf
+            deadline = time.perf_counter() + _TIMING_SECONDS
+            for _ in range(_TIMING_ROUNDS):
+                small_seconds = min(small_seconds, _batch_seconds(classify, small))
+                large_seconds = min(large_seconds, _batch_seconds(classify, large))
+                if time.perf_counter() > deadline:
+                    break
+            if large_seconds > min((1 - _SMALLEST_GAIN) * 2 * small_seconds, _LONGEST_BATCH_SECONDS):
+                break
+            batch *= 2
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    return batch
+
+
+def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 2) -> float:
+    """The fastest of several passes, after one pass that loads kernels and allocates memory."""
+    classify(x)
+    synchronize(x.device)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        classify(x)
+        synchronize(x.device)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def _compile(

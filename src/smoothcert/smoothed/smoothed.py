@@ -218,25 +218,12 @@ class Smoothed:
         self._notice_changes()
         x = first_readable(dataset)
         levels = getattr(dataset, "levels", None)
-        if resolve is not None:
-            return self._bind(x, levels, dataset, ids, flexible=flexible, resolve=resolve)
         key = (tuple(x.shape), levels, flexible)
-        if key not in self._bound:
-            self._bound[key] = self._bind(x, levels, dataset, ids, flexible=flexible, resolve=Runtime.resolve)
-        return self._bound[key]
-
-    def prepared(self, subject: Subject) -> Prepared:
-        """A subject of this classifier, prepared once."""
-        if id(subject) not in self._prepared:
-            self._prepared[id(subject)] = subject.prepare()
-        return self._prepared[id(subject)]
-
-    def _bind(
-        self, x: Tensor, levels: int | None, dataset: Dataset, ids: Sequence[int], *, flexible: bool, resolve: Any
-    ) -> Subject:
+        if resolve is None and key in self._bound:
+            return self._bound[key]
         classifier = self._classifier(x)
         dtype = settle_dtype("float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module)
-        runtime = resolve(self.device, dtype, self.compile, self.batch)
+        runtime = (resolve or Runtime.resolve)(self.device, dtype, self.compile, self.batch)
         noise = self.noise
         if self.sigma is not None and levels is not None and (self.exact or _on_cuda(runtime)):
             # On a CPU, the grid can cost a third of the samples per second.
@@ -253,9 +240,17 @@ class Smoothed:
                     few.append(dataset[id][0])
             runtime = settle_number_format(runtime, classifier.module, few, classes=classifier.classes, noise=noise)
         settings = {"stochastic": self.stochastic}
-        return Subject(
-            classifier, noise, runtime, x, self.seed, settings, flexible and (self.batch_at_most or not runtime.batch)
-        )
+        flexible = flexible and (self.batch_at_most or not runtime.batch)
+        subject = Subject(classifier, noise, runtime, x, self.seed, settings, flexible)
+        if resolve is None:
+            self._bound[key] = subject
+        return subject
+
+    def prepared(self, subject: Subject) -> Prepared:
+        """A subject of this classifier, prepared once."""
+        if id(subject) not in self._prepared:
+            self._prepared[id(subject)] = subject.prepare()
+        return self._prepared[id(subject)]
 
     def _classifier(self, x: Tensor) -> Classifier:
         """The base classifier behind its denoiser, with its number of classes."""

@@ -19,16 +19,14 @@ from smoothcert.data.base import Dataset
 from smoothcert.device.host import SetupClock
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.base import Classifier
+from smoothcert.models.base import Classifier, check_values
 from smoothcert.models.check import answers
-from smoothcert.models.denoisers.denoised import check_values
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.draws import CircularShift, Marked
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.sampling.engine import Engine, Input, assemble
-from smoothcert.sampling.packing import Segment
-from smoothcert.sampling.streams import HostStream, key_for
+from smoothcert.sampling.streams import HostStream, Segment, key_for
 from smoothcert.smoothed.prepare import prepare
 
 Say = Callable[[str], None]

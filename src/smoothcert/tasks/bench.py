@@ -29,8 +29,8 @@ from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
 from smoothcert.plans import InputSpecific, Look, Plan
 from smoothcert.sampling.engine import Engine, Input
-from smoothcert.sampling.packing import Segment
 from smoothcert.sampling.sampler import Sampler
+from smoothcert.sampling.streams import Segment
 from smoothcert.sampling.voting import VoteCounter
 from smoothcert.smoothed import Smoothed
 from smoothcert.smoothed.subject import Say, Subject, say_nothing

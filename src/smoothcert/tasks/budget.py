@@ -217,13 +217,6 @@ class Spending:
             return None
 
 
-def budget_given(samples: float | None, minutes: float | None, since: float | None) -> Budget | None:
-    """The budget, from what the user gave."""
-    if samples is None and minutes is None:
-        return None
-    return Budget(samples, minutes, time.perf_counter() if since is None else since)
-
-
 def plan_for_budget(plan: Plan | None) -> Plan:
     """The plan whose price or ceiling a budget will set."""
     if isinstance(plan, Price) and plan.price:

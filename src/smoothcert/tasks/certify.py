@@ -39,7 +39,7 @@ from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import say_nothing, warn_about_training
-from smoothcert.tasks.budget import Budget, Spending, as_recorded, budget_given, plan_for_budget
+from smoothcert.tasks.budget import Budget, Spending, as_recorded, plan_for_budget
 from smoothcert.tasks.survey import Forecast, forecast_of, is_short
 
 _MANY_SAMPLES, _LONG = 1_000_000, 30.0
@@ -99,8 +99,7 @@ def certify(
     Returns:
         The results. With `out`, they are a `Run`.
     """
-    allowed = budget_given(budget, minutes, since)
-    plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
+    allowed, plan = _budget_and_plan(plan, budget, minutes, since)
     if (warning := caveat(plan)) is not None:
         warnings.warn(warning, stacklevel=3)
     selection = {"ids": ids, "skip": skip, "limit": limit, "shard": shard}
@@ -197,8 +196,7 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
     """
     plan, joint, *amount = (asked.pop(name, None) for name in ("plan", "joint", "budget", "minutes", "since"))
     selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit", "shard")}
-    allowed = budget_given(*amount)
-    plan = plan_or_default(plan) if allowed is None else plan_for_budget(plan)
+    allowed, plan = _budget_and_plan(plan, *amount)
     smoothed, dataset = smoothed_given(model, cast(Settings, asked)), find_dataset(data, labels)
     smoothed, plan, everything, ids = _asked(smoothed, len(dataset), plan, allowed, joint, selection)
     with executor or LocalExecutor() as executor:
@@ -209,6 +207,15 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
         spending = Spending.begin(allowed, job, ids, executor)
         _, first = next(spending.blocks(ids))
         return spending.forecast(first)
+
+
+def _budget_and_plan(
+    plan: Plan | None, samples: float | None, minutes: float | None, since: float | None
+) -> tuple[Budget | None, Plan]:
+    """The budget and the plan, from what the user gave."""
+    if samples is None and minutes is None:
+        return None, plan_or_default(plan)
+    return Budget(samples, minutes, time.perf_counter() if since is None else since), plan_for_budget(plan)
 
 
 def _asked(

@@ -25,7 +25,7 @@ from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import NORMS, check_picture, distance
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
-from smoothcert.sampling.packing import Segment
+from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
 from smoothcert.statistics.metrics import evenly
 from smoothcert.tasks.reload import Places, reload

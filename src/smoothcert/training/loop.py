@@ -22,9 +22,8 @@ from smoothcert.device.host import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, either, first_line, setting
 from smoothcert.models.architectures import Normalized
-from smoothcert.models.base import Classifier
+from smoothcert.models.base import Classifier, check_values
 from smoothcert.models.denoisers import Denoiser
-from smoothcert.models.denoisers.denoised import check_values
 from smoothcert.models.modules import state_hash
 from smoothcert.models.outputs import described
 from smoothcert.training.data import DeviceData

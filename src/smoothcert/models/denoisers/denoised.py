@@ -162,15 +162,3 @@ def _estimates(denoiser: Denoiser, module: nn.Module, batch: Tensor) -> Tensor:
             f"{tuple(batch.shape)}, and it returned {described(output)}"
         )
     return output
-
-
-def check_values(values: tuple[float, float] | None, x: Tensor, which: str, taker: str = "the denoiser") -> None:
-    """Refuse an input with values outside the range that a denoiser, or a method of training, is made for."""
-    if values is None or not x.numel():
-        return
-    low, high = float(x.min()), float(x.max())
-    if low < values[0] - _ROUNDING or high > values[1] + _ROUNDING:
-        raise InvalidInput(
-            f"{which} has values from {low:g} to {high:g}, and {taker} takes inputs with values from "
-            f"{values[0]:g} to {values[1]:g}: scale the data"
-        )
