@@ -6,8 +6,10 @@ To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outsi
 from smoothcert.noises.base import Noise as Noise
 from smoothcert.noises.draws import Additive as Additive
 from smoothcert.noises.draws import Draw as Draw
+from smoothcert.noises.gaussian import Brightness as Brightness
 from smoothcert.noises.gaussian import Gaussian as Gaussian
 from smoothcert.noises.gaussian import GridGaussian as GridGaussian
+from smoothcert.noises.gaussian import Translation as Translation
 from smoothcert.noises.l0 import Ablation as Ablation
 from smoothcert.noises.l0 import Discrete as Discrete
 from smoothcert.noises.l1 import Laplace as Laplace
@@ -15,5 +17,3 @@ from smoothcert.noises.l1 import Splitting as Splitting
 from smoothcert.noises.l1 import Uniform as Uniform
 from smoothcert.noises.patches import Bands as Bands
 from smoothcert.noises.patches import Blocks as Blocks
-from smoothcert.noises.transformations import Brightness as Brightness
-from smoothcert.noises.transformations import Translation as Translation

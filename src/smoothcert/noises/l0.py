@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import LARGEST_INPUT, Noise, checked_size
-from smoothcert.noises.draws import Draw, Keep, Replace
+from smoothcert.noises.draws import Marked, OwnDraw
 
 
 def next_above(value: Fraction) -> float:
@@ -65,7 +65,7 @@ def _needed(noise: SteppedNoise) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Ablation(SteppedNoise):
+class Ablation(Marked, SteppedNoise):
     """Keep some random pixels and mark all others as absent.
 
     No change of rho pixels matters if p > 3/2 - C(d - rho, k) / C(d, k). The fraction is the probability that none of
@@ -90,10 +90,6 @@ class Ablation(SteppedNoise):
         vars(self).update(keep=_check.whole("keep", self.keep, least=1), size=checked_size(self.size))
         if self.size is not None and self.size < self.keep:
             raise InvalidInput(f"keep must be at most the number of pixels ({self.size}), got {self.keep}")
-
-    @property
-    def draw(self) -> Draw:
-        return Keep(self.keep)
 
     @property
     def drawing_error(self) -> float:
@@ -129,7 +125,7 @@ _SMALLEST_REST = Fraction(1, 10**10)  # nobody proves more than 1 - 1e-10
 
 
 @dataclass(frozen=True)
-class Discrete(SteppedNoise):
+class Discrete(OwnDraw, SteppedNoise):
     """Keep each value with probability `keep`, else replace it by one of the other values, all equally likely.
 
     Inputs consist of the values 0, 1 / (values - 1), ..., 1: bits for two values, 8-bit images for 256.
@@ -158,10 +154,6 @@ class Discrete(SteppedNoise):
     def share(self) -> Fraction:
         """`keep` as an exact fraction."""
         return Fraction(repr(self.keep))
-
-    @property
-    def draw(self) -> Draw:
-        return Replace(int(self.share * 2**64), self.values)
 
     @property
     def deviation(self) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import CELL, LARGEST_INPUT, Noise, down, half_difference
-from smoothcert.noises.draws import Additive, Draw, Split
+from smoothcert.noises.draws import Additive, Draw, OwnDraw
 
 
 class LipschitzNoise(Noise):
@@ -74,7 +74,7 @@ class Uniform(LipschitzNoise):
 
 
 @dataclass(frozen=True)
-class Splitting(LipschitzNoise):
+class Splitting(OwnDraw, LipschitzNoise):
     """Every coordinate becomes the centre of its cell in a randomly placed partition: R = scale * (2p - 1) in l1.
 
     The cells have the width 2 * scale, cut at 0 and 1. With `levels`, inputs must be multiples of 1 / levels. One
@@ -115,10 +115,6 @@ class Splitting(LipschitzNoise):
     @property
     def drawing_error(self) -> float:
         return 0.0 if self.levels else super().drawing_error
-
-    @property
-    def draw(self) -> Draw:
-        return Split(self.scale, self.levels)
 
     @property
     def outcomes(self) -> int | None:

@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises.base import Noise, checked_size
-from smoothcert.noises.draws import Draw, Window
+from smoothcert.noises.draws import Marked
 
 _TOLERANCE = 1e-6
 """Shares of votes times their number are whole numbers, up to this rounding."""
 
 
-class PatchNoise(Noise):
+class PatchNoise(Marked, Noise):
     """Base of noises that show one window of a picture at a time, at every place. A patch touches few of the windows.
 
     If class A has n_A votes, rival B has n_B, and a patch touches k windows, then A still wins if n_A - k >= n_B + k,
@@ -30,6 +30,15 @@ class PatchNoise(Noise):
     deviation = 0.0
     breaks_ties: ClassVar[bool] = True
     size: int | None
+
+    @property
+    @abstractmethod
+    def window(self) -> tuple[int, int]:
+        """The height and the width of the window that sample i shows at place i; places are numbered row by row.
+
+        A window that reaches beyond the edge goes on at the other side. A height of 0 is that of the picture, and then
+        only its columns count as places.
+        """
 
     @abstractmethod
     def touched(self, side: int) -> int:
@@ -89,8 +98,8 @@ class Bands(PatchNoise):
         _keep_sizes(self, "width", self.width)
 
     @property
-    def draw(self) -> Draw:
-        return Window(0, self.width)
+    def window(self) -> tuple[int, int]:
+        return 0, self.width
 
     def touched(self, side: int) -> int:
         return side + self.width - 1
@@ -120,8 +129,8 @@ class Blocks(PatchNoise):
         _keep_sizes(self, "side", self.side)
 
     @property
-    def draw(self) -> Draw:
-        return Window(self.side, self.side)
+    def window(self) -> tuple[int, int]:
+        return self.side, self.side
 
     def touched(self, side: int) -> int:
         return (side + self.side - 1) ** 2

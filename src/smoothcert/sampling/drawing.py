@@ -28,17 +28,9 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.draws import (
-    Additive,
-    AdditiveGrid,
-    CircularShift,
-    CommonShift,
-    Draw,
-    Keep,
-    Replace,
-    Split,
-    Window,
-)
+from smoothcert.noises import Ablation, Brightness, Discrete, Splitting, Translation
+from smoothcert.noises.draws import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw
+from smoothcert.noises.patches import PatchNoise
 from smoothcert.noises.rounded_normal import thresholds
 
 MoreBits: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint64]]
@@ -74,7 +66,7 @@ class Drawer(ABC):
         """Noisy copies of inputs, of shape (rows, ...)."""
 
 
-_DRAWERS: dict[type[Draw], type[Drawer]] = {}
+_DRAWERS: dict[type, type[Drawer]] = {}
 D = TypeVar("D", bound=type[Drawer])
 
 
@@ -90,12 +82,13 @@ def draws(kind: type[Draw]) -> Callable[[D], D]:
 
 def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
     """The drawer of a description."""
-    try:
-        return _DRAWERS[type(draw)](draw, shape)
-    except KeyError:
-        raise InvalidInput(
-            f"no stream can draw {draw}: register a drawer for {type(draw).__name__} with sampler.drawing.draws"
-        ) from None
+    kinds = type(draw).__mro__ if isinstance(draw, OwnDraw) else [type(draw)]  # a user's noise may be a subclass
+    for kind in kinds:
+        if kind in _DRAWERS:
+            return _DRAWERS[kind](draw, shape)
+    raise InvalidInput(
+        f"no stream can draw {draw}: register a drawer for {type(draw).__name__} with sampler.drawing.draws"
+    )
 
 
 class _HalfWords(Drawer):
@@ -193,23 +186,23 @@ class _AdditiveGrid(_HalfWords):
         return noisy
 
 
-@draws(CommonShift)
-class _CommonShift(Drawer):
+@draws(Brightness)
+class _Brightness(Drawer):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         word = words[:, 0].cpu() if words.device.type == "mps" else words[:, 0]  # which has no float64
         beyond = (word ^ (word >> 63)).bitwise_not() & (2**63 - 1)  # how far |u| is from 1, in units of 2^-63
         z = torch.special.ndtri((beyond.double() + 0.5) * 2.0**-64).neg().copysign(word.double() + 0.5)
-        noisy: Tensor = x + (self.draw.drawn_scale * z).float().view(-1, *[1] * len(self.shape)).to(x.device)
+        noisy: Tensor = x + (OUTWARD * self.draw.sigma * z).float().view(-1, *[1] * len(self.shape)).to(x.device)
         return noisy
 
 
-@draws(CircularShift)
-class _CircularShift(Drawer):
+@draws(Translation)
+class _Translation(Drawer):
     words = 2
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        limits = _shift_limits(self.draw.deviation, words.device)
-        smallest = thresholds(self.draw.deviation).smallest
+        limits = _shift_limits(self.draw.sigma, words.device)
+        smallest = thresholds(self.draw.sigma).smallest
         shift = smallest + torch.searchsorted(limits, words.contiguous(), right=True)
         rows, (height, width) = len(words), self.shape[-2:]
         down, right = (
@@ -223,9 +216,9 @@ class _CircularShift(Drawer):
         return moved.reshape(rows, *self.shape)
 
 
-@draws(Split)
-class _Split(_HalfWords):
-    def __init__(self, draw: Split, shape: tuple[int, ...]) -> None:
+@draws(Splitting)
+class _Splitting(_HalfWords):
+    def __init__(self, draw: Splitting, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
         if draw.levels:
             self.enumerated, self.words = True, 1
@@ -249,9 +242,9 @@ class _Split(_HalfWords):
         return (high - offsets + 0.5) / levels, (high + 0.5) / levels
 
 
-@draws(Keep)
-class _Keep(Drawer):
-    def __init__(self, draw: Keep, shape: tuple[int, ...]) -> None:
+@draws(Ablation)
+class _Ablation(Drawer):
+    def __init__(self, draw: Ablation, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
         self.words = prod(shape[1:] if len(shape) >= 3 else shape)
 
@@ -261,27 +254,29 @@ class _Keep(Drawer):
         return _marked(mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape)), x)
 
 
-@draws(Window)
-class _Window(Drawer):
+@draws(PatchNoise)
+class _PatchNoise(Drawer):
     enumerated = True
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         height, width = self.shape[-2:]
-        right = (torch.arange(width, device=words.device) - words % width) % width < self.draw.width
-        down = (torch.arange(height, device=words.device) - words // width) % height < (self.draw.height or height)
+        shown_down, shown_right = self.draw.window
+        right = (torch.arange(width, device=words.device) - words % width) % width < shown_right
+        down = (torch.arange(height, device=words.device) - words // width) % height < (shown_down or height)
         return _marked((down[:, :, None] & right[:, None, :])[:, None], x)
 
 
-@draws(Replace)
-class _Replace(Drawer):
-    def __init__(self, draw: Replace, shape: tuple[int, ...]) -> None:
+@draws(Discrete)
+class _Discrete(Drawer):
+    def __init__(self, draw: Discrete, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
         self.words = self.size if draw.values == 2 else 2 * self.size
+        self.threshold = int(draw.share * 2**64)  # a value is kept if 64 random bits, as an integer, are below this
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         others = self.draw.values - 1
         value = (x * others).round().long()
-        change = (words[:, : self.size] >= self.draw.threshold - 2**63).view(-1, *self.shape)
+        change = (words[:, : self.size] >= self.threshold - 2**63).view(-1, *self.shape)
         if others == 1:
             chosen = 1 - value
         else:

@@ -22,7 +22,6 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, check_values
 from smoothcert.models.check import answers
 from smoothcert.noises import Gaussian, Noise
-from smoothcert.noises.draws import CircularShift, Marked
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.sampling.engine import Engine, Input, assemble
@@ -206,7 +205,7 @@ def _check_spacing(which: str, x: Tensor, noise: Noise, *, double: bool) -> None
 
     The certificate would be about the rounded input, and the noise would move it in steps of the rounding.
     """
-    if isinstance(noise.draw, (Marked, CircularShift)):  # these add nothing to a value
+    if not noise.deviation:  # it adds nothing to a value
         return
     largest = float(x.abs().max())
     name, kind = ("float64", np.float64) if double else ("float32", np.float32)
