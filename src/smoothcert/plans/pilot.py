@@ -47,6 +47,8 @@ class PilotPlan(Plan):
     known_labels: bool = False
     plans_ahead: ClassVar[bool] = True
     """Whether the size of the second draw depends on the pilot."""
+    default_pilot: ClassVar[int | None] = None
+    """Samples of the pilot by default; None for 1% of the ceiling, at least 100."""
 
     def __post_init__(self) -> None:
         samples = check_ceiling(self.samples, self.alpha)
@@ -61,7 +63,7 @@ class PilotPlan(Plan):
                     f"with known labels, {self.name} sampling has no pilot, got {setting('pilot', pilot)}"
                 )
         else:
-            pilot = pilot or min(max(samples // 100, 100), samples)
+            pilot = pilot or min(self.default_pilot or max(samples // 100, 100), samples)
         if pilot > samples:
             raise InvalidInput(f"pilot must not exceed samples ({samples}), got {pilot}")
         vars(self).update(samples=samples, pilot=pilot, alpha=float(self.alpha))

@@ -27,9 +27,7 @@ from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.records import RIVALS, State
 from smoothcert.statistics import bounds
 from smoothcert.statistics.boundaries import growing_looks
-from smoothcert.statistics.sample_map import check_ceiling
 
-DEFAULT_PILOT = 100
 _FIRST, _GROWTH = 30, 1.5
 _LEVELS = (np.arange(9) + 0.5) / 9
 """Quantiles of the posterior, which stand for all p."""
@@ -57,10 +55,9 @@ class Price(PilotPlan):
     price: float
     name: ClassVar[str] = "price"
     plans_ahead: ClassVar[bool] = False
+    default_pilot: ClassVar[int] = 100
 
     def __post_init__(self) -> None:
-        if not self.pilot and not (self.known_labels and self.bound == "binary"):
-            object.__setattr__(self, "pilot", min(DEFAULT_PILOT, check_ceiling(self.samples, self.alpha)))
         super().__post_init__()
         if self.pilot_counts:
             raise InvalidInput('a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"')
@@ -90,13 +87,10 @@ class Price(PilotPlan):
         return np.full(np.shape(count), self.looks[0])
 
     def request(self, state: State, noise: Noise) -> Any:
-        done, looks = state.look - (1 if self.pilot else 0), (0, *self.looks)
-        if done <= 0:
-            return self.after_pilot(state.count, noise)[()]
-        if done + 1 == len(looks):
-            return np.zeros(np.shape(state.count), np.int64)[()]
+        done = state.look - (1 if self.pilot else 0)
+        step = (*np.diff(self.looks, prepend=0), 0)[done]
         misses = np.asarray(state.drawn) - state.count
-        return np.where(misses < self.limits(noise)[done - 1], looks[done + 1] - looks[done], 0)[()]
+        return np.where(done == 0 or misses < self.limits(noise)[done - 1], step, 0)[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
         """As for every plan.

@@ -22,7 +22,6 @@ from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.plans import Certificate, OneLook, Plan, Price, plan_or_default
-from smoothcert.plans.price import DEFAULT_PILOT
 from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics.population import distribution
 from smoothcert.tasks.survey import Forecast, Survey, Tally, costs, first_votes, foresee, order, survey
@@ -125,8 +124,8 @@ class Spending:
         found = survey(executor, job, ids, lambda seen: _SURVEY * budget.total(seen), timed=budget.samples is None)
         total = budget.total(found)
         each = (total - found.samples) / len(ids)
-        if isinstance(job.plan, Price) and job.plan.pilot == DEFAULT_PILOT:
-            pilot = int(np.clip(_PILOT_SHARE * each, _SMALLEST_PILOT, DEFAULT_PILOT))
+        if isinstance(job.plan, Price) and job.plan.pilot == Price.default_pilot:
+            pilot = int(np.clip(_PILOT_SHARE * each, _SMALLEST_PILOT, Price.default_pilot))
             job = replace(job, plan=replace(job.plan, pilot=min(pilot, job.plan.samples)))
         made = cls(job, ids, found, total, None if budget.minutes is None else budget.seconds_left)
         if each < made._least:
