@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from smoothcert.cli.command import Group, Output, Table
 from smoothcert.cli.options import PlaceOptions, numbers, refuse_to_replace
-
-if TYPE_CHECKING:
-    from smoothcert.runs.attacks import Attacks
-    from smoothcert.tasks.audit import Audit
 
 
 def audit(
@@ -28,19 +23,14 @@ def audit(
         seed: Chooses the inputs to draw again. Default: others each time.
         page: Also write a safety case: one page with the claim, its basis and this audit.
     """
+    from smoothcert.runs.run import all_together, open_run
     from smoothcert.tasks.audit import audit, write_case
 
     found = audit(run, redraw=redraw, seed=seed, **places.settings())
     if page is not None:
         refuse_to_replace(page, [])
         write_case(run, found, page)
-    return Output(found.plain(), _audited(run, found), code=0 if found.holds else 1)
-
-
-def _audited(run: Path, found: Audit) -> Iterator[str]:
-    from smoothcert.runs.run import all_together, open_run
-
-    yield from (f"input {finding.id}: {finding.reason}" for finding in found.findings)
+    shown = [f"input {finding.id}: {finding.reason}" for finding in found.findings]
     outcome = f"{len(found.findings)} do NOT hold"
     if not found.findings:
         outcome = "all radii follow from their votes"
@@ -48,8 +38,9 @@ def _audited(run: Path, found: Audit) -> Iterator[str]:
             outcome = all_together(open_run(run)) or "all hold"
     checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
     labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
-    yield f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}."
-    yield "Nothing is known about the alpha of the plan." if found.coverage is None else found.coverage.sentence
+    shown.append(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}.")
+    shown.append("Nothing is known about the alpha of the plan." if found.coverage is None else found.coverage.sentence)
+    return Output(found.plain(), shown, code=0 if found.holds else 1)
 
 
 @dataclass(frozen=True)
@@ -86,6 +77,8 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
         run: The run's folder.
         radii: Radii to show, separated by commas.
     """
+    from statistics import median
+
     from rich.console import Console
     from rich.progress import Progress
 
@@ -100,27 +93,22 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
 
         found = attack(run, progress=show, **search.settings(), **places.settings())
     plain = found.plain(numbers("--radii", radii))
-    return Output(plain, _attacked(run, found, plain))
-
-
-def _attacked(run: Path, found: Attacks, plain: dict[str, Any]) -> Iterator[str | Table]:
-    import numpy as np
-
     accuracies = zip(plain["radii"], plain["certified_accuracy"], plain["attacked_accuracy"], strict=True)
-    yield Table(
+    table = Table(
         f"{run}, changes in {found.norm}",
         ["r", "certified", "not broken by attacks"],
         [[f"{radius:g}", f"{proved:.1%}", f"{survived:.1%}"] for radius, proved, survived in accuracies],
         caption=f"{len(found)} inputs. The truth lies between the two columns.",
     )
-    if len(altered := found.distance[(found.distance > 0) & np.isfinite(found.distance)]):
-        smallest, median = f"{altered.min():.3f}", f"{np.median(altered):.3f}"
-        yield f"{len(altered)} answers were altered; smallest change {smallest}, median {median}"
+    shown: list[str | Table] = [table]
+    if altered := [length for length in plain["smallest_change"].values() if length]:
+        figures = f"smallest change {min(altered):.3f}, median {median(altered):.3f}"
+        shown.append(f"{len(altered)} answers were altered; {figures}")
     broken = "no input was broken within its certified radius"
     if len(found.broken):
         listed = ", ".join(map(str, found.broken[:10]))
         broken = f"{len(found.broken)} broken WITHIN the certified radius (alpha allows some): inputs {listed}"
-    yield broken
+    return Output(plain, [*shown, broken])
 
 
 def gate(

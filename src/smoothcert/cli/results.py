@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -128,15 +128,7 @@ def compare(
     else:
         models.clear()
     found = compare(a, b, radius=numbers("--radius", radius), margin=margin, confidence=confidence, **models)
-    if report is not None:
-        from smoothcert.report import write_report
-
-        write_report(found, report)
-    return Output(found.plain(), _compared(found, report))
-
-
-def _compared(found: Comparison, page: Path | None) -> Iterator[str | Table]:
-    yield Table(
+    table = Table(
         f"A: {found.a.name}, B: {found.b.name}, {len(found.a):,} inputs",
         ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
         [
@@ -144,9 +136,12 @@ def _compared(found: Comparison, page: Path | None) -> Iterator[str | Table]:
             for d in found.differences
         ],
     )
-    yield str(found)
-    if page is not None:
-        yield _size(page)
+    shown: list[str | Table] = [table, str(found)]
+    if report is not None:
+        from smoothcert.report import write_report
+
+        shown.append(_size(write_report(found, report)))
+    return Output(found.plain(), shown)
 
 
 def _size(page: Path) -> str:
@@ -174,17 +169,21 @@ def report(
     from smoothcert.report import write_report
     from smoothcert.runs.formats import collect
 
-    data = places.data
     if explain is None and (given := [name for name, place in places.settings().items() if place and name != "data"]):
         raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
     refuse_to_replace(out, runs)
     results = collect(runs, radius=log_radius)
+    dataset = None
+    if places.data is not None:
+        from smoothcert.data import load_dataset  # this imports torch, so we do it only for pictures
+
+        dataset = load_dataset(places.data)
     page = write_report(
         results,
         out,
         reference=reference,
         radii=numbers("--radii", radii),
-        dataset=None if data is None else _load(data),
+        dataset=dataset,
         explained=() if explain is None else _explained(results, explain, places.settings()),
     )
     print(_size(page))
@@ -193,12 +192,6 @@ def report(
 
         for path in save_figures(results, figures):
             print(path)
-
-
-def _load(data: str) -> Any:
-    from smoothcert.data import load_dataset  # this imports torch, so we do it only for pictures
-
-    return load_dataset(data)
 
 
 def _explained(results: Sequence[Results], ids: str, places: dict[str, Any]) -> list[Explained]:

@@ -86,7 +86,7 @@ def differ(a: ArrayLike, b: ArrayLike, *, alpha: float) -> bool:
     if a.dtype == bool:
         return mcnemar(int(np.sum(a & ~b)), int(np.sum(b & ~a))) <= alpha
     low, high = mean_interval(b - a, alpha=alpha)
-    return low > 0 or high < 0
+    return bool(low > 0 or high < 0)
 
 
 def curve_band(differences: ArrayLike, *, alpha: float) -> float:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert import _check
@@ -22,7 +21,7 @@ from smoothcert.models.seeded import SeededRows
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Certificate, OneLook
 from smoothcert.report.explained import Explained
-from smoothcert.report.pictures import NORMS, check_picture, distance
+from smoothcert.report.pictures import NORMS, Picture, check_picture, distance
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.sampling.streams import Segment
@@ -67,70 +66,60 @@ def explain(run: Run | str | Path, ids: Sequence[int], *, copies: int = 6, **pla
         check_picture(x.numpy(), id)
     if not inputs:
         raise InvalidInput("there is nothing to explain: give the ids of some inputs")
-    drawer = _Drawer(subject, copies)
     # Only CUDA draws its noise in another way.
     same_noise = (here or run.manifest.device != "cuda") and run.manifest.drawing == VERSION
-    certificates = [run[id] for id in inputs]
-    nearest = _nearest(dataset, certificates, inputs)
-    made = []
-    for certificate in certificates:
-        x = inputs[certificate.id]
-        noisy, answers, denoised = drawer.draw(certificate.id, x)
-        made.append(
-            Explained(
-                run.name,
-                certificate,
-                x.double().numpy(),
-                noisy,
-                answers,
-                rounded=x.to(drawer.noisy.dtype).double().numpy(),
-                cleaned=denoised,
-                class_names=dataset.class_names,
-                nearest=nearest.get(certificate.id),
-                values=run.manifest.values,
-                attack=_attacked(run, certificate.id, x),
-                same_noise=same_noise,
-            )
+    certificates = {id: run[id] for id in inputs}
+    nearest = _nearest(dataset, certificates.values(), inputs)
+    return [
+        Explained(
+            run.name,
+            certificates[id],
+            x.double().numpy(),
+            *drawn,
+            class_names=dataset.class_names,
+            nearest=nearest.get(id),
+            values=run.manifest.values,
+            attack=_attacked(run, id, x),
+            same_noise=same_noise,
         )
-    return made
+        for (id, x), drawn in zip(inputs.items(), _draw(subject, inputs, copies), strict=True)
+    ]
 
 
-class _Drawer:
-    """Draws some samples of a run again."""
-
-    def __init__(self, subject: Subject, copies: int) -> None:
-        outcomes = subject.noise.outcomes or copies
-        copies = min(copies, outcomes)
-        self.samples = [i * outcomes // copies for i in range(copies)]
-        prepared = subject.prepare()
-        self.counter = prepared.engine(OneLook(copies)).sampler.counter
-        self.noisy = self.counter.noisy[:copies]
-        self.denoiser: Callable[[Tensor], Tensor] | None = None
-        module = subject.classifier.module
-        inner = module.model if isinstance(module, SeededRows) else module
-        if isinstance(inner, (Denoised, DenoisedFunction)):
-            # The denoiser runs first, so on the seed of the row it draws the same random numbers as in the run.
-            front = SeededRows(inner.denoiser) if isinstance(module, SeededRows) else inner.denoiser
-            self.denoiser = place(front, prepared.subject.runtime, subject.noisy_shape)
-
-    @torch.inference_mode()
-    def draw(self, id: int, x: Tensor) -> tuple[list[NDArray[np.float64]], list[int], list[NDArray[np.float64]]]:
-        """Noisy copies, the answers of the classifier to them, and the denoised copies if there is a denoiser."""
-        counter = self.counter
-        counter.load(0, x)
-        rows = torch.zeros((3, len(self.samples)), dtype=torch.int32, device=counter.device)  # slot, id and sample
-        rows[1], rows[2] = id, torch.tensor(self.samples)
-        counter.stream.write(self.noisy, counter.inputs, [Segment(0, id, sample, 1) for sample in self.samples], rows)
-        noisy = [copy[: len(x)] for copy in _arrays(self.noisy)]  # a noise may add channels, which mark missing pixels
-        denoised = [] if self.denoiser is None else _arrays(self.denoiser(self.noisy.clone()))  # it may work in place
-        return noisy, counter.classify(self.noisy).tolist(), denoised
+def _draw(
+    subject: Subject, inputs: Mapping[int, Tensor], copies: int
+) -> Iterator[tuple[list[Picture], list[int], Picture, list[Picture]]]:
+    """For each input: noisy copies, the answers to them, the rounded input, and the copies after the denoiser."""
+    outcomes = subject.noise.outcomes or copies
+    copies = min(copies, outcomes)
+    samples = [i * outcomes // copies for i in range(copies)]
+    prepared = subject.prepare()
+    counter = prepared.engine(OneLook(copies)).sampler.counter
+    noisy = counter.noisy[:copies]
+    denoiser: Callable[[Tensor], Tensor] | None = None
+    module = subject.classifier.module
+    inner = module.model if isinstance(module, SeededRows) else module
+    if isinstance(inner, (Denoised, DenoisedFunction)):
+        # The denoiser runs first, so on the seed of the row it draws the same random numbers as in the run.
+        front = SeededRows(inner.denoiser) if isinstance(module, SeededRows) else inner.denoiser
+        denoiser = place(front, prepared.subject.runtime, subject.noisy_shape)
+    for id, x in inputs.items():
+        with torch.inference_mode():
+            counter.load(0, x)
+            rows = torch.zeros((3, copies), dtype=torch.int32, device=counter.device)  # slot, id and sample
+            rows[1], rows[2] = id, torch.tensor(samples)
+            counter.stream.write(noisy, counter.inputs, [Segment(0, id, sample, 1) for sample in samples], rows)
+            shown = [copy[: len(x)] for copy in _arrays(noisy)]  # a noise may add channels, which mark missing pixels
+            denoised = [] if denoiser is None else _arrays(denoiser(noisy.clone()))  # it may work in place
+            answers = counter.classify(noisy).tolist()
+        yield shown, answers, x.to(noisy.dtype).double().numpy(), denoised
 
 
-def _arrays(batch: Tensor) -> list[NDArray[np.float64]]:
+def _arrays(batch: Tensor) -> list[Picture]:
     return list(batch.cpu().to(torch.float64, copy=True).numpy())
 
 
-def _attacked(run: Run, id: int, x: Tensor) -> tuple[NDArray[np.float64], int, float] | None:
+def _attacked(run: Run, id: int, x: Tensor) -> tuple[Picture, int, float] | None:
     """The changed input that an attack found, the answer to it, and the length of the change."""
     with Journal(run.path) as journal:
         found = journal.attack(run.noise.norm, id)
@@ -141,7 +130,7 @@ def _attacked(run: Run, id: int, x: Tensor) -> tuple[NDArray[np.float64], int, f
 
 
 def _nearest(
-    dataset: Dataset, certificates: Sequence[Certificate], inputs: Mapping[int, Tensor]
+    dataset: Dataset, certificates: Iterable[Certificate], inputs: Mapping[int, Tensor]
 ) -> dict[int, tuple[float, int]]:
     """By id: the distance to the nearest input with another label, and how many inputs were compared."""
     asked = {c.id: c for c in certificates if c.label is not None and not c.abstained and c.noise.norm in NORMS}
