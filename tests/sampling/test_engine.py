@@ -8,7 +8,7 @@ from smoothcert.models.base import Classifier
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Look
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.sampling.engine import _window
+from smoothcert.sampling.engine import window
 from smoothcert.smoothed import Subject
 
 NOISE = Gaussian(0.5)
@@ -89,8 +89,8 @@ def test_the_window_does_not_grow_with_inputs_and_is_bounded_in_bytes():
 
     assert sum(1 for _ in engine.certify(inputs())) == 200
     assert opened > 10 * slots
-    assert _window(1, 8192, (3, 224, 224)) * 3 * 224 * 224 * 4 <= 2**30
-    assert _window(100, 8192, (3, 2**20, 2**10)) == 2
+    assert window(1, 8192, (3, 224, 224)) * 3 * 224 * 224 * 4 <= 2**30
+    assert window(100, 8192, (3, 2**20, 2**10)) == 2
 
 
 def test_output_that_is_not_finite_costs_samples_and_counts_for_nobody():

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf, prod
 from time import perf_counter
 
 from torch import Tensor
 
-from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Case, Certificate, Look, Plan
 from smoothcert.plans.machine import add_each
 from smoothcert.sampling.sampler import Sampler
-from smoothcert.sampling.voting import VoteCounter
 
 Input = tuple[int, Tensor, int | None]
 """The number of an input, the input itself, and its label."""
@@ -146,26 +144,7 @@ def _certificate(opened: _OpenInput) -> Certificate:
     return Certificate.from_case(opened.case, opened.looks, id=opened.id)
 
 
-def assemble(
-    classify: Callable[[Tensor], Tensor],
-    *,
-    classes: int,
-    shape: tuple[int, ...],
-    noise: Noise,
-    plan: Plan,
-    runtime: Runtime,
-    seed: int,
-    flexible: bool = False,
-) -> Engine:
-    """Make an engine for a classifier that is already prepared for this shape and runtime."""
-    slots = _window(plan.smallest_request or runtime.batch, runtime.batch, shape)
-    counter = VoteCounter(
-        classify, runtime, noise=noise, shape=shape, classes=classes, slots=slots, seed=seed, flexible=flexible
-    )
-    return Engine(Sampler(counter), plan=plan, noise=noise)
-
-
-def _window(request: int, batch: int, shape: tuple[int, ...]) -> int:
+def window(request: int, batch: int, shape: tuple[int, ...]) -> int:
     """How many inputs to keep open.
 
     Their smallest requests should fill two batches, so that the host reads the votes of one while the other runs.

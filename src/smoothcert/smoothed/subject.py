@@ -24,8 +24,10 @@ from smoothcert.models.check import answers
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
-from smoothcert.sampling.engine import Engine, Input, assemble
+from smoothcert.sampling.engine import Engine, Input, window
+from smoothcert.sampling.sampler import Sampler
 from smoothcert.sampling.streams import HostStream, Segment, key_for
+from smoothcert.sampling.voting import VoteCounter
 from smoothcert.smoothed.prepare import prepare
 
 Say = Callable[[str], None]
@@ -113,7 +115,9 @@ class Subject:
         classify, runtime = prepare(
             classifier.module, classifier.classes, shape, runtime, say, clock, draw=draw, noisy=noisy
         )
-        return Prepared(replace(self, runtime=runtime), classify)
+        # Compiled code and CUDA graphs take one batch size only.
+        flexible = self.flexible and runtime.compile == "none" and runtime.torch_device.type != "cuda"
+        return Prepared(replace(self, runtime=runtime, flexible=flexible), classify)
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class Prepared:
     """A subject that is ready to classify noisy batches.
 
     Args:
-        subject: The subject, whose runtime says what really runs.
+        subject: The subject, whose runtime says what really runs, and which is flexible only if `classify` is.
         classify: A function from a noisy batch to one class per row.
     """
 
@@ -130,18 +134,18 @@ class Prepared:
 
     def engine(self, plan: Plan, *, seed: int | None = None) -> Engine:
         """An engine that certifies inputs by a plan; `seed` replaces the one of the subject."""
-        subject, runtime = self.subject, self.subject.runtime
-        return assemble(
+        subject, batch = self.subject, self.subject.runtime.batch
+        counter = VoteCounter(
             self.classify,
-            classes=subject.classifier.classes,
-            shape=subject.shape,
+            subject.runtime,
             noise=subject.noise,
-            plan=plan,
-            runtime=runtime,
+            shape=subject.shape,
+            classes=subject.classifier.classes,
+            slots=window(plan.smallest_request or batch, batch, subject.shape),
             seed=subject.seed if seed is None else seed,
-            # Compiled code and CUDA graphs take one batch size only.
-            flexible=subject.flexible and runtime.compile == "none" and runtime.torch_device.type != "cuda",
+            flexible=subject.flexible,
         )
+        return Engine(Sampler(counter), plan=plan, noise=subject.noise)
 
 
 def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], name: str) -> None:

@@ -14,11 +14,12 @@ from smoothcert.data.arrays import as_input
 from smoothcert.data.base import check_labels
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
+from smoothcert.models.base import Classifier
 from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
 from smoothcert.plans.pilot import OneLook
-from smoothcert.sampling.engine import assemble
 from smoothcert.sampling.streams import check_seed, key_for
+from smoothcert.smoothed import Prepared, Subject
 from smoothcert.statistics.population import likely_above
 
 
@@ -78,16 +79,15 @@ class CertifiedAccuracy:
                 if logits.ndim != 2:
                     raise InvalidInput(f"the model must return logits (batch, classes), got {tuple(logits.shape)}")
                 check_labels(numbers, classes=logits.shape[1], name="the batch")
-                engine = assemble(
-                    LabelClassifier(model, logits.shape[1]),
-                    classes=logits.shape[1],
-                    shape=tuple(x.shape[1:]),
-                    noise=self.noise.for_shape(tuple(x.shape[1:])),
-                    plan=OneLook(self.samples),
-                    runtime=Runtime(str(where.device), str(where.dtype).removeprefix("torch."), "none", self.batch),
+                subject = Subject(
+                    Classifier(model, classes := logits.shape[1], "the model"),
+                    self.noise.for_shape(tuple(x.shape[1:])),
+                    Runtime(str(where.device), str(where.dtype).removeprefix("torch."), "none", self.batch),
+                    example=x[0],
                     seed=key_for(self.seed, "metric", self._epoch),
                     flexible=True,
                 )
+                engine = Prepared(subject, LabelClassifier(model, classes)).engine(OneLook(self.samples))
                 inputs = zip(range(len(self._votes), len(self._votes) + len(x)), x, numbers.tolist(), strict=True)
                 found = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
                 self._votes += [c.looks[0].of(c.label) for c in found]
