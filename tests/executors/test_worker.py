@@ -10,8 +10,8 @@ def test_what_is_finished_before_a_failure_is_reported_first():
         raise InvalidInput("a mistake")
 
     worker, certificate = Worker(MagicMock()), MagicMock()
-    worker._engine, worker._prepared = MagicMock(free=0, busy=2, step=step), MagicMock()
-    worker._engine.sampler.counter.stream.seed = worker._job.subject.seed
+    worker._local = MagicMock()
+    worker._local.engine.return_value = MagicMock(free=0, busy=2, step=step)
     assert worker.advance([0, 1]).finished == (certificate,)
     for _ in range(2):
         assert worker.advance([]) == Failed("a mistake", final=True)

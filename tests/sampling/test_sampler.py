@@ -86,7 +86,7 @@ def test_memory_is_bounded_by_slots_not_by_inputs_or_samples():
     before = {name: value.shape for name, value in vars(counter).items() if isinstance(value, torch.Tensor)}
     sample(sampler, range(len(INPUTS)))
     assert before == {name: value.shape for name, value in vars(counter).items() if isinstance(value, torch.Tensor)}
-    assert (sampler.free, sampler.waiting) == (3, 0)
+    assert (sampler.free, sampler._packer.rows) == (3, 0)
 
 
 def test_a_thousand_classes_are_counted_apart():

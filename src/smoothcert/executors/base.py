@@ -157,36 +157,25 @@ class LocalExecutor(Executor):
     def certify(
         self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
     ) -> Iterator[list[Certificate]]:
-        self._engine = engine_for(self._job, self._prepared, self._engine, plan, seed)
-        for certificate in self._engine.certify(self._job.read(id, self._engine.plan) for id in ids):
+        engine = self.engine(plan, seed)
+        for certificate in engine.certify(self._job.read(id, engine.plan) for id in ids):
             yield [certificate]
 
     def status(self) -> Status:
-        return status_of(self._engine)
+        engine, sampler = self._engine, self._engine.sampler
+        counts = (engine.opened, engine.committed, sampler.forwarded, sampler.counted)
+        return Status(*counts, lowest=engine.lowest, highest=engine.highest)
 
+    def engine(self, plan: Plan | None = None, seed: int | None = None) -> Engine:
+        """The engine for a plan and a key of the noise, where None stands for those of the job.
 
-def engine_for(job: Job, prepared: Prepared, engine: Engine, plan: Plan | None, seed: int | None) -> Engine:
-    """The engine for a plan and a key of the noise, where None stands for those of the job.
-
-    With the same key, it is the same engine.
-    """
-    plan, seed = plan or job.plan, job.subject.seed if seed is None else seed
-    if engine.sampler.counter.stream.seed != seed:
-        return prepared.engine(plan, seed=seed)
-    engine.plan = plan
-    return engine
-
-
-def status_of(engine: Engine) -> Status:
-    """How far an engine is."""
-    return Status(
-        engine.opened,
-        engine.committed,
-        engine.sampler.forwarded,
-        engine.sampler.counted,
-        lowest=engine.lowest,
-        highest=engine.highest,
-    )
+        With the same key, it is the same engine.
+        """
+        plan, seed = plan or self._job.plan, self._job.subject.seed if seed is None else seed
+        if self._engine.sampler.counter.stream.seed != seed:
+            self._engine = self._prepared.engine(plan, seed=seed)
+        self._engine.plan = plan
+        return self._engine
 
 
 def choose_executor(

@@ -17,10 +17,10 @@ import torch
 
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import ModelFailed, SmoothcertError, first_line
-from smoothcert.executors.base import Job, Status, engine_for, status_of
+from smoothcert.executors.base import Job, LocalExecutor, Status
 from smoothcert.plans import Certificate, Plan
 from smoothcert.sampling.engine import Engine
-from smoothcert.smoothed.subject import Prepared
+from smoothcert.smoothed.subject import say_nothing
 
 # Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
 # work for a driver with many workers.
@@ -84,11 +84,8 @@ class Worker:
         job: What to do.
     """
 
-    _prepared: Prepared
-    _engine: Engine
-
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._job, self._local = job, LocalExecutor()
         self._queue: deque[int] = deque()
         self._sampling = 0.0
         self._failure: Failed | None = None
@@ -102,13 +99,13 @@ class Worker:
                 torch.cuda.set_device(runtime.torch_device)  # otherwise every process would use memory of device 0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                self._prepared = replace(self._job.subject, runtime=runtime).prepare()
-                self._engine, runtime = self._prepared.engine(self._job.plan), self._prepared.subject.runtime
+                here = replace(self._job, subject=replace(self._job.subject, runtime=runtime))
+                runtime = self._local.start(here, say_nothing)
         except Exception as error:
             return _failed(error)
         place = f"{platform.node()}, {runtime.device}, process {os.getpid()}"
         said = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
-        return Ready(place, runtime, self._engine.free, said)
+        return Ready(place, runtime, self._local.engine().free, said)
 
     def advance(self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None) -> Report | Failed:
         """Accept inputs and sample for about a second, or until the worker needs more inputs.
@@ -117,8 +114,7 @@ class Worker:
         """
         if self._failure:
             return self._failure
-        engine = self._engine = engine_for(self._job, self._prepared, self._engine, plan, seed)
-        batch = self._prepared.subject.runtime.batch
+        engine = self._local.engine(plan, seed)
         self._queue.extend(ids)
         finished: list[Certificate] = []
         failed: list[tuple[int, str]] = []
@@ -126,11 +122,11 @@ class Worker:
         try:
             while time.perf_counter() - start < _CALL_SECONDS:
                 while self._queue and engine.free:
-                    self._open(self._queue.popleft(), failed)
+                    self._open(engine, self._queue.popleft(), failed)
                 if not engine.busy:
                     break
                 finished += engine.step()
-                needs_inputs = engine.free and not self._queue and engine.sampler.waiting < batch
+                needs_inputs = engine.free and not self._queue and not engine.sampler.full
                 if (finished or failed) and needs_inputs:
                     break
         except Exception as error:
@@ -138,11 +134,11 @@ class Worker:
             if not finished:
                 return self._failure
         self._sampling += time.perf_counter() - start
-        return Report(tuple(finished), tuple(failed), status_of(engine), self._sampling)
+        return Report(tuple(finished), tuple(failed), self._local.status(), self._sampling)
 
-    def _open(self, id: int, failed: list[tuple[int, str]]) -> None:
+    def _open(self, engine: Engine, id: int, failed: list[tuple[int, str]]) -> None:
         try:
-            self._engine.open(*self._job.read(id, self._engine.plan))
+            engine.open(*self._job.read(id, engine.plan))
         except Exception as error:
             failed.append((id, _describe(error)))
 

@@ -44,9 +44,9 @@ class Sampler:
         return len(self._free)
 
     @property
-    def waiting(self) -> int:
-        """Samples that were requested and not yet sent to the device."""
-        return self._packer.rows
+    def full(self) -> bool:
+        """Whether the samples that were requested fill the next batch."""
+        return self._packer.rows >= self._packer.size
 
     def open(self, id: int, x: Tensor, *, drawn: int = 0) -> int:
         """Open an input of which so many samples were drawn before; returns its slot."""
@@ -72,8 +72,7 @@ class Sampler:
 
         If the next batch is not full, this first waits for votes, because they may lead to requests that fill it.
         """
-        full = self._packer.rows >= self._packer.size
-        if full or (self._packer.rows and not self._readings):
+        if self.full or (self._packer.rows and not self._readings):
             batch = self._packer.take()
             self.forwarded += self.counter.size(batch.rows)
             self.counted += batch.rows
