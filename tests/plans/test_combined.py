@@ -5,7 +5,7 @@ import pytest
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Look, certify
 from smoothcert._registry import describe, restore
 from smoothcert.plans import Case
-from smoothcert.plans.combined import looks_seen_by, primary
+from smoothcert.plans.combined import looks_seen_by
 
 PLANS = (
     Fixed(2_000, pilot=100),
@@ -65,7 +65,7 @@ def test_each_plan_sees_the_looks_it_would_have_had():
     assert Case(combined, NOISE, looks=[pilot, *rest]).more == 0
     assert looks_seen_by(combined.plans[0], [pilot, *rest], NOISE, None) == [pilot, Look(700, {3: 680, 5: 20})]
     assert looks_seen_by(combined.plans[1], [pilot, *rest], NOISE, None) == [pilot, rest[0]]
-    assert primary(combined) == combined.plans[0]
+    assert combined.primary == combined.plans[0]
     assert combined.most_samples == 800
     assert (
         Case(combined, NOISE, looks=[pilot, *rest]).proof()

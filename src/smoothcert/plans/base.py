@@ -140,6 +140,11 @@ class Plan(Recorded, ABC):
         return self
 
     @property
+    def primary(self) -> Plan:
+        """The plan behind the certificates: this one or, of a combined plan, its first."""
+        return self
+
+    @property
     def remembers(self) -> bool:
         """Whether the plan keeps more than counts between looks (`remember`)."""
         return type(self).remember is not Plan.remember

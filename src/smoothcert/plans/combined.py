@@ -54,6 +54,10 @@ class Combined(Plan):
         return f"{self.name} {self.samples:,}, certificates of {self.plans[0]}"
 
     @property
+    def primary(self) -> Plan:
+        return self.plans[0].primary
+
+    @property
     def most_samples(self) -> int:
         return max(plan.most_samples for plan in self.plans)
 
@@ -114,11 +118,6 @@ def _joined(first: Look, second: Look) -> Look:
 def _(plan: Combined, noise: Noise, state: State) -> Proof:
     first = plan._parts(state, noise)[0]
     return proof(first.plan, noise, first.state)
-
-
-def primary(plan: Plan) -> Plan:
-    """The plan whose certificates these are: the plan itself, or the first one of a combined plan."""
-    return primary(plan.plans[0]) if isinstance(plan, Combined) else plan
 
 
 def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | None) -> list[Look]:

@@ -23,7 +23,6 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import ByRule, Plan
-from smoothcert.plans.combined import primary
 from smoothcert.plans.endings import Forward, TooManyStates, simulated_endings
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.machine import check_choice
@@ -271,7 +270,7 @@ def _(plan: Exact, noise: Noise) -> Coverage:
 
 def caveat(plan: Plan) -> str | None:
     """A sentence about what the plan does not guarantee; None if a theorem says that it keeps its alpha."""
-    plan = primary(plan)
+    plan = plan.primary
     if plan.pilot_counts:
         return (
             f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
@@ -295,7 +294,7 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
     (1.045, 0.6, False)
     """
-    plan = primary(plan).for_noise(noise)
+    plan = plan.primary.for_noise(noise)
     check_choice(plan, noise)
     known = closed_form(plan, noise)
     if known is None and plan.uses_rivals:

@@ -11,7 +11,7 @@ from smoothcert import _check
 from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
 from smoothcert.plans.base import ByRule, Plan, keeps_rule
-from smoothcert.plans.combined import Combined, primary
+from smoothcert.plans.combined import Combined
 from smoothcert.plans.endings import Forward, TooManyStates, simulated_endings
 from smoothcert.plans.exact import Exact
 from smoothcert.plans.fixed import Fixed
@@ -39,7 +39,7 @@ class Outlook(NamedTuple):
 
 def outlook(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULATED) -> Outlook:
     """What a plan does with inputs whose class has probability p; with bets, from so many inputs for all p together."""
-    plan, values = primary(plan).for_noise(noise), np.atleast_1d(_check.probabilities("p", p))
+    plan, values = plan.primary.for_noise(noise), np.atleast_1d(_check.probabilities("p", p))
     known = in_closed_form(plan, values, noise)
     return _from_states(plan, values, noise, simulated) if known is None else known
 

@@ -23,7 +23,6 @@ from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, PilotPlan, Plan, Price
 from smoothcert.plans.base import keeps_rule
-from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
@@ -163,7 +162,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "primary": primary, "is_unit": is_unit}
+    made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "is_unit": is_unit}
     made.filters |= {"describe": describe, "uncertified": uncertified, "class_name": class_name}
     made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}

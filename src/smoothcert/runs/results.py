@@ -16,7 +16,6 @@ from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, needs
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
-from smoothcert.plans.combined import primary
 from smoothcert.plans.pilot import basis
 from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics import metrics
@@ -209,7 +208,7 @@ class Results:
     @property
     def certified_by(self) -> Plan | None:
         """The plan behind the certificates: `plan`, or the first one of a combined plan."""
-        return None if self.plan is None else primary(self.plan)
+        return None if self.plan is None else self.plan.primary
 
     @property
     def known_labels(self) -> bool:

@@ -14,7 +14,6 @@ from scipy.special import ndtri
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.plans.combined import primary
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.run import Run, open_run
@@ -121,7 +120,7 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         least = _check.whole("inputs", policy["inputs"])
         yield Rule(f"at least {least:,} inputs", "passes" if len(run) >= least else "undecided", f"{len(run):,} inputs")
     if "alpha" in policy:
-        alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), primary(run.plan)
+        alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), run.plan.primary
         kept = exact_coverage(plan, run.noise)
         keeps = kept.proved and plan.alpha <= alpha
         reason = f"alpha {plan.alpha:g}; does the plan keep it: {kept.verdict}"

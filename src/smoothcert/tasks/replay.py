@@ -20,7 +20,6 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
-from smoothcert.plans.combined import primary
 from smoothcert.plans.endings import of_class, simulated
 from smoothcert.plans.machine import settled, spent, upper
 from smoothcert.plans.pilot import basis
@@ -256,7 +255,7 @@ def simulate(
     rng = np.random.default_rng(_check.whole("seed", seed))
     if noise.outcomes is not None:
         raise InvalidInput(f"{noise} is not random: its certificates are exact, so there are no votes to simulate")
-    plan = primary(plan).for_noise(noise)
+    plan = plan.primary.for_noise(noise)
     if plan.bound == "runner-up" and population.chosen is not None:
         raise InvalidInput(
             f"only the share of the predicted class is known here, and {setting('bound', 'runner-up')} needs the votes "
