@@ -12,7 +12,6 @@ from smoothcert._registry import describe, restore
 from smoothcert.executors import Job
 from smoothcert.executors.worker import Worker
 from smoothcert.plans import AtRadii, Case
-from smoothcert.plans.at_radii import earlier_plans
 from smoothcert.runs.journal import FILE
 from smoothcert.runs.merge import merge
 from smoothcert.runs.progress import Progress
@@ -49,14 +48,14 @@ def test_a_run_goes_on_with_a_higher_ceiling_and_then_with_a_larger_radius(tmp_p
     short, longer, wider = (replace(p, known_labels=known_labels, pilot=0) for p in (SHORT, LONGER, WIDER))
     first = certify(tmp_path / "run", short)
     second = certify(tmp_path / "run", longer)
-    assert earlier_plans(second.plan) == (short,)
+    assert second.plan.earlier_plans == (short,)
     for before, after in zip(first, second, strict=True):
         assert after.looks[: len(before.looks)] == before.looks
         assert after.radius >= before.radius
         assert after.seconds >= before.seconds
     assert sum(second.samples) > sum(first.samples)
     third = certify(tmp_path / "run", wider)
-    assert earlier_plans(third.plan) == (short, second.plan)
+    assert third.plan.earlier_plans == (short, second.plan)
     assert third.certified_accuracy([0.4])[0] > 0
     assert third.complete
     assert checked(third, redraw=20) == ()

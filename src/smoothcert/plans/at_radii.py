@@ -134,6 +134,13 @@ class AtRadii(Plan):
         return (*self.earlier, Stage(self.samples, len(self.radii)))
 
     @property
+    def earlier_plans(self) -> tuple[Plan, ...]:
+        return tuple(
+            replace(self, radii=self.radii[: stage.radii], samples=stage.ceiling, earlier=self.earlier[:i])
+            for i, stage in enumerate(self.earlier)
+        )
+
+    @property
     def remembers(self) -> bool:
         return self.bound == "runner-up"
 
@@ -233,16 +240,6 @@ class AtRadii(Plan):
         return np.concatenate([[np.nan], self.radii])[level][()]
 
 
-def earlier_plans(plan: Plan) -> tuple[AtRadii, ...]:
-    """For a run that was continued: its plans before that, in order."""
-    if not isinstance(plan, AtRadii):
-        return ()
-    return tuple(
-        replace(plan, radii=plan.radii[: stage.radii], samples=stage.ceiling, earlier=plan.earlier[:i])
-        for i, stage in enumerate(plan.earlier)
-    )
-
-
 def continuing(plan: Plan, recorded: Plan) -> Plan:
     """The plan of a run that goes on with this plan; this plan itself where it cannot go on.
 
@@ -255,7 +252,7 @@ def continuing(plan: Plan, recorded: Plan) -> Plan:
     if replace(plan, earlier=recorded.earlier) == recorded:
         return recorded
     longer = replace(plan, earlier=recorded.stages)
-    return longer if earlier_plans(longer)[-1] == recorded else plan
+    return longer if longer.earlier_plans[-1] == recorded else plan
 
 
 @proof.register

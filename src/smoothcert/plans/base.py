@@ -145,6 +145,11 @@ class Plan(Recorded, ABC):
         return self
 
     @property
+    def earlier_plans(self) -> tuple[Plan, ...]:
+        """For a run that was continued: its plans before that, in order."""
+        return ()
+
+    @property
     def remembers(self) -> bool:
         """Whether the plan keeps more than counts between looks (`remember`)."""
         return type(self).remember is not Plan.remember

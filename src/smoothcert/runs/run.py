@@ -9,7 +9,6 @@ from pathlib import Path
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
-from smoothcert.plans.at_radii import earlier_plans
 from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import Journal
@@ -39,7 +38,7 @@ class Run(Results):
     @property
     def complete(self) -> bool:
         """Whether every input of the run has its certificate. A run that is continued has them when it is finished."""
-        continued = bool(earlier_plans(self.plan)) and self.manifest.finished is None
+        continued = bool(self.plan.earlier_plans) and self.manifest.finished is None
         return set(self.id.tolist()) == set(self.manifest.ids) and not continued
 
     def certificates(self) -> Iterator[Certificate]:

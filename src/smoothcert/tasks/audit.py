@@ -21,7 +21,6 @@ from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Case, Certificate, Plan, Proof
-from smoothcert.plans.at_radii import earlier_plans
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.second_route import p_value
 from smoothcert.report.page import dataset_of, write_page
@@ -221,7 +220,7 @@ def _foreign_plan(c: Certificate, manifest: Manifest) -> str | None:
     if c.plan == manifest.plan or (manifest.budget is not None and c.abstained):
         return None
     allowed = manifest.budget is not None and as_recorded(c.plan, manifest.plan) == manifest.plan
-    allowed |= manifest.finished is None and c.plan in earlier_plans(manifest.plan)
+    allowed |= manifest.finished is None and c.plan in manifest.plan.earlier_plans
     return None if allowed else f'its plan is "{c.plan}", that of the run is "{manifest.plan}"'
 
 

@@ -29,7 +29,7 @@ from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Certificate, OneLook, Plan, plan_or_default
-from smoothcert.plans.at_radii import continuing, earlier_plans
+from smoothcert.plans.at_radii import continuing
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest, circumstances
@@ -153,7 +153,7 @@ def certify(
             journal.write_manifest(manifest.plain())
         else:
             manifest = _continued(manifest, recorded, folder)
-            if recorded.plan in earlier_plans(plan):
+            if recorded.plan in plan.earlier_plans:
                 journal.keep_plans(recorded.plan)
         earlier = _begun(journal, job)
         begun = {id: earlier[id] for id in chosen if id in earlier}
@@ -294,7 +294,7 @@ def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
 
 def _begun(journal: Journal, job: Job) -> dict[int, Certificate]:
     """The certificates of a run that is continued which rest on an earlier plan."""
-    if not earlier_plans(job.plan):
+    if not job.plan.earlier_plans:
         return {}
     found = journal.certificates(plan=job.plan, noise=job.subject.noise)
     return {c.id: c for c in found if c.plan != job.plan}
@@ -302,7 +302,7 @@ def _begun(journal: Journal, job: Job) -> dict[int, Certificate]:
 
 def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
     """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have."""
-    if recorded.plan in earlier_plans(wanted.plan):
+    if recorded.plan in wanted.plan.earlier_plans:
         recorded = replace(recorded, plan=wanted.plan, finished=None)
     if found := wanted.differences(recorded):
         rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
@@ -362,7 +362,7 @@ def _on_disk(
             for certificate in finished:
                 if certificate.id in begun:
                     certificate = replace(certificate, seconds=certificate.seconds + begun[certificate.id].seconds)
-                journal.add(certificate, entries, own_plan=spending is not None or bool(earlier_plans(job.plan)))
+                journal.add(certificate, entries, own_plan=spending is not None or bool(job.plan.earlier_plans))
         for certificate in finished:
             progress.update(certificate, status)
 
