@@ -33,7 +33,7 @@ def test_the_compiler_is_imported_when_it_is_needed(spec, needs_compiler):
 
 def test_an_import_that_needs_more_gets_the_compiler():
     program = (
-        "from smoothcert.models.imports import without_compiler\n"
+        "from smoothcert.models.vision import without_compiler\n"
         "with without_compiler():\n"
         "    from torch._dynamo.utils import counters, is_compile_supported\n"
         "    from torch._dynamo.config import recompile_limit\n"

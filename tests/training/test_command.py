@@ -160,8 +160,11 @@ def test_a_mistake_with_a_denoiser_names_options(options, more, message, refused
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Twice", "fashion-cnn behind own:Twice: it fails on a batch of inputs: unsupported operand"),
-        ("Fails", "fashion-cnn behind own:Fails: it fails on a batch of inputs: no luck"),
+        (
+            "Twice",
+            "fashion-cnn behind own:Twice: it fails on a float32 batch of shape (2, 1, 28, 28): unsupported operand",
+        ),
+        ("Fails", "fashion-cnn behind own:Fails: it fails on a float32 batch of shape (2, 1, 28, 28): no luck"),
     ],
 )
 def test_a_denoiser_that_cannot_be_used_is_refused_before_training(options, refused, name, reason, tmp_path):
@@ -175,7 +178,7 @@ def test_a_denoiser_that_cannot_be_used_is_refused_before_training(options, refu
     ("name", "reason"),
     [
         ("Twice", "and it returned tuple"),
-        ("Fails", "it fails on a batch of inputs: no luck"),
+        ("Fails", "it fails on a float32 batch of shape (2, 1, 28, 28): no luck"),
         ("labels", "and it returned int64 of shape (2,)"),
         ("Constant", "its logits have no gradient"),
     ],

@@ -14,7 +14,7 @@ from smoothcert.models import Classifier, load_classifier, state_hash
 from smoothcert.models.denoisers import build_unet
 from smoothcert.plans import Fixed
 from smoothcert.training import Augmentation, Consistency, Finetune, Recipe, SmoothAdv, train
-from smoothcert.training.trainee import Frozen
+from smoothcert.training.methods.base import Frozen
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from smoothcert.models.denoisers import build_unet
 from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
 from smoothcert.training import Augmentation, Consistency, Denoising, Macer, Recipe, SmoothAdv, method_named
 from smoothcert.training.data import DeviceData
+from smoothcert.training.methods.base import Trainee
 from smoothcert.training.step import Step, compile_blocks
-from smoothcert.training.trainee import Trainee
 
 METHODS = [
     Augmentation(0.5),

@@ -64,9 +64,7 @@ class ArrayDataset:
         return len(self._inputs)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        values = self._inputs[index]
-        x = torch.from_numpy(values.astype(_float_type(values)))
-        return x / 255 if values.dtype == np.uint8 else x, int(self.labels[index])
+        return as_input(self._inputs[index]), int(self.labels[index])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -144,10 +142,11 @@ def as_input(x: Any) -> Tensor:
     if isinstance(x, Image.Image):
         return to_tensor(x, where="the input")
     array = as_array(x)
-    with np.errstate(over="ignore"):
-        rounded = array.astype(np.float32)
-    exact = hasattr(x, "dtype") or not np.array_equal(rounded, array)
-    floats = torch.from_numpy(array.astype(_float_type(array)) if exact else rounded)
+    kind = _float_type(array)
+    if not hasattr(x, "dtype"):
+        with np.errstate(over="ignore"):
+            kind = np.float32 if np.array_equal(array.astype(np.float32), array) else kind
+    floats = torch.from_numpy(array.astype(kind))
     return floats / 255 if array.dtype == np.uint8 else floats
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from smoothcert.kernels import layers
 from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
 from smoothcert.kernels.layers import CHANNEL_MULTIPLE, VECTOR, convolution_relu
-from smoothcert.kernels.tracing import add_buffer, constant, constants
+from smoothcert.kernels.tracing import constant, constants, hold, replaced
 
 _LONGEST_ROW = 8192  # of a layer normalisation, which keeps a row in the registers of a warp
 _LARGEST_POOL = 7  # the kernel has code for every pixel of a window
@@ -46,9 +46,10 @@ class Fusion:
     def __init__(self, module: fx.GraphModule, example: Tensor, affine: Affine | None) -> None:
         self.module = module
         self.affine = affine
-        shapes = _Shapes(module)
-        shapes.run(example)
-        self.shapes = shapes.found
+        interpreter = fx.Interpreter(module, garbage_collect_values=False)
+        interpreter.run(example)
+        results = ((node, result) for node, result in interpreter.env.items() if isinstance(result, Tensor))
+        self.shapes = {node: (x.shape, x.stride(), x.dtype, x.device) for node, x in results}
 
     def run(self) -> None:
         """Run all passes."""
@@ -67,15 +68,7 @@ class Fusion:
         self.module.recompile()
 
     def _replace(self, node: fx.Node, target: Any, arguments: tuple[Any, ...]) -> None:
-        with node.graph.inserting_before(node):
-            new = node.graph.call_function(target, arguments)
-        self.shapes[new] = self.shapes[node]
-        node.replace_all_uses_with(new)
-        node.graph.erase_node(node)
-
-    def _constant(self, before: fx.Node, tensor: Tensor) -> fx.Node:
-        with before.graph.inserting_before(before):
-            return before.graph.get_attr(add_buffer(self.module, tensor.detach()))
+        self.shapes[replaced(node, target, arguments)] = self.shapes[node]
 
     def _convolution(self, node: fx.Node) -> tuple[Tensor, Tensor | None] | None:
         """Weight and bias of a convolution without groups and dilation; None for any other."""
@@ -105,7 +98,7 @@ class Fusion:
         with node.graph.inserting_before(node):
             arguments = (x, block, padding[0], size, wide, factor, offset)
             cells = node.graph.call_function(layers.space_to_depth, arguments)
-        new = self._constant(node, _of_cells(weight, block, taps, wide))
+        new = hold(self.module, node, _of_cells(weight, block, taps, wide))
         node.args = (cells, new, node.args[2], (1, 1), (0, 0), (1, 1), 1)
 
     def _merge_biases(self, addition: fx.Node) -> None:
@@ -120,7 +113,7 @@ class Fusion:
         biases = [constant(self.module, node.args[2]) for node in (first, second)]
         if biases[0] is None or biases[1] is None or biases[0].shape != biases[1].shape:
             return
-        both = self._constant(first, biases[0] + biases[1])
+        both = hold(self.module, first, biases[0] + biases[1])
         first.args = (*first.args[:2], both, *first.args[3:])
         second.args = (*second.args[:2], None, *second.args[3:])
 
@@ -162,8 +155,8 @@ class Fusion:
         inputs, channels, *sides = weight.shape
         if sides != list(stride) or sides[0] != sides[1] or channels % VECTOR:
             return False
-        weights = self._constant(relu, weight.permute(2, 3, 1, 0).reshape(-1, inputs))
-        biases = None if bias is None else self._constant(relu, bias.repeat(sides[0] * sides[1]))
+        weights = hold(self.module, relu, weight.permute(2, 3, 1, 0).reshape(-1, inputs))
+        biases = None if bias is None else hold(self.module, relu, bias.repeat(sides[0] * sides[1]))
         with relu.graph.inserting_before(relu):
             product = relu.graph.call_function(pointwise, (x, weights, biases))
         self._replace(relu, layers.depth_to_space_add_relu, (product, added, sides[0]))
@@ -176,7 +169,7 @@ class Fusion:
             return
         weight = found[0]
         if tuple(weight.shape[2:]) == (1, 1) and all(length % CHANNEL_MULTIPLE == 0 for length in weight.shape[:2]):
-            matrix = self._constant(node, weight.flatten(1))
+            matrix = hold(self.module, node, weight.flatten(1))
             self._replace(node, pointwise, (node.args[0], matrix, node.args[2]))
 
     def _pool(self, node: fx.Node) -> None:
@@ -223,20 +216,6 @@ def pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _arguments(node: fx.Node) -> tuple[Any, ...]:
     return node.args
-
-
-class _Shapes(fx.Interpreter):
-    """Runs a graph and notes the shape and the layout of every result."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.found: dict[fx.Node, tuple[Any, ...]] = {}
-
-    def run_node(self, node: fx.Node) -> Any:
-        result = super().run_node(node)
-        if isinstance(result, Tensor):
-            self.found[node] = (result.shape, result.stride(), result.dtype, result.device)
-        return result
 
 
 def _of_cells(weight: Tensor, block: int, taps: list[int], channels: int) -> Tensor:

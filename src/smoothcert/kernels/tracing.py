@@ -150,11 +150,7 @@ def _write_in_one_form(traced: fx.GraphModule) -> None:
         form = _FORMS.get(node.target) if is_call else None
         call = None if form is None else form(*node.args, **node.kwargs)
         if call is not None:
-            with traced.graph.inserting_before(node):
-                new = traced.graph.call_function(*call)
-            new.meta = {"tensor": True, "written": True}
-            node.replace_all_uses_with(new)
-            traced.graph.erase_node(node)
+            replaced(node, *call).meta["written"] = True
     for node in traced.graph.nodes:
         if node.target in _WRITTEN and not node.meta.get("written"):
             raise Untraceable(f"{node.name} is written in an unusual way")
@@ -193,16 +189,8 @@ def _conv_transpose2d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> _Call:
-    return torch.conv_transpose2d, (
-        x,
-        weight,
-        bias,
-        _pair(stride),
-        _pair(padding),
-        _pair(more),
-        groups,
-        _pair(dilation),
-    )
+    stride, padding, more, dilation = map(_pair, (stride, padding, more, dilation))
+    return torch.conv_transpose2d, (x, weight, bias, stride, padding, more, groups, dilation)
 
 
 def _functional_batch_norm(
@@ -283,16 +271,25 @@ def _fold_batch_norms(traced: fx.GraphModule) -> None:
         offset = ((0 if bias is None else bias.double()) - mean.double()) * factor
         offset = offset if shift is None else offset + shift.double()
         folded = (weight.double() * factor.view(-1, 1, 1, 1)).to(weight.dtype)
-        with traced.graph.inserting_before(convolution):
-            names = [add_buffer(traced, tensor.detach()) for tensor in (folded, offset.to(weight.dtype))]
-            x, geometry = convolution.args[0], convolution.args[3:]
-            convolution.args = (x, *(traced.graph.get_attr(name) for name in names), *geometry)
+        held = (hold(traced, convolution, tensor) for tensor in (folded, offset.to(weight.dtype)))
+        convolution.args = (convolution.args[0], *held, *convolution.args[3:])
         node.replace_all_uses_with(convolution)
         traced.graph.erase_node(node)
 
 
-def add_buffer(traced: fx.GraphModule, tensor: Tensor) -> str:
-    """Keep a tensor in a graph; returns the name of its attribute."""
+def hold(traced: fx.GraphModule, before: fx.Node, tensor: Tensor) -> fx.Node:
+    """Keep a tensor in a graph, and read it before a node."""
     name = f"_folded_{sum(1 for name, _ in traced.named_buffers(recurse=False) if name.startswith('_folded_'))}"
-    traced.register_buffer(name, tensor)
-    return name
+    traced.register_buffer(name, tensor.detach())
+    with traced.graph.inserting_before(before):
+        return traced.graph.get_attr(name)
+
+
+def replaced(node: fx.Node, target: Callable[..., Any], arguments: tuple[Any, ...]) -> fx.Node:
+    """Call another function instead of a node."""
+    with node.graph.inserting_before(node):
+        new = node.graph.call_function(target, arguments)
+    new.meta = dict(node.meta)
+    node.replace_all_uses_with(new)
+    node.graph.erase_node(node)
+    return new

@@ -60,7 +60,7 @@ def not_loaded(spec: str, error: Exception) -> InvalidInput:
     )
 
 
-def check_classes(name: str, own: int, wanted: int | None) -> None:
+def check_classes(name: str, own: int | None, wanted: int | None) -> None:
     """Refuse another number of classes than a classifier or its published weights have."""
     if wanted not in (None, own):
         raise InvalidInput(

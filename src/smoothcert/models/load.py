@@ -17,7 +17,7 @@ from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
-from smoothcert.models.base import Classifier, check_classes
+from smoothcert.models.base import Classifier, check_classes, not_loaded
 from smoothcert.models.check import answer, unfit
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.modules import import_path, like_weights, state_hash
@@ -90,7 +90,11 @@ def load_classifier(
             if prefix not in _SOURCES or not name:
                 raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
             load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
-            found = load(name, published=published, classes=classes)
+            try:
+                found = load(name, published=published, classes=classes)
+            except OSError as error:
+                raise not_loaded(spec, error) from None
+    check_classes(found.name, found.classes or classes, classes)
     module = found.module
     if not isinstance(module, nn.Module):  # it takes no weights
         return found
@@ -163,7 +167,6 @@ def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) ->
     if checkpoint is not None and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {checkpoint.path}")
     if isinstance(made, Classifier):
-        check_classes(name, made.classes, classes)
         return replace(made, name=name)
     if not callable(made):
         raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")

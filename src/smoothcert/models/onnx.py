@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, MissingExtra, first_line, setting
-from smoothcert.models.base import Classifier, check_classes
+from smoothcert.models.base import Classifier
 from smoothcert.models.checkpoint import sigma_in_name
 
 _TYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16}
@@ -88,8 +88,6 @@ def load(name: str, *, published: bool, classes: int | None) -> Classifier:
 
     module = OnnxModule(path)
     own = module.output_shape[1] if len(module.output_shape) == 2 else None
-    if own:
-        check_classes(f"onnx:{name}", own, classes)
     return Classifier(
         module=module,
         classes=own or classes or 0,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,19 @@ from smoothcert.data.base import Dataset
 from smoothcert.device.compilation import cudnn_benchmark
 from smoothcert.device.host import keep_freed_memory
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput, either, first_line, setting
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier, check_values
+from smoothcert.models.check import call
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.models.modules import state_hash
 from smoothcert.models.outputs import described
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
-from smoothcert.training.methods.base import Method
+from smoothcert.training.methods.base import Method, Start, Trainee
 from smoothcert.training.methods.denoiser import Denoising, Judged
 from smoothcert.training.recipe import Recipe
 from smoothcert.training.step import Step, compile_blocks
-from smoothcert.training.trainee import Start, Trainee
 
 _CUDA_VALIDATION_NUMBERS = 4_096 * 3 * 32 * 32  # in the inputs of one batch
 _SECONDS_BETWEEN_CHECKPOINTS = 3.0  # shorter epochs go without one, and without validation
@@ -220,11 +221,8 @@ def _check_networks(step: Step, classes: int, name: str) -> None:
     if judge is None and isinstance(method, Denoising):
         return
     x = step.data.batch(torch.arange(min(len(step.data), 2), device=step.data.labels.device))
-    try:
-        with step.autocast():
-            output: Any = method.outputs(module, x) if judge is None else judge(x)
-    except Exception as error:  # code of the user may raise any error
-        raise InvalidInput(f"cannot train with {name}: it fails on a batch of inputs: {first_line(error)}") from error
+    with step.autocast():
+        output = call(judge or partial(method.outputs, module), x, what=f"cannot train with {name}: it")
     wanted = len(x), classes
     if not isinstance(output, Tensor) or not output.is_floating_point() or tuple(output.shape) != wanted:
         raise InvalidInput(

@@ -17,8 +17,8 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import BasicBlock
 from smoothcert.models.denoisers.unet import ResidualBlock
 from smoothcert.training.data import DeviceData, augment
+from smoothcert.training.methods.base import Trainee
 from smoothcert.training.recipe import Recipe
-from smoothcert.training.trainee import Trainee
 
 log = logging.getLogger(__name__)
 

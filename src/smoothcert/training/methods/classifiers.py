@@ -19,8 +19,15 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
 from smoothcert.training.methods.ascent import ascend, loss_gradient
-from smoothcert.training.methods.base import Method, Objective, draw_noise, log_mean_probability, logits_of
-from smoothcert.training.trainee import Start, Trainee
+from smoothcert.training.methods.base import (
+    Method,
+    Objective,
+    Start,
+    Trainee,
+    draw_noise,
+    log_mean_probability,
+    logits_of,
+)
 
 # Probabilities are clamped to this distance from 0 and 1, so that their quantiles are finite. This changes no gradient:
 # with such probabilities, the radius exceeds every hinge in use.

@@ -16,8 +16,7 @@ from torch.optim import AdamW
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either
 from smoothcert.models.denoisers import UNETS, UNet, build_unet
-from smoothcert.training.methods.base import Method, Objective
-from smoothcert.training.trainee import Frozen, Start, Trainee, module_of
+from smoothcert.training.methods.base import Frozen, Method, Objective, Start, Trainee, module_of
 
 _SECOND_MOMENT = 0.99
 
