@@ -10,7 +10,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.kernels.tracing import trace
 from smoothcert.models.base import check_values
 from smoothcert.models.denoisers import Denoised, build_unet, compose, denoised, load_denoiser
-from smoothcert.models.denoisers.denoised import check_estimates
+from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Laplace
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from smoothcert._agreement import same_answers
+from smoothcert.models.base import state_hash
 from smoothcert.models.check import answers
-from smoothcert.models.modules import state_hash
 
 EXAMPLE = torch.linspace(0, 1, 16)
 

@@ -4,8 +4,8 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier
+from smoothcert.models.base import state_hash
 from smoothcert.models.load import as_classifier
-from smoothcert.models.modules import state_hash
 
 EXAMPLE = torch.zeros(4)
 

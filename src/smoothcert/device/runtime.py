@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.modules import copied
+from smoothcert.models.base import copied
 
 Compile = Literal["none", "fast", "default", "max"]
 Compiled = Literal[Compile, "stages"]

@@ -23,7 +23,7 @@ from smoothcert.kernels.nvrtc import runs_kernels
 from smoothcert.kernels.resnet import match
 from smoothcert.kernels.stages import StageClassifier
 from smoothcert.kernels.tracing import trace
-from smoothcert.models.modules import copied
+from smoothcert.models.base import copied
 from smoothcert.noises import Draw
 
 __all__ = ["Accelerated", "Declined", "StageClassifier", "accelerate"]

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from smoothcert.errors import first_line
 from smoothcert.kernels.in_place import OPERATORS, Untraceable, write_out_of_place
-from smoothcert.models.modules import copied
+from smoothcert.models.base import copied
 
 
 @torch.no_grad()

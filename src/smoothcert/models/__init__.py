@@ -5,9 +5,8 @@
 `huggingface.py`, and add its prefix in `load.py`.
 """
 
-from smoothcert.models.base import Classifier
+from smoothcert.models.base import Classifier, state_hash
 from smoothcert.models.load import load_classifier
-from smoothcert.models.modules import state_hash
 from smoothcert.models.seeded import SeededRows
 
 __all__ = ["Classifier", "SeededRows", "load_classifier", "state_hash"]

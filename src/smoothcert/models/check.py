@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from smoothcert._agreement import Answer, in_full_batch, other_companies, repeats
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
-from smoothcert.models.modules import copied
+from smoothcert.models.base import copied
 from smoothcert.models.outputs import described, find_logits, has_winner
 from smoothcert.models.seeded import SeededRows
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidInput, first_line, needs
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.base import Classifier, not_loaded
+from smoothcert.models.base import Classifier, check_classes, not_loaded
 
 
 class _Logits(nn.Module):
@@ -33,6 +33,8 @@ def load(name: str, *, published: bool, classes: int | None) -> Classifier:
         config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise not_loaded(spec, error) from None
+    if published:
+        check_classes(spec, config.num_labels, classes)  # before the download
     try:
         if published:
             model = AutoModelForImageClassification.from_pretrained(name)

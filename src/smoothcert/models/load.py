@@ -17,10 +17,9 @@ from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
-from smoothcert.models.base import Classifier, check_classes, not_loaded
+from smoothcert.models.base import Classifier, check_classes, import_path, like_weights, not_loaded, state_hash
 from smoothcert.models.check import answer, unfit
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.modules import import_path, like_weights, state_hash
 from smoothcert.models.seeded import SeededRows
 
 _SOURCES = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from smoothcert.errors import InvalidInput, needs
 from smoothcert.models.architectures import Normalize, Normalized
-from smoothcert.models.base import Classifier
+from smoothcert.models.base import Classifier, check_classes
 
 _COMPILER = "torch._dynamo"
 _UTILITIES = "torch._dynamo.utils"
@@ -28,9 +28,10 @@ def load_torchvision(name: str, *, published: bool, classes: int | None) -> Clas
     weights = models.get_model_weights(name).DEFAULT
     categories = len(weights.meta["categories"])
     if published:
+        check_classes(spec, categories, classes)  # before the download
         # The builder below loads this file without `weights_only`, so a file that is not safe must fail here.
         weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    classes = categories if published else classes or categories
+    classes = classes or categories
     network = models.get_model(name, weights=weights if published else None, num_classes=classes)
     transform = weights.transforms()
     module = Normalized(Normalize(tuple(transform.mean), tuple(transform.std)), network)

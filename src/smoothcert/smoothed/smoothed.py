@@ -21,10 +21,10 @@ from smoothcert.data.base import Dataset, first_readable
 from smoothcert.device.runtime import Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier
+from smoothcert.models.base import check_weights
 from smoothcert.models.denoisers import denoised, load_denoiser
-from smoothcert.models.denoisers.denoised import check_estimates
+from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier
-from smoothcert.models.modules import check_weights
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.sampling.number_format import COMPARED_INPUTS, settle_number_format

@@ -16,7 +16,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput
-from smoothcert.models.denoisers.denoised import Denoised, DenoisedFunction
+from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
 from smoothcert.models.seeded import SeededRows
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Certificate, OneLook

@@ -23,10 +23,9 @@ from smoothcert.device.host import keep_freed_memory
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models.architectures import Normalized
-from smoothcert.models.base import Classifier, check_values
+from smoothcert.models.base import Classifier, check_values, state_hash
 from smoothcert.models.check import call
 from smoothcert.models.denoisers import Denoiser
-from smoothcert.models.modules import state_hash
 from smoothcert.models.outputs import described
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder

@@ -8,8 +8,7 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.denoisers.base import Denoiser, FixedSigma, ModuleDenoiser
-from smoothcert.models.denoisers.denoised import Denoised, compose, denoised
+from smoothcert.models.denoisers.base import Denoised, Denoiser, FixedSigma, ModuleDenoiser, compose, denoised
 from smoothcert.models.denoisers.unet import UNETS, UNet, build_unet
 from smoothcert.models.load import make, names_code
 

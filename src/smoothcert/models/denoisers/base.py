@@ -1,15 +1,28 @@
-"""A denoiser estimates clean inputs from noisy ones, so that a classifier that never saw noise can be smoothed."""
+"""Denoisers: estimates of clean inputs, so that a classifier that never saw noise can be smoothed behind one."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from math import inf
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput
-from smoothcert.models.modules import import_path
+from smoothcert._agreement import DENOISER, DENOISER_ROUNDINGS, Again, largest, repeats
+from smoothcert.errors import InvalidInput, setting
+from smoothcert.models.base import Classifier, import_path, like_weights, state_hash
+from smoothcert.models.check import call
+from smoothcert.models.outputs import described
+from smoothcert.noises import Noise
+from smoothcert.noises.draws import Additive, AdditiveGrid
+
+_ROUNDING = 1e-6
 
 
 class Denoiser(nn.Module, ABC):
@@ -121,3 +134,142 @@ class ModuleDenoiser(Denoiser):
     def describe(self, sigma: float) -> str:
         """See `Denoiser.describe`."""
         return "a module that does not state its range of sigma"
+
+
+class Denoised(nn.Module):
+    """A classifier behind a denoiser.
+
+    Args:
+        denoiser: A module from noisy inputs to estimates of the clean ones, in the units of the classifier.
+        classifier: The classifier.
+    """
+
+    def __init__(self, denoiser: nn.Module, classifier: nn.Module) -> None:
+        super().__init__()
+        self.denoiser = denoiser
+        self.classifier = classifier
+        self.own_dtype = getattr(classifier, "own_dtype", None)
+
+    def forward(self, x: Tensor) -> Any:
+        """What the classifier returns for the denoised inputs.
+
+        Args:
+            x: Noisy inputs.
+        """
+        return self.classifier(self.denoiser(x))
+
+
+class DenoisedFunction:
+    """A function behind a denoiser. The function may do anything, so this is not a module, which could be traced."""
+
+    def __init__(self, denoiser: nn.Module, function: Callable[[Tensor], Any]) -> None:
+        self.denoiser = denoiser
+        self.function = function
+        self._placed: dict[tuple[torch.device, torch.dtype], nn.Module] = {}
+
+    def __call__(self, x: Tensor) -> Any:
+        """What the function returns for the denoised inputs."""
+        place = (x.device, x.dtype)
+        if place not in self._placed:
+            self._placed[place] = copy.deepcopy(self.denoiser).to(*place)
+        return self.function(self._placed[place](x))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_placed": {}}  # another process makes its own copies
+
+
+def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classifier:
+    """A classifier behind a denoiser, as one classifier.
+
+    Args:
+        classifier: The classifier, which takes clean inputs.
+        denoiser: The denoiser.
+        noise: The smoothing noise. The denoiser removes noise of its deviation.
+
+    Raises:
+        InvalidInput: The denoiser is for other noise, or the classifier has one already.
+    """
+    if classifier.denoiser is not None:
+        raise InvalidInput(f"{classifier.name} is behind a denoiser already: leave out {setting('denoiser')}")
+    own, identity, sigma = classifier.weights_hash, state_hash(denoiser), noise.deviation
+    together = f"{own} behind {identity} for sigma {sigma}"
+    return replace(
+        classifier,
+        module=compose(classifier.module, denoiser, noise),
+        input_shape=classifier.input_shape or denoiser.shape,
+        weights_hash=None if own is None else hashlib.sha256(together.encode()).hexdigest(),
+        trained_sigma=None,
+        trained_noise=None,
+        values=denoiser.values,
+        denoiser={"name": denoiser.name, "hash": identity, "description": denoiser.describe(sigma)},
+    )
+
+
+def compose(model: Callable[[Tensor], Any], denoiser: Denoiser, noise: Noise) -> Denoised | DenoisedFunction:
+    """A module or function behind a denoiser.
+
+    Args:
+        model: A module or function from clean batches to logits or labels.
+        denoiser: The denoiser.
+        noise: The smoothing noise.
+    """
+    check_noise(denoiser, noise)
+    front = denoiser.at(noise.deviation)
+    if not isinstance(model, nn.Module):
+        return DenoisedFunction(front, model)
+    parameter, own = next(model.parameters(), None), next(front.parameters(), None)
+    if parameter is not None and own is not None and parameter.device != own.device:
+        front = copy.deepcopy(front).to(parameter.device)
+    return Denoised(front, model)
+
+
+def check_noise(denoiser: Denoiser, noise: Noise) -> None:
+    """Refuse noise that a denoiser is not made for."""
+    draw = noise.draw
+    if not (isinstance(draw, AdditiveGrid) or (isinstance(draw, Additive) and draw.law == "normal")):
+        raise InvalidInput(f"a denoiser removes Gaussian noise, not {noise}: use Gaussian or GridGaussian noise")
+    low, high = denoiser.sigmas
+    if not low * (1 - _ROUNDING) <= noise.deviation <= high * (1 + _ROUNDING):
+        raise InvalidInput(
+            f"{denoiser.name} removes noise with {denoiser.span}, not {noise.deviation:g}: use another sigma or "
+            "another denoiser"
+        )
+
+
+@torch.inference_mode()
+def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: bool) -> None:
+    """Refuse a denoiser for other shapes, one that fails, or one whose estimate depends on chance or on the batch.
+
+    The check of the classifier is not enough: a small random change often leaves all of its few labels as they are, but
+    one that a whole batch shares makes the votes of this batch dependent.
+    """
+    if denoiser.shape not in (None, tuple(x.shape)):
+        raise InvalidInput(
+            f"{denoiser.name} denoises inputs of shape {denoiser.shape}, and the first input has shape {tuple(x.shape)}"
+        )
+    noisy = x.cpu() + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    # A copy in evaluation mode. The check of the classifier refuses training mode later, and says what to do.
+    estimates = partial(_estimates, denoiser, copy.deepcopy(denoiser.at(sigma)).eval())
+    # The same neighbour detects random numbers, the others detect statistics of the batch, such as its maximum. All
+    # batches have the same shape, because another one may use other kernels, which round differently.
+    neighbours = (noisy / 4, noisy / 4, 4 * noisy + 1, -4 * noisy)
+    first, *others = (like_weights(torch.stack([noisy, other]), denoiser) for other in neighbours)
+    found = estimates(first)
+    tolerance = max(DENOISER.numbers, DENOISER_ROUNDINGS * torch.finfo(found.dtype).eps)
+    again = [Again(batch, [0], [0], tolerance) for batch in others]
+    if not stochastic and not repeats(estimates, found, again, scale=max(largest(found[0]), largest(noisy))):
+        raise InvalidInput(
+            f"the denoiser {denoiser.name} changes its estimate for the same input (random numbers or batch "
+            f"statistics?): give {setting('stochastic', True)} if it is random by design"
+        )
+
+
+def _estimates(denoiser: Denoiser, module: nn.Module, batch: Tensor) -> Tensor:
+    """What a denoiser returns for a batch, which stays unchanged."""
+    output = call(module, batch, what=f"the denoiser {denoiser.name}")
+    if not isinstance(output, Tensor) or not output.is_floating_point() or output.shape != batch.shape:
+        raise InvalidInput(
+            f"the denoiser {denoiser.name} must return a batch like the one that it gets, of shape "
+            f"{tuple(batch.shape)}, and it returned {described(output)}"
+        )
+    return output

@@ -17,7 +17,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import ARCHITECTURES, build
 from smoothcert.models.base import Classifier
 from smoothcert.models.denoisers import Denoised, Denoiser
-from smoothcert.models.denoisers.denoised import check_noise
+from smoothcert.models.denoisers.base import check_noise
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.sampling.drawing import drawer_for
 
