@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from functools import cache
+from itertools import chain
 
 import torch
 from torch import nn
@@ -60,20 +61,21 @@ def random_network(widths=(16, 32, 64), *, blocks=1, size=32, channels=3, classe
         weight = normal(outputs, inputs, side, side) * gain * (2 / (inputs * side * side)) ** 0.5
         return Convolution(weight, 0.1 * normal(outputs), stride)
 
-    found, before = [], widths[0]
+    stages, before = [()], widths[0]
     for width in widths:
         for _ in range(blocks):
             changes = width != before
             first = convolution(width, before, stride=2 if changes else 1)
             shortcut = convolution(width, before, 1, 2) if changes else None
-            found.append(Block(first, convolution(width, width, gain=0.5), shortcut))
+            stages += [()] if changes else []
+            stages[-1] += (Block(first, convolution(width, width, gain=0.5), shortcut),)
             before = width
     return Network(
         (channels, size, size),
         4 + normal(channels).abs(),
         normal(channels),
         convolution(widths[0], channels),
-        tuple(found),
+        tuple(stages),
         normal(classes, before),
         normal(classes),
     )
@@ -91,7 +93,7 @@ def logits_of(network, x, dtype=None):
 
     factor, offset = network.factor.to(x).view(-1, 1, 1), network.offset.to(x).view(-1, 1, 1)
     hidden = rounded(convolve(rounded(rounded(x) * factor + offset), network.first).relu())
-    for block in network.blocks:
+    for block in chain(*network.stages):
         shortcut = hidden if block.shortcut is None else rounded(convolve(hidden, block.shortcut))
         inner = rounded(convolve(hidden, block.first).relu())
         hidden = rounded((convolve(inner, block.second) + shortcut).relu())

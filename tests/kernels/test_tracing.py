@@ -87,7 +87,7 @@ def with_statistics(module):
 )
 def test_a_resnet_is_recognised(module, stages):
     network = match(trace(module, SHAPE), SHAPE)
-    assert [len(stage) for stage in network.stages()] == stages
+    assert [len(stage) for stage in network.stages] == stages
     x = torch.rand(4, *SHAPE, dtype=torch.float64)
     with torch.inference_mode():
         assert relative_error(logits_of(network, x), module.double()(x)) < 1e-5
@@ -102,7 +102,13 @@ def test_kernels_get_float32_whatever_the_default_is():
         network = match(trace(module, SHAPE), SHAPE)
     finally:
         torch.set_default_dtype(torch.float32)
-    convolutions = [c for block in network.blocks for c in (block.first, block.second, block.shortcut) if c is not None]
+    convolutions = [
+        c
+        for stage in network.stages
+        for block in stage
+        for c in (block.first, block.second, block.shortcut)
+        if c is not None
+    ]
     tensors = [network.factor, network.offset, network.linear, network.linear_bias]
     tensors += [tensor for c in (network.first, *convolutions) for tensor in (c.weight, c.bias)]
     assert {tensor.dtype for tensor in tensors} == {torch.float32}

@@ -148,7 +148,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(options, more, message, refused, 
         (["--sigma", "0.25"], "--arch is missing: name the architecture to train, as in --arch unet-small"),
         (
             ["--arch", "unet-small", "--noise", "laplace:0.3"],
-            "method denoiser trains with Gaussian noise only, not with Laplace(scale=0.3): give --sigma\n",
+            "method denoiser trains with Gaussian noise only, not with Laplace(scale=0.3): give --sigma, or "
+            "--method gaussian\n",
         ),
     ],
 )

@@ -13,11 +13,12 @@ import torch
 from art.estimators.certification import randomized_smoothing
 from art.preprocessing.standardisation_mean_std.utils import broadcastable_mean_std
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from smoothcert import _check
 from smoothcert.compat.cohen import Current, plan_for, vote
 from smoothcert.errors import InvalidInput
+from smoothcert.models.architectures import Normalize, Normalized
 from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.certify import certify
 
@@ -50,7 +51,10 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         self._network = self.model
         if (scaling := self.preprocessing) is not None:
             example = np.empty((1, *self.input_shape))
-            self._network = _Scaled(self.model, *broadcastable_mean_std(example, scaling.mean, scaling.std))
+            normalize = Normalize((0.0,), (1.0,))
+            both = broadcastable_mean_std(example, scaling.mean, scaling.std)
+            normalize.mean, normalize.deviation = map(torch.from_numpy, both)
+            self._network = Normalized(normalize, self.model)
 
     def _smoothed(self, batch_size: int) -> Smoothed:
         self._current.settle(self._network, self.scale, self.nb_classes)
@@ -105,19 +109,3 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
             wanted = ", ".join(map(str, ("count", *self.input_shape)))
             raise InvalidInput(f"inputs must have the shape ({wanted}), got {inputs.shape}")
         return list(inputs)
-
-
-class _Scaled(nn.Module):
-    """(x - subtrahend) / divisor, then the model."""
-
-    subtrahend: Tensor
-    divisor: Tensor
-
-    def __init__(self, model: nn.Module, subtrahend: NDArray[np.float32], divisor: NDArray[np.float32]) -> None:
-        super().__init__()
-        self.model = model
-        self.register_buffer("subtrahend", torch.from_numpy(subtrahend), persistent=False)
-        self.register_buffer("divisor", torch.from_numpy(divisor), persistent=False)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.model((x - self.subtrahend) / self.divisor)

@@ -61,7 +61,8 @@ class Network:
         factor: By which each input channel is multiplied.
         offset: What is added to each input channel afterwards.
         first: The 3x3 convolution before the blocks, followed by a ReLU.
-        blocks: The residual blocks.
+        stages: The residual blocks by stage. Every stage but the first begins with a block that has a convolution as
+            its shortcut.
         linear: Float32, from the means of the channels to the logits: (classes, channels).
         linear_bias: Float32, of shape (classes,).
     """
@@ -70,7 +71,7 @@ class Network:
     factor: Tensor
     offset: Tensor
     first: Convolution
-    blocks: tuple[Block, ...]
+    stages: tuple[tuple[Block, ...], ...]
     linear: Tensor
     linear_bias: Tensor
 
@@ -78,15 +79,6 @@ class Network:
     def classes(self) -> int:
         """The number of logits."""
         return len(self.linear)
-
-    def stages(self) -> list[list[Block]]:
-        """The blocks by stage. Every stage but the first begins with a block that has a convolution as its shortcut."""
-        stages: list[list[Block]] = [[]]
-        for block in self.blocks:
-            if block.shortcut is not None:
-                stages.append([])
-            stages[-1].append(block)
-        return stages
 
 
 class NotAResNet(Unexpected):
@@ -112,15 +104,17 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
     factor, offset = channelwise(evaluate, x, first_node.args[0])
     hidden = _only_user(first_node, torch.relu)
     size, channels = shape[1] // first.stride, first.channels
-    blocks: list[Block] = []
+    stages: list[tuple[Block, ...]] = [()]
     while (found := _block(traced, evaluate, hidden, channels, size)) is not None:
         block, hidden = found
-        blocks.append(block)
+        if block.shortcut is not None:
+            stages.append(())
+        stages[-1] += (block,)
         size, channels = size // block.first.stride, block.first.channels
-    if not blocks:
+    if not any(stages):
         raise NotAResNet("there is no residual block after the first convolution")
     linear, bias = _linear_of_means(evaluate, hidden, output.args[0], channels, size)
-    return Network((shape[0], shape[1], shape[2]), factor, offset, first, tuple(blocks), linear, bias)
+    return Network((shape[0], shape[1], shape[2]), factor, offset, first, tuple(stages), linear, bias)
 
 
 def _block(

@@ -73,7 +73,7 @@ def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> 
     Raises:
         NotAResNet: The network has a shape that the kernel does not support.
     """
-    stages = network.stages()
+    stages = network.stages
     if network.shape[0] > 4 or network.first.stride != 1:
         raise NotAResNet("the first convolution has more than 4 input channels or a stride")
     if not stages[0]:

@@ -7,6 +7,6 @@
 
 from smoothcert.models.base import Classifier, state_hash
 from smoothcert.models.load import load_classifier
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.outputs import SeededRows
 
 __all__ = ["Classifier", "SeededRows", "load_classifier", "state_hash"]

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from smoothcert._agreement import Answer, in_full_batch, other_companies, repeats
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line, setting
 from smoothcert.models.base import copied
-from smoothcert.models.outputs import described, find_logits, has_winner
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.outputs import SeededRows, described, find_logits, has_winner
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)

@@ -20,7 +20,7 @@ from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
 from smoothcert.models.base import Classifier, check_classes, import_path, like_weights, not_loaded, state_hash
 from smoothcert.models.check import answer, unfit
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.outputs import SeededRows
 
 _SOURCES = {
     "hf": "huggingface:load",

@@ -17,7 +17,7 @@ from smoothcert.data import Dataset
 from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
-from smoothcert.models.seeded import SeededRows
+from smoothcert.models.outputs import SeededRows
 from smoothcert.noises.draws import VERSION
 from smoothcert.plans import Certificate, OneLook
 from smoothcert.report.explained import Explained

@@ -41,8 +41,7 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
         return Augmentation(0.0)
     if noise is None or isinstance(noise, Gaussian):
         return kind.published(_check.between("sigma", sigma if noise is None else noise.sigma, 0), **given)
-    if kind in (Denoising, Finetune):
-        raise InvalidInput(f"method {name} trains with Gaussian noise only, not with {noise}: give {setting('sigma')}")
     if kind is not Augmentation:
-        raise InvalidInput(f'method {name} trains with Gaussian noise only: give method="gaussian" for {noise}')
+        others = f"{setting('sigma')}, or {setting('method', 'gaussian')}"
+        raise InvalidInput(f"method {name} trains with Gaussian noise only, not with {noise}: give {others}")
     return Augmentation(noise.deviation, noise)
