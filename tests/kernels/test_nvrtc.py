@@ -42,7 +42,7 @@ def test_a_damaged_file_is_compiled_again(damage):
     (path,) = cache_folder().iterdir()
     path.write_bytes(damage(path.read_bytes()))
     assert compiled(ADD, [], (8, 0)) == first
-    assert nvrtc._read(path) == first
+    assert path.read_bytes()[32:] == first
 
 
 def test_without_a_writable_folder_nothing_is_cached(monkeypatch, tmp_path):

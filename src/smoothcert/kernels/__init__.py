@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from smoothcert._agreement import OtherAnswers, Reference
 from smoothcert.device.host import SetupClock
-from smoothcert.device.runtime import Compiled, Runtime, blank, in_finer_format, noisy_images
+from smoothcert.device.runtime import Runtime, blank, in_finer_format, noisy_images
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.fusion import Fusion, input_affine
 from smoothcert.kernels.layers import FUSED_DTYPES
@@ -26,26 +26,11 @@ from smoothcert.kernels.tracing import trace
 from smoothcert.models.base import copied
 from smoothcert.noises import Draw
 
-__all__ = ["Accelerated", "Declined", "StageClassifier", "accelerate"]
+__all__ = ["Declined", "StageClassifier", "accelerate"]
 
 log = logging.getLogger(__name__)
 
 _COMPARED_ROWS = {"cuda": 512, "cpu": 96, "mps": 96}
-
-
-@dataclass(frozen=True)
-class Accelerated:
-    """A faster form of a module.
-
-    Args:
-        compile: The name of what runs.
-        outputs: From a batch to what the module returns for it.
-        kernels: The whole classifier as kernels, where that is possible. It needs no CUDA graph.
-    """
-
-    compile: Compiled
-    outputs: Callable[[Tensor], Tensor]
-    kernels: StageClassifier | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +58,7 @@ def accelerate(
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
-) -> Accelerated | Declined:
+) -> StageClassifier | nn.Module | Declined:
     """The fastest form of a module that gives the same answers to noisy inputs as the plain one.
 
     Args:
@@ -84,6 +69,9 @@ def accelerate(
         say: Takes messages about what happens.
         clock: Takes the seconds of each step.
         draw: The noise of the run, if it is known, so that its kernel is compiled with the others.
+
+    Returns:
+        The whole classifier as kernels, where that is possible, which needs no CUDA graph; else a faster module.
     """
     if not isinstance(module, nn.Module):
         return Declined("it is a function")
@@ -103,14 +91,14 @@ def accelerate(
                 stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
             with clock.step("check"):
                 reference.check(stages.logits)
-            return Accelerated("stages", stages.logits, stages)
+            return stages
         except Exception as error:  # networks of any kind
             log.info("no stage kernels for this classifier: %s", first_line(error))
         with clock.step("compile"):
             fused = _fuse(traced, shape, runtime)
         with clock.step("check"):
             reference.check(fused)
-        return Accelerated("fast", fused)
+        return fused
     except InvalidInput:
         raise
     except Exception as error:  # networks of any kind come here

@@ -124,8 +124,11 @@ def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *
     _call_nvrtc("Version", *map(ctypes.byref, version))
     key = hashlib.sha256("\0".join([source, *flags, str([number.value for number in version])]).encode()).hexdigest()
     path = cache_folder() / f"{key}.cubin"
-    if use_cache and (image := _read(path)) is not None:
-        return image
+    if use_cache:
+        with suppress(OSError):
+            content = path.read_bytes()
+            if hashlib.sha256(content[32:]).digest() == content[:32]:  # otherwise, the file is damaged
+                return content[32:]
     image = _compile(source, flags, "CUBIN" if architecture.startswith("sm_") else "PTX")
     try:
         write_whole(path, hashlib.sha256(image).digest() + image)
@@ -139,16 +142,6 @@ def cache_folder() -> Path:
     if chosen := os.environ.get("SMOOTHCERT_KERNELS"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smoothcert" / "kernels"
-
-
-def _read(path: Path) -> bytes | None:
-    """The content of a cached file; None if there is no such file or if it is damaged."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    digest, image = content[:32], content[32:]
-    return image if hashlib.sha256(image).digest() == digest else None
 
 
 def _compile(source: str, flags: list[str], kind: str) -> bytes:

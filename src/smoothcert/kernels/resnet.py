@@ -81,10 +81,6 @@ class Network:
         return len(self.linear)
 
 
-class NotAResNet(Unexpected):
-    """A graph does not have the structure of a CIFAR ResNet."""
-
-
 @torch.no_grad()
 def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
     """The weights of a CIFAR ResNet.
@@ -93,13 +89,13 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
         Unexpected: The graph computes something else; the message says where it differs.
     """
     if len(shape) != 3 or shape[1] != shape[2]:
-        raise NotAResNet("the inputs are not square images")
+        raise Unexpected("the inputs are not square images")
     evaluate = Evaluator(traced, shape)
     (x,) = traced.graph.find_nodes(op="placeholder")
     (output,) = traced.graph.find_nodes(op="output")
     first_node = next(iter(traced.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
     if first_node is None:
-        raise NotAResNet("there is no convolution")
+        raise Unexpected("there is no convolution")
     first = _convolution(traced, first_node, side=3)
     factor, offset = channelwise(evaluate, x, first_node.args[0])
     hidden = _only_user(first_node, torch.relu)
@@ -112,7 +108,7 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
         stages[-1] += (block,)
         size, channels = size // block.first.stride, block.first.channels
     if not any(stages):
-        raise NotAResNet("there is no residual block after the first convolution")
+        raise Unexpected("there is no residual block after the first convolution")
     linear, bias = _linear_of_means(evaluate, hidden, output.args[0], channels, size)
     return Network((shape[0], shape[1], shape[2]), factor, offset, first, tuple(stages), linear, bias)
 
@@ -131,13 +127,13 @@ def _block(
         (other,) = (argument for argument in addition.all_input_nodes if argument is not second_node)
         result = _only_user(addition, torch.relu)
         if second.stride != 1 or second.weight.shape[1] != first.channels or second.channels != first.channels:
-            raise NotAResNet("the second convolution of a block changes the shape")
+            raise Unexpected("the second convolution of a block changes the shape")
         if other is x:
             return Block(first, second), result
         if other.target is torch.conv2d and other.args[0] is x and len(other.users) == 1:
             shortcut = _convolution(traced, other, side=1)
             if shortcut.stride != first.stride:
-                raise NotAResNet("a shortcut has another stride than its block")
+                raise Unexpected("a shortcut has another stride than its block")
         else:
             shortcut = _subsampling(evaluate, x, other, channels, size, first)
         return Block(first, second, shortcut), result
@@ -150,9 +146,9 @@ def _convolution(traced: fx.GraphModule, node: fx.Node, *, side: int) -> Convolu
     weight, bias = _weight(traced, node), constant(traced, bias_node)
     geometry = tuple(weight.shape[2:]), tuple(padding), tuple(dilation), groups
     if geometry != ((side, side), (side // 2, side // 2), (1, 1), 1):
-        raise NotAResNet(f"a convolution is not a plain {side}x{side} one")
+        raise Unexpected(f"a convolution is not a plain {side}x{side} one")
     if stride[0] != stride[1] or (bias is None and bias_node is not None):
-        raise NotAResNet("a convolution has an unusual stride or bias")
+        raise Unexpected("a convolution has an unusual stride or bias")
     bias = torch.zeros(len(weight)) if bias is None else bias
     return Convolution(weight.detach().float(), bias.detach().float(), stride[0])
 
@@ -160,7 +156,7 @@ def _convolution(traced: fx.GraphModule, node: fx.Node, *, side: int) -> Convolu
 def _weight(traced: fx.GraphModule, node: fx.Node) -> Tensor:
     weight = constant(traced, node.args[1])
     if weight is None:
-        raise NotAResNet("a convolution computes its weights")
+        raise Unexpected("a convolution computes its weights")
     return weight
 
 
@@ -168,8 +164,8 @@ def _only_user(node: fx.Node, target: object) -> fx.Node:
     """The operation that follows `node`. A residual block has no other use of its inner activations."""
     if len(node.users) != 1 or (user := next(iter(node.users))).target is not target:
         if target is torch.relu and any(user.target is torch.relu for user in node.users):
-            raise NotAResNet("an activation is used before its ReLU")
-        raise NotAResNet(f"{node.name} is not followed by {getattr(target, '__name__', target)} alone")
+            raise Unexpected("an activation is used before its ReLU")
+        raise Unexpected(f"{node.name} is not followed by {getattr(target, '__name__', target)} alone")
     return user
 
 
@@ -180,7 +176,7 @@ def _subsampling(
     basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
     columns = evaluate(x, result, basis.contiguous())
     if columns.shape != (channels, first.channels, size // first.stride, size // first.stride):
-        raise NotAResNet("a shortcut has another shape than its block")
+        raise Unexpected("a shortcut has another shape than its block")
     weight = columns[:, :, 0, 0].T.contiguous()
     kernel = weight[:, :, None, None]
 
@@ -198,7 +194,7 @@ def _linear_of_means(
     basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
     bias = evaluate(x, result, torch.zeros_like(basis[:1]))
     if bias.ndim != 2:
-        raise NotAResNet("the network does not return logits")
+        raise Unexpected("the network does not return logits")
     weight = (evaluate(x, result, basis.contiguous()) - bias).T.contiguous()
     message = "the logits are not a linear function of the channels' means"
     evaluate.require(x, result, (channels, size, size), lambda batch: batch.mean((2, 3)) @ weight.T + bias, message)

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smoothcert.kernels.evaluation import Unexpected
 from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.kernels.layout import Layout, layouts
 from smoothcert.kernels.nvrtc import Kernel, defines, read_source, runs_kernels
-from smoothcert.kernels.resnet import Block, Convolution, Network, NotAResNet
+from smoothcert.kernels.resnet import Block, Convolution, Network
 from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
 
 _DTYPES = {torch.bfloat16: 1, torch.float16: 0}
@@ -71,13 +72,13 @@ def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> 
     """The stages of a network on a device, with weights that are rounded once. Biases stay in float32.
 
     Raises:
-        NotAResNet: The network has a shape that the kernel does not support.
+        Unexpected: The network has a shape that the kernel does not support.
     """
     stages = network.stages
     if network.shape[0] > 4 or network.first.stride != 1:
-        raise NotAResNet("the first convolution has more than 4 input channels or a stride")
+        raise Unexpected("the first convolution has more than 4 input channels or a stride")
     if not stages[0]:
-        raise NotAResNet("the first block changes the shape")
+        raise Unexpected("the first block changes the shape")
     packed = []
     size = network.shape[1]
     for number, stage in enumerate(stages):
@@ -86,16 +87,16 @@ def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> 
             convolutions = convolutions[1:]
         channels = convolutions[0].channels
         if any(c.weight.shape[:2] != (channels, channels) or c.stride != 1 for c in convolutions):
-            raise NotAResNet("the width changes within a stage")
+            raise Unexpected("the width changes within a stage")
         if not number and network.first.channels != channels:
-            raise NotAResNet("the first convolution has another width than the first stage")
+            raise Unexpected("the first convolution has another width than the first stage")
         tensors = _pack_stage(None if number else network.first, convolutions)
         next_channels = next_size = 0
         if number + 1 < len(stages):
             following = stages[number + 1][0]
             next_channels, stride = following.first.channels, following.first.stride
             if stride not in (1, 2) or size % stride or next_channels % 16:
-                raise NotAResNet("a stage has an unusual width or stride")
+                raise Unexpected("a stage has an unusual width or stride")
             next_size = size // stride
             tensors |= _pack_next(following)
         for name, tensor in tensors.items():
@@ -120,7 +121,7 @@ class StageClassifier:
             other noises are compiled when they are needed.
 
     Raises:
-        NotAResNet: The network does not fit, or the device is too old.
+        Unexpected: The network does not fit, or the device is too old.
         CudaError: The kernels cannot be compiled.
     """
 
@@ -134,7 +135,7 @@ class StageClassifier:
         draw: Draw | None = None,
     ) -> None:
         if dtype not in _DTYPES or not runs_kernels(device):
-            raise NotAResNet(f"there are no kernels for {dtype} on {device}")
+            raise Unexpected(f"there are no kernels for {dtype} on {device}")
         device = torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
         packed = pack_network(network, dtype, device)
         properties: Any = torch.cuda.get_device_properties(device)
@@ -142,7 +143,7 @@ class StageClassifier:
             memory = properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor
             fitting = [layouts(stage.channels, stage.size, *memory) for stage in packed]
             if not all(fitting):
-                raise NotAResNet("the activations of a stage do not fit into shared memory")
+                raise Unexpected("the activations of a stage do not fit into shared memory")
             chosen = [found[0] for found in fitting]
         self._multiprocessors: int = properties.multi_processor_count
         self._load(network, packed, chosen)

@@ -53,6 +53,16 @@ def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model")
         ) from error
 
 
+def floats(
+    module: Callable[[Tensor], Any], x: Tensor, shape: tuple[int, ...], *, what: str, kind: str = "logits"
+) -> Tensor:
+    """What a network of the user returns for a batch, where it must return floating-point numbers of this shape."""
+    output = call(module, x, what=what)
+    if isinstance(output, Tensor) and output.is_floating_point() and tuple(output.shape) == shape:
+        return output
+    raise InvalidInput(f"{what} must return {kind} of shape {shape}, and it returned {described(output)}")
+
+
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
     """The error for outputs that are neither logits nor labels."""
     return InvalidInput(

@@ -86,9 +86,12 @@ def prepare(
                 instead: Compile = "none" if in_vain else "default"
                 runtime = replace(runtime, compile=instead)
                 log.info("the classifier runs with compile=%s, not with fast: %s", instead, found.reason)
+            elif isinstance(found, StageClassifier):
+                runtime = replace(runtime, compile="stages")
+                classifier, kernels = LabelClassifier(found.logits, classes), found
             else:
-                runtime = replace(runtime, compile=found.compile)
-                classifier, kernels = LabelClassifier(found.outputs, classes), found.kernels
+                runtime = replace(runtime, compile="fast")
+                classifier = LabelClassifier(found, classes)
         if measured := not runtime.batch:
             say("choosing the batch size")
             with clock.step("batch"):

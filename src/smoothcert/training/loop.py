@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from smoothcert import _check
 from smoothcert._files import exclusive
@@ -24,9 +23,8 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier, check_values, state_hash
-from smoothcert.models.check import call
+from smoothcert.models.check import floats
 from smoothcert.models.denoisers import Denoiser
-from smoothcert.models.outputs import described
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
 from smoothcert.training.methods.base import Method, Start, Trainee
@@ -221,12 +219,8 @@ def _check_networks(step: Step, classes: int, name: str) -> None:
         return
     x = step.data.batch(torch.arange(min(len(step.data), 2), device=step.data.labels.device))
     with step.autocast():
-        output = call(judge or partial(method.outputs, module), x, what=f"cannot train with {name}: it")
-    wanted = len(x), classes
-    if not isinstance(output, Tensor) or not output.is_floating_point() or tuple(output.shape) != wanted:
-        raise InvalidInput(
-            f"cannot train with {name}: it must return logits of shape {wanted}, and it returned {described(output)}"
-        )
+        network, what = judge or partial(method.outputs, module), f"cannot train with {name}: it"
+        output = floats(network, x, (len(x), classes), what=what)
     if judge is None and not output.requires_grad:
         raise InvalidInput(f"cannot train with {name}: its logits have no gradient (torch.no_grad or detach?)")
 

@@ -7,7 +7,6 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 from smoothcert._agreement import DENOISER, DENOISER_ROUNDINGS, Again, largest, repeats
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, import_path, like_weights, state_hash
-from smoothcert.models.check import call
-from smoothcert.models.outputs import described
+from smoothcert.models.check import floats
 from smoothcert.noises import Noise
 from smoothcert.noises.draws import Additive, AdditiveGrid
 
@@ -249,7 +247,12 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
         )
     noisy = x.cpu() + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     # A copy in evaluation mode. The check of the classifier refuses training mode later, and says what to do.
-    estimates = partial(_estimates, denoiser, copy.deepcopy(denoiser.at(sigma)).eval())
+    module = copy.deepcopy(denoiser.at(sigma)).eval()
+
+    def estimates(batch: Tensor) -> Tensor:
+        kind = "a batch like the one that it gets,"
+        return floats(module, batch, tuple(batch.shape), what=f"the denoiser {denoiser.name}", kind=kind)
+
     # The same neighbour detects random numbers, the others detect statistics of the batch, such as its maximum. All
     # batches have the same shape, because another one may use other kernels, which round differently.
     neighbours = (noisy / 4, noisy / 4, 4 * noisy + 1, -4 * noisy)
@@ -262,14 +265,3 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
             f"the denoiser {denoiser.name} changes its estimate for the same input (random numbers or batch "
             f"statistics?): give {setting('stochastic', True)} if it is random by design"
         )
-
-
-def _estimates(denoiser: Denoiser, module: nn.Module, batch: Tensor) -> Tensor:
-    """What a denoiser returns for a batch, which stays unchanged."""
-    output = call(module, batch, what=f"the denoiser {denoiser.name}")
-    if not isinstance(output, Tensor) or not output.is_floating_point() or output.shape != batch.shape:
-        raise InvalidInput(
-            f"the denoiser {denoiser.name} must return a batch like the one that it gets, of shape "
-            f"{tuple(batch.shape)}, and it returned {described(output)}"
-        )
-    return output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -109,21 +108,13 @@ def _blocks(width: int, count: int) -> nn.Sequential:
     return nn.Sequential(*(ResidualBlock(width) for _ in range(count)))
 
 
-class UNetSize(NamedTuple):
-    """The size of a U-Net; see `UNet`."""
-
-    widths: tuple[int, ...]
-    blocks: int
-    patch: int = 1
-
-
-UNETS = {
-    "unet-small": UNetSize((32, 64), 1, patch=2),
-    "unet": UNetSize((64, 128, 256), 2),
-    "unet-large": UNetSize((128, 256, 512), 2),
-    "unet-imagenet": UNetSize((64, 128, 256, 512), 2, patch=2),
+UNETS: dict[str, tuple[tuple[int, ...], int, int]] = {
+    "unet-small": ((32, 64), 1, 2),
+    "unet": ((64, 128, 256), 2, 1),
+    "unet-large": ((128, 256, 512), 2, 1),
+    "unet-imagenet": ((64, 128, 256, 512), 2, 2),
 }
-"""The bundled denoisers by name."""
+"""Widths, blocks and patch of the bundled denoisers; see `UNet`."""
 
 
 def build_unet(name: str, *, shape: tuple[int, ...], sigmas: tuple[float, float]) -> UNet:
