@@ -12,8 +12,8 @@ from benchmarks.cifar10 import CEILING, RADII, subject, weights
 from benchmarks.experiments import Inputs
 from benchmarks.paper import axis, panel
 from smoothcert import Fixed, Gaussian, InputSpecific, Price, Smoothed, State, certify, forecast, probe
+from smoothcert.plans.base import ClassVotes
 from smoothcert.plans.machine import follow
-from smoothcert.plans.records import ClassVotes
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics.bounds import lower_bound
 from smoothcert.tasks.probe import _UntilClear

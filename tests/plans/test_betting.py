@@ -10,10 +10,10 @@ from scipy.stats import binom, norm
 import smoothcert as sc
 from smoothcert._registry import describe, restore
 from smoothcert.plans import AtRadii, Case, Certificate, Look
+from smoothcert.plans.base import ManyVotes
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.plans.machine import follow
 from smoothcert.plans.outlook import outlook
-from smoothcert.plans.records import ManyVotes
 from smoothcert.plans.second_route import p_value
 from smoothcert.statistics import bets
 from smoothcert.statistics.bets import LOOKS, begin, tangents, update

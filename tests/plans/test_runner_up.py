@@ -10,7 +10,7 @@ from scipy.special import gammaln, ndtri, xlogy
 
 from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, State, exact_coverage
 from smoothcert.plans import Case
-from smoothcert.plans.records import RIVALS
+from smoothcert.plans.base import RIVALS
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.tasks.audit import fault
 

@@ -28,12 +28,8 @@ def next_above(value: Fraction) -> float:
     >>> next_above(Fraction(1, 2)) > 0.5
     True
     """
-    number = float(value)
-    while Fraction(number) > value:
-        number = float(np.nextafter(number, -np.inf))
-    while Fraction(number) <= value:
-        number = float(np.nextafter(number, np.inf))
-    return number
+    number = float(value)  # the nearest one, so no other number lies between the two
+    return number if Fraction(number) > value else float(np.nextafter(number, np.inf))
 
 
 class SteppedNoise(Noise):

@@ -4,7 +4,11 @@ To add one, copy `fixed.py` (or see `examples/own_plan.py` for a plan outside of
 """
 
 from smoothcert.plans.at_radii import AtRadii as AtRadii
+from smoothcert.plans.base import Look as Look
 from smoothcert.plans.base import Plan as Plan
+from smoothcert.plans.base import Proof as Proof
+from smoothcert.plans.base import State as State
+from smoothcert.plans.base import Votes as Votes
 from smoothcert.plans.certificate import Certificate as Certificate
 from smoothcert.plans.combined import Combined as Combined
 from smoothcert.plans.exact import Exact as Exact
@@ -15,7 +19,3 @@ from smoothcert.plans.machine import Case as Case
 from smoothcert.plans.pilot import OneLook as OneLook
 from smoothcert.plans.pilot import PilotPlan as PilotPlan
 from smoothcert.plans.price import Price as Price
-from smoothcert.plans.records import Look as Look
-from smoothcert.plans.records import Proof as Proof
-from smoothcert.plans.records import State as State
-from smoothcert.plans.records import Votes as Votes

@@ -30,10 +30,9 @@ from smoothcert import _check
 from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import Look, ManyVotes, Plan, Proof, State, Votes
 from smoothcert.plans.machine import proof, unanimous
 from smoothcert.plans.pilot import Bound
-from smoothcert.plans.records import Look, ManyVotes, Proof, State, Votes
 from smoothcert.statistics.bets import LOOKS, Histories, begin_histories, outcome, tangents, update_histories
 from smoothcert.statistics.boundaries import GIVE_UP, boundary, crossing_probability, default_looks, give_up_counts
 from smoothcert.statistics.sample_map import check_ceiling

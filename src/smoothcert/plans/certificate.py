@@ -9,9 +9,8 @@ from typing import Self
 
 from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import Look, Plan, Proof
 from smoothcert.plans.machine import Case
-from smoothcert.plans.records import Look, Proof
 
 
 @dataclass(frozen=True)

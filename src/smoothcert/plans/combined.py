@@ -6,7 +6,6 @@ and pauses wherever one of the plans would have looked. So each plan sees exactl
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -15,9 +14,8 @@ from numpy.typing import ArrayLike
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import Look, Plan, Proof, State
 from smoothcert.plans.machine import Case, accumulate, begin, conclude, proof
-from smoothcert.plans.records import Look, Proof, State
 
 
 @dataclass(frozen=True)
@@ -104,14 +102,10 @@ class _Part(NamedTuple):
     since: Look = Look(0, {})
 
     def after(self, look: Look, noise: Noise) -> _Part:
-        since = _joined(self.since, look)
+        since = self.since + look
         if since.samples != self.state.more:
             return self._replace(since=since)
         return _Part(self.plan, conclude(self.plan, noise, accumulate(self.plan, noise, self.state, since)))
-
-
-def _joined(first: Look, second: Look) -> Look:
-    return Look(first.samples + second.samples, dict(Counter(first.votes) + Counter(second.votes)))
 
 
 @proof.register
@@ -124,7 +118,7 @@ def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | 
     """The looks that a plan would have had alone, out of the finer looks of a combined plan."""
     case, seen, since = Case(plan, noise, label), [], Look(0, {})
     for look in looks:
-        since = _joined(since, look)
+        since = since + look
         if since.samples == case.more:
             seen.append(since)
             case.add(since)

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans import machine
-from smoothcert.plans.base import Plan
-from smoothcert.plans.records import ClassVotes, ManyVotes, State, Votes
+from smoothcert.plans.base import ClassVotes, ManyVotes, Plan, State, Votes
 from smoothcert.statistics.binomial import likely
 
 Array = NDArray[np.float64]

@@ -10,8 +10,7 @@ import numpy as np
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
-from smoothcert.plans.records import RIVALS, State
+from smoothcert.plans.base import RIVALS, Plan, State
 
 
 @dataclass(frozen=True)

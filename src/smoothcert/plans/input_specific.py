@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import RIVALS, Plan
 from smoothcert.plans.pilot import PilotPlan
-from smoothcert.plans.records import RIVALS
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, upper_bound
 from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, after_decline, check_decline, smallest_size
 

@@ -22,8 +22,7 @@ import numpy as np
 from smoothcert._users_code import naming_users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
-from smoothcert.plans.records import Look, Proof, State, Votes
+from smoothcert.plans.base import Look, Plan, Proof, State, Votes
 
 MOST_LOOKS = 10_000
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from smoothcert import _check
 from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
-from smoothcert.plans.base import ByRule, Plan, keeps_rule
+from smoothcert.plans.base import ByRule, Plan, follows
 from smoothcert.plans.combined import Combined
 from smoothcert.plans.endings import Forward, TooManyStates, simulated_endings
 from smoothcert.plans.exact import Exact
@@ -97,18 +97,21 @@ def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook | None:
 
 
 def _from_states(plan: Plan, p: Any, noise: Noise, simulated: int) -> Outlook:
+    limits = {f"proves {r:g}": np.nextafter(noise.needed_probability(r), 0) for r in plan.radii or ()}
+    limits = limits or {"certified": 0.5}
     try:
         forward = Forward(plan, noise)
-        samples = [forward.ending(float(q), limit=np.inf).samples for q in p]
-        certified = [forward.ending(float(q), limit=0.5).failed for q in p]
+        samples = np.array([forward.ending(q, limit=np.inf).samples for q in p.tolist()])
+        proved = {
+            title: np.array([forward.ending(q, limit=limit).failed for q in p.tolist()])
+            for title, limit in limits.items()
+        }
+        return Outlook(samples, proved, expected=True)
     except TooManyStates:
         repetitions = _SIMULATED if plan.radii is None else max(simulated // len(p), 100)
         ended = simulated_endings(plan, noise, p, repetitions=repetitions, rng=np.random.default_rng(0))
-        needed = {f"proves {r:g}": noise.needed_probability(r) for r in plan.radii or ()}
-        shares = {title: (ended.needed >= least).mean(axis=1) for title, least in needed.items()}
-        proved = shares or {"certified": (ended.needed > 0.5).mean(axis=1)}
+        proved = {title: (ended.needed > limit).mean(axis=1) for title, limit in limits.items()}
         return Outlook(ended.samples.mean(axis=1), proved, expected=True, simulated=True)
-    return Outlook(np.asarray(samples), {"certified": np.asarray(certified)}, expected=True)
 
 
 @ByRule
@@ -143,4 +146,4 @@ def _(plan: Combined, p: Any, noise: Noise) -> Any:
 
 def is_adaptive(plan: Plan) -> bool:
     """Whether inputs get different numbers of samples."""
-    return not any(isinstance(plan, kind) and keeps_rule(type(plan), kind) for kind in (Fixed, Exact))
+    return not follows(plan, Fixed, Exact)

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan, keeps_rule
-from smoothcert.plans.records import RIVALS, State
+from smoothcert.plans.base import RIVALS, Plan, State, follows
 from smoothcert.statistics import bounds
 from smoothcert.statistics.sample_map import check_ceiling
 
@@ -145,6 +144,6 @@ def basis(plan: Plan) -> tuple[Any, ...] | None:
 
     None for a plan whose radii cannot be compared like that.
     """
-    if not isinstance(plan, PilotPlan) or not keeps_rule(type(plan), PilotPlan):
-        return None
-    return (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)
+    if isinstance(plan, PilotPlan) and follows(plan, PilotPlan):
+        return (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)
+    return None

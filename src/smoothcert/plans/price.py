@@ -23,8 +23,8 @@ from scipy.special import ndtri
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
+from smoothcert.plans.base import RIVALS, State
 from smoothcert.plans.pilot import PilotPlan
-from smoothcert.plans.records import RIVALS, State
 from smoothcert.statistics import bounds
 from smoothcert.statistics.boundaries import growing_looks
 

@@ -11,12 +11,11 @@ from scipy.special import expit
 
 from smoothcert.noises import Noise
 from smoothcert.plans.at_radii import AtRadii
-from smoothcert.plans.base import ByRule, Plan
+from smoothcert.plans.base import ByRule, Look, Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
-from smoothcert.plans.records import Look
 from smoothcert.statistics.bets import LOOKS, Array, Bet, Counts, best_bet, tangents
 from smoothcert.statistics.binomial import summed_tail
 from smoothcert.statistics.boundaries import crossing_probability_backward

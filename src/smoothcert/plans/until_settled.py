@@ -16,9 +16,8 @@ import numpy as np
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import Look, Plan, Proof, State, Votes
 from smoothcert.plans.machine import proof, unanimous
-from smoothcert.plans.records import Look, Proof, State, Votes
 from smoothcert.statistics.bets import (
     Histories,
     Tangents,

@@ -22,7 +22,7 @@ from smoothcert._registry import describe
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, PilotPlan, Plan, Price
-from smoothcert.plans.base import keeps_rule
+from smoothcert.plans.base import follows
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.chart import Chart
@@ -149,10 +149,8 @@ def write_page(
 
 def kind(plan: Plan) -> str:
     """The name of the built-in rule that a plan follows; "pilot" for another rule of two looks, else empty."""
-    for known in (Fixed, InputSpecific, Price, AtRadii, Exact, Combined):
-        if isinstance(plan, known) and keeps_rule(type(plan), known):
-            return known.name
-    return "pilot" if isinstance(plan, PilotPlan) and keeps_rule(type(plan), PilotPlan) else ""
+    known = (kind.name for kind in (Fixed, InputSpecific, Price, AtRadii, Exact, Combined) if follows(plan, kind))
+    return next(known, "pilot" if follows(plan, PilotPlan) else "")
 
 
 def environment() -> Environment:

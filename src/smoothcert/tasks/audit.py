@@ -193,10 +193,10 @@ def fault(certificate: Certificate, *, second: bool = True) -> str | None:
             return f"the plan asks for {case.more} samples at look {number}, {drawn} were drawn"
         if look is not None:
             case.add(look)
-    proof = case.proof()
+    derived = Certificate.from_case(case, c.looks)
+    proof = derived.proof
     if (proof.count, proof.counted) != (c.count, c.counted):
         return f"its looks hold {proof.count} of {proof.counted} counted votes, it states {c.count} of {c.counted}"
-    derived = Certificate.from_case(case, c.looks)
     if c.abstained and not derived.abstained:
         return "it abstains though its votes prove a certificate"
     if not c.abstained and c.prediction != proof.prediction:
@@ -207,10 +207,8 @@ def fault(certificate: Certificate, *, second: bool = True) -> str | None:
         return f"its votes prove more than the radius {c.radius}"
     if not _close(c.proof, proof):
         return f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
-    if not second or c.abstained:
-        return None
     # The second method of the plan, if it has one.
-    found = p_value(c.plan, c.looks, c.radius, c.noise, c.label)
+    found = p_value(c.plan, c.looks, c.radius, c.noise, c.label) if second and not c.abstained else None
     holds = found is None or found <= c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
     return None if holds else f"its votes do not prove the radius {c.radius}"
 
