@@ -143,6 +143,7 @@ def test_on_a_population_it_needs_fewer_samples_than_input_specific_sampling_for
     reference = simulate(population, InputSpecific(decline=0.1), noise=NOISE).plan
     priced = simulate(population, Price(price=4e-6), noise=NOISE).plan
     assert priced.acr >= reference.acr
+    assert priced.mad is not None  # its samples count from the pilot on, as those of fixed sampling do
     assert priced.samples < 0.75 * reference.samples
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from smoothcert.noises import Translation
+from smoothcert.plans import Price
 from smoothcert.plans.outlook import outlook
 from smoothcert.report import charts
 from smoothcert.runs.formats import read_results, write_results
@@ -165,7 +166,11 @@ def test_what_needs_labels_is_not_shown_without_them(iss_run, fixed_run, altered
     assert left == ["probabilities", "radius-against-samples", "samples", "sample-map"]
 
 
-def test_shares_of_votes_after_early_stopping_are_said_to_be_too_large(deciding_run, iss_run):
+def test_shares_of_votes_after_early_stopping_are_said_to_be_too_large_or_too_small(deciding_run, iss_run, altered):
     words = "p is too large on average for certified inputs"
     assert words in charts.probabilities([deciding_run]).caption
     assert words not in charts.probabilities([iss_run]).caption
+    priced = altered(iss_run, name="priced", plan=Price(10_000, price=1e-5))
+    caption = charts.probabilities([deciding_run, priced]).caption
+    assert f"{words} ({deciding_run.name})." in caption
+    assert "p is too small on average for inputs with few samples (priced)." in caption

@@ -3,7 +3,7 @@ import pytest
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Certificate, Combined, Fixed, Look
+from smoothcert.plans import Certificate, Combined, Fixed, Look, Price
 from smoothcert.runs.results import Results
 from smoothcert.statistics import metrics
 
@@ -47,6 +47,14 @@ def test_decline_needs_the_same_noise_and_every_input(iss_run: Results, fixed_ru
     assert iss_run.decline(altered(fixed_run, manifest=altered(fixed_run.manifest, seed=1))) is None
     assert iss_run.decline(altered(fixed_run, manifest=None)) is None
     assert iss_run.decline(altered(fixed_run, id=fixed_run.id + 1)) is None
+
+
+def test_a_price_counts_from_the_same_sample_on_as_fixed_sampling(iss_run: Results, fixed_run: Results, altered):
+    pilot = fixed_run.plan.pilot
+    assert altered(iss_run, plan=Price(10_000, price=1e-5, pilot=pilot)).decline(fixed_run) == iss_run.decline(
+        fixed_run
+    )
+    assert altered(iss_run, plan=Price(10_000, price=1e-5, pilot=pilot + 1)).decline(fixed_run) is None
 
 
 @pytest.mark.parametrize("other", [{"pilot": 200}, {"pilot_use": "reuse"}, {"alpha": 0.01}])

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, certify
+from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Price, certify
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
 from smoothcert.plans.endings import simulated
@@ -242,11 +242,16 @@ def test_an_export_with_known_labels_is_not_taken_for_one_of_predictions(tmp_pat
     assert population.label.tolist() == [0] * len(known)
 
 
-def test_a_replay_of_a_run_that_stopped_early_says_that_p_is_too_large(tmp_path, iss_run, altered):
+def test_a_replay_of_a_run_that_stopped_early_says_how_p_is_wrong(tmp_path, iss_run, altered):
     write_results(altered(iss_run, plan=AtRadii([0, 0.5], samples=10_000)), tmp_path / "early.csv")
+    write_results(altered(iss_run, plan=Price(10_000, price=1e-5)), tmp_path / "bad.csv")
     write_results(iss_run, tmp_path / "planned.csv")
-    remarks = [read_population(tmp_path / name, Fixed(1_000))[2] for name in ("early.csv", "planned.csv")]
-    assert ["p is too large on average" in (remark or "") for remark in remarks] == [True, False]
+    early, bad, planned = (
+        read_population(tmp_path / name, Fixed(1_000))[2] or "" for name in ("early.csv", "bad.csv", "planned.csv")
+    )
+    assert "p is too large on average" in early
+    assert "p is too small on average" in bad
+    assert "on average" not in planned
 
 
 @pytest.mark.filterwarnings("ignore:input 0 of list")

@@ -15,7 +15,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
 from smoothcert.report.chart import Axis, Chart, Line, Points, Values, histogram
-from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise
+from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise, stopped
 from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.comparison import Comparison, Curve
 from smoothcert.runs.results import Results
@@ -176,9 +176,7 @@ def probabilities(results: Sequence[Results]) -> Chart:
             "depends on the number of samples: with unlimited samples, these inputs would be certified at the radius "
             "that belongs to p.",
             "Bands: 95% Clopper-Pearson, where the inputs count as a random sample.",
-            asked(
-                "Sampling stopped where votes were clear, so p is too large on average for certified inputs", results
-            ),
+            stopped(results),
         ),
     )
 

@@ -83,10 +83,20 @@ def different_norms(results: Sequence[Results]) -> str:
 
 def asked(text: str, results: Sequence[Results]) -> str:
     """A sentence about the runs that decide chosen radii, with their names unless all do; empty if none does."""
-    names = [r.name for r in results if r.decided_radii is not None]
-    if not names:
+    return _about([r for r in results if r.decided_radii is not None], text, results)
+
+
+def stopped(results: Sequence[Results]) -> str:
+    """What is wrong with the shares of votes of runs that stopped early; empty if none did."""
+    found = dict.fromkeys(r.bias_of_p for r in results if r.bias_of_p)
+    return " ".join(_about([r for r in results if r.bias_of_p == bias], f"Sampling {bias}", results) for bias in found)
+
+
+def _about(some: Sequence[Results], text: str, results: Sequence[Results]) -> str:
+    """A sentence about some of the results, with their names unless it is about all."""
+    if not some:
         return ""
-    return f"{text}." if len(names) == len(results) else f"{text} ({', '.join(names)})."
+    return f"{text}." if len(some) == len(results) else f"{text} ({', '.join(r.name for r in some)})."
 
 
 def class_name(number: int, names: Sequence[str] | None) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, needs
 from smoothcert.noises import Noise
-from smoothcert.plans import Certificate, Plan
+from smoothcert.plans import Certificate, Plan, Price
 from smoothcert.plans.pilot import basis
 from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics import metrics
@@ -260,10 +260,19 @@ class Results:
     def p(self) -> NDArray[np.float64]:
         """The share of votes for the class among the counted samples; NaN if it is unknown.
 
-        A plan that stops as soon as the votes are clear (`AtRadii`) makes it too large on average for inputs with a
-        certificate. The certified radius takes this into account.
+        Where votes decide when to stop, it is too large or too small on average (`bias_of_p`). The certified radius
+        takes this into account.
         """
         return np.where(self.counted > 0, self.count / np.maximum(self.counted, 1), np.nan)
+
+    @property
+    def bias_of_p(self) -> str | None:
+        """Where sampling stopped, and what that does to `p`, in words; None if votes did not decide when to stop."""
+        if isinstance(self.certified_by, Price):
+            return "stopped where votes were bad, so p is too small on average for inputs with few samples"
+        if self.decided_radii is not None:
+            return "stopped where votes were clear, so p is too large on average for certified inputs"
+        return None
 
     @property
     def p_correct(self) -> NDArray[np.float64]:

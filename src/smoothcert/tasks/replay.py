@@ -195,10 +195,8 @@ def _population_of(run: Run) -> Population:
 def _remark(results: Results, ceiling: int) -> str | None:
     """What makes the p of a run differ from the true ones; None if nothing is known."""
     remarks = []
-    if results.decided_radii is not None:
-        remarks.append(
-            "The run stopped where votes were clear, so p is too large on average for inputs with a certificate."
-        )
+    if results.bias_of_p:
+        remarks.append(f"The run {results.bias_of_p}.")
     unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
     if count := int(unanimous.sum()):
         most = int(results.counted[unanimous].max())
