@@ -82,16 +82,12 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
 
 def trade_off(results: Sequence[Results]) -> Chart:
     """ACR against average samples, one mark per run that has labels and knows its samples."""
-    layers, shown = [], []
-    for r in results:
-        if not r.labelled or (average := r.average_samples) is None:
-            continue
-        x, y = np.array([average]), np.array([r.acr])
-        low = high = None
-        if (band := r.acr_band) is not None:
-            low, high = np.array([band.low]), np.array([band.high])
+    shown = [r for r in results if r.labelled and r.average_samples is not None]
+    layers = []
+    for r in shown:
+        x, y = np.array([r.average_samples]), np.array([r.acr])
+        low, high = (None, None) if (band := r.acr_band) is None else (np.array([end]) for end in band)
         layers.append(Points(r.name, x, y, low, high, columns={"method": np.array([str(r.plan)])}))
-        shown.append(r)
     return Chart(
         "trade-off",
         "What the radius costs",
@@ -183,14 +179,13 @@ def probabilities(results: Sequence[Results]) -> Chart:
 
 def sample_maps(results: Sequence[Results]) -> Chart:
     """Samples against p, one curve per run whose plan gives inputs different numbers of samples."""
-    layers, expected = [], []
-    for r in results:
-        if (plan := r.certified_by) is None or r.noise is None or not is_adaptive(plan):
-            continue
-        p, found = _outlook(plan, r.noise)
-        needed = np.asarray(found.samples)
-        layers.append(Line(r.name, p, needed))
-        expected.append(found.expected)
+    shown = {
+        r.name: _outlook(plan, r.noise)
+        for r in results
+        if (plan := r.certified_by) is not None and r.noise is not None and is_adaptive(plan)
+    }
+    layers = tuple(Line(name, p, np.asarray(found.samples)) for name, (p, found) in shown.items())
+    expected = [found.expected for _, found in shown.values()]
     title = "expected samples" if all(expected) else "samples needed"
     some = any(expected) and not all(expected)
     return Chart(
@@ -199,7 +194,7 @@ def sample_maps(results: Sequence[Results]) -> Chart:
         _names(results),
         Axis("p, the probability of the class", zero=False),
         Axis("samples, needed or expected" if some else title, "count"),
-        tuple(layers),
+        layers,
         _sentences(
             "How many samples an input gets, given the probability of its class.",
             any(expected) and "Where the number depends on chance, the curve shows its expectation.",
