@@ -228,19 +228,19 @@ def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
         return
     import numpy as np
 
-    from smoothcert.report import chart
+    from smoothcert.report import vega
     from smoothcert.report.figures import save
 
     drawn = []
     for panel in panels:
-        kinds = {"lines": chart.Line, "points": chart.Points, "bars": chart.histogram}
+        kinds = {"lines": vega.Line, "points": vega.Points, "bars": vega.histogram}
         layers = [
             kinds[kind](**{key: np.array(value) if isinstance(value, list) else value for key, value in layer.items()})
             for kind in kinds
             for layer in panel.get(kind, [])
         ]
         series = tuple(dict.fromkeys(layer.series for layer in layers if layer.series))
-        axes = chart.Axis(**panel["x"]), chart.Axis(**panel["y"])
-        drawn.append(chart.Chart(path.stem, panel["title"], series, *axes, tuple(layers)))
+        axes = vega.Axis(**panel["x"]), vega.Axis(**panel["y"])
+        drawn.append(vega.Chart(path.stem, panel["title"], series, *axes, tuple(layers)))
     save(drawn if len(drawn) > 1 else drawn[0], path.with_suffix(""), ["svg"])
     path.write_text(path.read_text(encoding="utf-8").rstrip() + f"\n{seal(panels)}\n", encoding="utf-8")

@@ -14,7 +14,7 @@ import numpy as np
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
-from smoothcert.report.chart import Axis, Chart, Line, Points, Values, histogram
+from smoothcert.report.vega import Axis, Chart, Line, Points, Values, histogram
 from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise, stopped
 from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.comparison import Comparison, Curve

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothcert.errors import InvalidInput, needs
-from smoothcert.report.chart import Chart, Line
 from smoothcert.report.charts import certified_accuracy, charts
-from smoothcert.report.vega import PAPER, Spec, spec
+from smoothcert.report.vega import PAPER, Chart, Line, Spec, spec
 from smoothcert.runs.formats import Source, collect
 
 if TYPE_CHECKING:

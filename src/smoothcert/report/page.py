@@ -25,10 +25,10 @@ from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, Pil
 from smoothcert.plans.base import follows
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
-from smoothcert.report.chart import Chart
 from smoothcert.report.charts import certified_accuracy, charts, difference
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import pictures_of, thumbnails
+from smoothcert.report.vega import Chart
 from smoothcert.report.wording import acr_note, class_name, grouped, in_norm, promise, uncertified, units
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect

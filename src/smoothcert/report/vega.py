@@ -1,4 +1,6 @@
-"""Charts as Vega-Lite specifications, for the page and for figures; `styles.json` says how they look.
+"""What a chart is, and charts as Vega-Lite specifications for the page and for figures. `charts` computes the numbers.
+
+`styles.json` says how they look.
 
 Colours of the page are variables of its style sheet, so that dark mode and print need no second drawing. Those of
 figures are the ones of Okabe and Ito, which can be told apart with every kind of colour vision, in an order that also
@@ -8,16 +10,19 @@ prints well in grey.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-
-from smoothcert.report.chart import OUTCOMES, Axis, Chart, Layer, Line, Points, Values
+from numpy.typing import NDArray
 
 Spec = dict[str, Any]
+Values: TypeAlias = NDArray[Any]
+
+OUTCOMES = ("correct", "wrong", "abstained", "not certified", "no label")
+"""What can become of an input. Each outcome has its own shape in charts."""
 
 SERIES = 6
 """Colours of the style sheet; they repeat for more runs than that."""
@@ -35,6 +40,103 @@ _TICKS: dict[str, Spec] = {
     "percent": {"format": "%"},
     "count": {"labelExpr": "format(datum.value, '~s')"},  # as a format for all ticks, it would write 0k and 0.5k
 }
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis.
+
+    Args:
+        title: What it shows.
+        kind: How its numbers are written: as they are, as percentages, or as counts ("5k").
+        log: Whether the scale is logarithmic.
+        zero: Whether the scale includes 0.
+        power: A value stands where this power of it would: a power above 1 spreads out shares near 1.
+    """
+
+    title: str
+    kind: Literal["number", "percent", "count"] = "number"
+    log: bool = False
+    zero: bool = True
+    power: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """What is drawn about one run.
+
+    Args:
+        series: The run. Several layers may belong to one run.
+        x: Positions.
+        y: The values there.
+        low: The lower ends of a band around the values.
+        high: The upper ends of this band.
+        columns: What a reader sees when pointing at a value, besides its position: one array for each title.
+    """
+
+    series: str
+    x: Values
+    y: Values
+    low: Values | None = None
+    high: Values | None = None
+    columns: Mapping[str, Values] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Line(Layer):
+    """A curve, with its band as an area.
+
+    Args:
+        step: Whether each value holds from the previous x on. A decreasing curve then never shows too much.
+        label: The name of a line that belongs to no run, such as a boundary; `series` is empty then. The line is grey
+            and has its name beside its right end.
+    """
+
+    step: bool = False
+    label: str = ""
+
+
+def histogram(series: str, edges: Values, y: Values) -> Line:
+    """A histogram as a curve with steps: the heights `y` of bins between `edges`."""
+    return Line(series, np.append(edges, edges[-1]), np.concatenate([[0.0], y, [0.0]]), step=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Points(Layer):
+    """Marks, with their bands as vertical lines.
+
+    Args:
+        outcome: The outcome of each, one of `OUTCOMES`, which decides its shape; None for marks that are no inputs.
+        inputs: How many inputs each stands for, which decides its size; None for one each.
+        hollow: Whether only their outlines are drawn, to tell them from other marks of the same run.
+    """
+
+    outcome: Values | None = None
+    inputs: Values | None = None
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and the text around it.
+
+    Args:
+        id: Its name in the page and the name of its file.
+        title: Its heading.
+        series: The runs in the order of their colours, also those that this chart does not show.
+        x: The horizontal axis.
+        y: The vertical axis.
+        layers: What is drawn; empty if the runs have no numbers for this chart.
+        caption: The sentences below it.
+    """
+
+    id: str
+    title: str
+    series: tuple[str, ...]
+    x: Axis
+    y: Axis
+    layers: tuple[Layer, ...]
+    caption: str = ""
 
 
 @dataclass(frozen=True)

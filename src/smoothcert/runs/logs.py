@@ -169,9 +169,4 @@ def _slack(text: str) -> float:
 
 def _seconds(text: str | None) -> float:
     """Seconds from either `12.5` or `h:mm:ss.s`."""
-    if not text:
-        return 0.0
-    seconds = 0.0
-    for part in text.split(":"):
-        seconds = 60 * seconds + float(part)
-    return seconds
+    return sum(float(part) * 60.0**place for place, part in enumerate(reversed((text or "0").split(":"))))

@@ -409,15 +409,6 @@ def _markdown(titles: list[str], cells: list[list[str]]) -> str:
 
 
 def _latex(titles: list[str], cells: list[list[str]]) -> str:
-    body = [" & ".join(row) + r" \\" for row in cells]
-    return "\n".join(
-        [
-            r"\begin{tabular}{ll" + "r" * (len(titles) - 2) + "}",
-            r"\toprule",
-            " & ".join(title.translate(_TEX) for title in titles) + r" \\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-    )
+    head, *body = (" & ".join(row) + r" \\" for row in [[title.translate(_TEX) for title in titles], *cells])
+    begin = r"\begin{tabular}{ll" + "r" * (len(titles) - 2) + "}"
+    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"])

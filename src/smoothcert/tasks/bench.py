@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from math import ceil
 from typing import Any
@@ -165,15 +166,27 @@ def _published_rates(subject: Subject, inputs: Tensor, seconds: float, say: Say)
     """The rate of the published loop by batch size."""
     if subject.noisy_shape != subject.shape:  # the published loop can only add noise
         return {}
-    reference, runtime = _reference(subject.classifier, subject.runtime), subject.runtime
-    check_classifier(reference.module, reference.classes, inputs[:8].to(runtime.torch_device))
+    reference, device = _reference(subject.classifier, subject.runtime), subject.runtime.torch_device
+    classes, following = reference.classes, cycle(inputs.to(device))
+    check_classifier(reference.module, classes, inputs[:8].to(device))
+    counts = np.zeros(classes, dtype=int)
+
+    @torch.no_grad()
+    def work(batch: int) -> None:
+        rows = (x := next(following)).repeat((batch, *(1 for _ in x.shape)))
+        noisy = rows + torch.randn_like(rows) * subject.noise.deviation
+        output = find_logits(reference.module(noisy), classes=classes, device=device)
+        predictions = output.clamp(0, classes - 1) if output.ndim == 1 else output.argmax(1)
+        for label in predictions.cpu().numpy():
+            counts[label] += 1
+
     rates: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:
         if rates and batch / min(rates.values()) > _LONGEST_BATCH * seconds:
             say(f"leaving out the published loop at batch {batch}, which is too slow here for the time given")
             continue
         say(f"timing the published loop at batch {batch}")
-        rates[batch] = _published_rate(reference, inputs, subject.noise.deviation, batch, runtime.torch_device, seconds)
+        rates[batch] = _rate(partial(work, batch), batch, device, seconds)
     return rates
 
 
@@ -243,25 +256,6 @@ def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
 
     seconds = _timed(lambda: list(engine.certify(stream())), 1, engine.sampler.counter.device)
     return engine.committed / seconds
-
-
-@torch.no_grad()
-def _published_rate(
-    voting: LabelClassifier, inputs: Tensor, sigma: float, batch: int, device: torch.device, seconds: float
-) -> float:
-    """Samples per second of the published loop."""
-    counts = np.zeros(voting.classes, dtype=int)
-    following = cycle(inputs.to(device))
-
-    def work() -> None:
-        rows = (x := next(following)).repeat((batch, *(1 for _ in x.shape)))
-        noisy = rows + torch.randn_like(rows) * sigma
-        output = find_logits(voting.module(noisy), classes=voting.classes, device=device)
-        predictions = output.clamp(0, voting.classes - 1) if output.ndim == 1 else output.argmax(1)
-        for label in predictions.cpu().numpy():
-            counts[label] += 1
-
-    return _rate(work, batch, device, seconds)
 
 
 @torch.inference_mode()
