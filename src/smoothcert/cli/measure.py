@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import STARTED, Data, Ids, NoiseOptions, Skip, SubjectOptions, numbers
-
-if TYPE_CHECKING:
-    from smoothcert.tasks.probe import Probe
 
 _BAR = 24
 
@@ -60,16 +55,12 @@ def probe(
             on_level=show,
             **subject.settings(),
         )
-    return Output(found.plain(), _probed(found, samples))
-
-
-def _probed(found: Probe, samples: int) -> Iterator[str | Table]:
     full, empty = "█░" if (sys.stdout.encoding or "").lower().startswith("utf") else "#."
 
     def bar(share: float) -> str:
         return (full * round(share * _BAR)).ljust(_BAR, empty)
 
-    yield Table(
+    measured = Table(
         f"{found.classifier} on {found.inputs} inputs of {found.data}, {found.copies} noisy copies each",
         ["sigma", "noisy copies right", "", "majority right"],
         [
@@ -77,9 +68,10 @@ def _probed(found: Probe, samples: int) -> Iterator[str | Table]:
             for x in found.levels
         ],
     )
+    shown: list[str | Table] = [measured]
     if estimates := {level.sigma: level.estimated for level in found.levels if level.estimated is not None}:
         beyond = any(None in row.values() for row in estimates.values())
-        yield Table(
+        estimated = Table(
             f"What {samples:,} samples per input would certify, estimated. These are not certificates.",
             ["sigma", *(f"about, at {radius:g}" for radius in next(iter(estimates.values())))],
             [
@@ -88,7 +80,8 @@ def _probed(found: Probe, samples: int) -> Iterator[str | Table]:
             ],
             caption=f"Beyond reach: no votes of {samples:,} samples prove this radius." if beyond else None,
         )
-    yield found.reading
+        shown.append(estimated)
+    return Output(found.plain(), [*shown, found.reading])
 
 
 def bench(*, noise: NoiseOptions, subject: SubjectOptions, data: str | None = None, seconds: float = 10.0) -> Output:

@@ -137,11 +137,9 @@ class Explained:
     def votes(self) -> tuple[Bar, ...]:
         """The votes of all samples by class, the most frequent classes first."""
         c, top = self.certificate, self._top
-        counts = Counter[int]()
-        for look in c.looks:
-            counts.update(look.votes)
+        counts = sum((Counter(look.votes) for look in c.looks), Counter[int]())  # without classes that got no vote
         total = max(c.samples, 1)
-        order = sorted((n for n in counts if counts[n]), key=lambda n: (n != top, -counts[n], n))
+        order = sorted(counts, key=lambda n: (n != top, -counts[n], n))
         shown = len(order) if len(order) <= _MOST_CLASSES + 1 else _MOST_CLASSES
         bars = [
             Bar(class_name(n, self.class_names), counts[n] / total, f"{counts[n]:,}", main=n == top)
@@ -187,7 +185,7 @@ class Explained:
             "in as few pixels as possible",
         )
         changed = changed_pictures(self.x, c.radius, norm, self.values, seed=c.id)
-        return tuple(Shown(_uri(picture), text) for picture, text in zip(changed, texts, strict=True))
+        return tuple(Shown(self._picture(picture), text) for picture, text in zip(changed, texts, strict=True))
 
     @property
     def everywhere(self) -> str | None:
@@ -230,11 +228,7 @@ class Explained:
         return None if number is None else class_name(number, self.class_names)
 
     def _picture(self, x: Picture) -> str:
-        return _uri(x, self.values)
-
-
-def _uri(x: Picture, values: tuple[float, float] | None = None) -> str:
-    return str(picture_of(x, values, side=_LARGEST_SIDE))
+        return str(picture_of(x, self.values, side=_LARGEST_SIDE))
 
 
 def _number(length: float, norm: str) -> str:

@@ -28,7 +28,6 @@ from smoothcert.report import vega
 from smoothcert.report.charts import certified_accuracy, charts, difference
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import pictures_of, thumbnails
-from smoothcert.report.vega import Chart
 from smoothcert.report.wording import acr_note, class_name, grouped, in_norm, promise, uncertified, units
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect
@@ -121,7 +120,7 @@ def write_page(
     out: str | Path,
     template: str,
     runs: Sequence[Results],
-    shown: Sequence[Chart] = (),
+    shown: Sequence[vega.Chart] = (),
     data: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> Path:

@@ -117,11 +117,12 @@ def distance(one: Picture, other: Picture, norm: str) -> float:
 def changed_pictures(
     x: Picture, radius: float, norm: str, values: tuple[float, float] | None, *, seed: int
 ) -> tuple[Picture, Picture]:
-    """The input after two changes of this size: one at random, and one of as few pixels as possible; in [0, 1]."""
+    """The input after two changes of this size: one at random, and one of as few pixels as possible."""
     black, width = _black_and_width(values)
     x = ((x if x.ndim == 3 else x[None]) - black) / width
     radius = radius if norm in COUNTED else radius / width
-    return spread_change(x, radius, norm, seed=seed), concentrated_change(x, radius, norm)
+    changed = spread_change(x, radius, norm, seed=seed), concentrated_change(x, radius, norm)
+    return changed[0] * width + black, changed[1] * width + black
 
 
 def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture:
@@ -131,8 +132,8 @@ def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture
     """
     random = np.random.default_rng(seed)
     if norm in COUNTED:
-        places = random.permutation(x.size if norm == "l0" else x[0].size)[: int(radius)]
-        return _change_values(x, places if norm == "l0" else _values_of(places, x).ravel())
+        places = _by_pixel(x).ravel() if norm == "l0" else _by_pixel(x)
+        return _flipped(x, random.permutation(places)[: int(radius)])
     direction = random.standard_normal(x.shape)
 
     def moved(factor: float) -> Picture:
@@ -155,8 +156,8 @@ def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
     rows, columns = np.mgrid[:height, :width]
     order = np.argsort(((rows - height // 2) ** 2 + (columns - width // 2) ** 2).ravel(), kind="stable")
     if norm in COUNTED:
-        values = _values_of(order, x)
-        return _change_values(x, values.ravel()[: int(radius)] if norm == "l0" else values[: int(radius)].ravel())
+        places = _by_pixel(x)[order]
+        return _flipped(x, (places.ravel() if norm == "l0" else places)[: int(radius)])
     power = 2 if norm == "l2" else 1
     flat = x.reshape(len(x), -1)[:, order]
     change = (flat < 0.5) - flat
@@ -167,13 +168,12 @@ def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
     return changed.reshape(x.shape)
 
 
-def _values_of(pixels: NDArray[np.int64], x: Picture) -> NDArray[np.int64]:
-    """Where the values of these pixels lie in the picture, one row per pixel."""
-    values: NDArray[np.int64] = pixels[:, None] + np.arange(len(x)) * x[0].size
-    return values
+def _by_pixel(x: Picture) -> NDArray[np.int64]:
+    """Where the values of each pixel lie in the picture, one row per pixel."""
+    return np.arange(x.size).reshape(len(x), -1).T
 
 
-def _change_values(x: Picture, places: NDArray[np.int64]) -> Picture:
+def _flipped(x: Picture, places: NDArray[np.int64]) -> Picture:
     """Make the values at these places as different as possible."""
     changed = x.ravel().copy()
     changed[places] = changed[places] < 0.5

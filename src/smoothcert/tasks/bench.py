@@ -8,10 +8,10 @@ published  the loop of published programs: one input at a time, repeat, randn_li
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle
+from itertools import cycle, takewhile
 from math import ceil
 from typing import Any
 
@@ -29,7 +29,7 @@ from smoothcert.models.check import check_classifier
 from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
 from smoothcert.plans import InputSpecific, Look, Plan
-from smoothcert.sampling.engine import Engine, Input
+from smoothcert.sampling.engine import Engine
 from smoothcert.sampling.sampler import Sampler
 from smoothcert.sampling.streams import Segment
 from smoothcert.sampling.voting import VoteCounter
@@ -247,14 +247,9 @@ def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
 
     The time until the last open input is finished counts.
     """
-
-    def stream() -> Iterator[Input]:
-        for number, x in enumerate(cycle(inputs)):
-            if engine.committed >= budget:
-                return
-            yield number, x, None
-
-    seconds = _timed(lambda: list(engine.certify(stream())), 1, engine.sampler.counter.device)
+    following = takewhile(lambda _: engine.committed < budget, enumerate(cycle(inputs)))
+    work = engine.certify((number, x, None) for number, x in following)
+    seconds = _timed(lambda: list(work), 1, engine.sampler.counter.device)
     return engine.committed / seconds
 
 
