@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
 from smoothcert.models.architectures import build
-from smoothcert.models.check import answer, check_classifier, check_full_batch
+from smoothcert.models.outputs import answer, check_classifier, check_full_batch
 
 IMAGES = torch.rand((8, 1, 6, 6), generator=torch.Generator().manual_seed(0))
 

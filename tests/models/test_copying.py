@@ -7,7 +7,7 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models.base import copied
-from smoothcert.models.check import answers
+from smoothcert.models.outputs import answers
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # weight_norm is deprecated, and many networks have it

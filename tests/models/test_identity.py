@@ -11,7 +11,7 @@ from torch import nn
 
 from smoothcert._agreement import same_answers
 from smoothcert.models.base import state_hash
-from smoothcert.models.check import answers
+from smoothcert.models.outputs import answers
 
 EXAMPLE = torch.linspace(0, 1, 16)
 

@@ -8,7 +8,7 @@ from torch import nn
 import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.models import SeededRows
-from smoothcert.models.check import check_classifier
+from smoothcert.models.outputs import check_classifier
 from smoothcert.tasks.audit import audit
 
 ROWS = torch.rand((8, 6), generator=torch.Generator().manual_seed(0))

@@ -18,9 +18,8 @@ from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
 from smoothcert.models.base import Classifier, check_classes, import_path, like_weights, not_loaded, state_hash
-from smoothcert.models.check import answer, unfit
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.outputs import SeededRows
+from smoothcert.models.outputs import SeededRows, answer, unfit
 
 _SOURCES = {
     "hf": "huggingface:load",

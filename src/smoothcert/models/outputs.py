@@ -1,18 +1,34 @@
-"""From what a model returns to one class per row, also for models that are random by design."""
+"""The answers of a classifier: from what a model returns to one class per row, and whether these answers hold.
+
+They must have the right shape and be the same for an input in every batch and in every session. A run may only continue
+with the classifier that it started with. We hash the weights. We cannot hash the code of an arbitrary function, so we
+also compare answers: the classifier must give the same ones as before.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidInput, ModelFailed
+from smoothcert._agreement import Answer, in_full_batch, other_companies, repeats
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
+from smoothcert.models.base import copied
+
+_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+_CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
+_INPUTS_FOR_LOGITS = 8
+_INPUTS_FOR_LABELS = 64  # more, because a label carries less information than a margin between logits
+_NEEDS_GRADIENTS = re.compile("does not require grad|saved for backward|inference tensor", re.IGNORECASE)
 
 
 def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
@@ -155,3 +171,152 @@ def _own_random_state() -> Iterator[None]:
     finally:
         np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
+
+
+def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = None) -> Tensor:
+    """The logits or labels that a classifier returns for a batch.
+
+    Raises:
+        InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor labels.
+    """
+    for part in _parts(module):
+        if part.training and isinstance(part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING):
+            raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
+    return find_logits(call(module, x), classes=classes, device=x.device)
+
+
+def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model") -> Any:
+    """What a network of the user returns for a batch."""
+    try:
+        return module(x.clone())  # a copy, because some models normalise in place
+    except SmoothcertError:
+        raise
+    except Exception as error:  # a model may raise any error
+        kind, reason = str(x.dtype).removeprefix("torch."), first_line(error)
+        raise InvalidInput(
+            f"{what} fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(x, reason)}"
+        ) from error
+
+
+def floats(
+    module: Callable[[Tensor], Any], x: Tensor, shape: tuple[int, ...], *, what: str, kind: str = "logits"
+) -> Tensor:
+    """What a network of the user returns for a batch, where it must return floating-point numbers of this shape."""
+    output = call(module, x, what=what)
+    if isinstance(output, Tensor) and output.is_floating_point() and tuple(output.shape) == shape:
+        return output
+    raise InvalidInput(f"{what} must return {kind} of shape {shape}, and it returned {described(output)}")
+
+
+def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
+    """The error for outputs that are neither logits nor labels."""
+    return InvalidInput(
+        f"the model must return logits of shape ({rows}, {classes}) or integer labels of shape ({rows},) for {rows} "
+        f"inputs, and it returned {described(output)}"
+    )
+
+
+def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
+    """All modules in a classifier, and in the denoiser of a function."""
+    if isinstance(model, nn.Module):
+        yield from model.modules()
+    function = model.model if isinstance(model, SeededRows) else model
+    if not isinstance(function, nn.Module) and isinstance(front := getattr(function, "denoiser", None), nn.Module):
+        yield from front.modules()
+
+
+def _hint(x: Tensor, reason: str) -> str:
+    """What to do about an error of the model, where we know it."""
+    if _NEEDS_GRADIENTS.search(reason):
+        return (
+            "; it computes gradients, and a run has none: give a function that calls it in "
+            "torch.inference_mode(False) and torch.enable_grad(), with a copy of the batch"
+        )
+    if x.ndim == 3:
+        return "; a batch of images has the shape (n, channels, height, width), as in x[:, None]"
+    return "" if x.dtype == torch.float32 else f"; perhaps {setting('dtype', 'float32')} helps"
+
+
+@torch.inference_mode()
+def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -> None:
+    """Refuse a classifier that returns the wrong shape, or whose answer for an input depends on anything else.
+
+    Raises:
+        InvalidInput: The classifier fails one of the checks.
+    """
+    rows = len(x)
+    # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
+    # `other_companies`, they are not. So a model that scales by the maximum of the batch changes its answer.
+    x = torch.cat([x[:-1], x[-1:] / 4])
+    output = answer(module, x, classes=classes).clone()  # a copy, because a model may return the same buffer every time
+    labels = output.ndim == 1 and not output.is_floating_point()
+    unordered = output.is_complex() or (output.dtype == torch.bool and not labels)
+    if unordered or (not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)):
+        raise unfit(output, rows, classes)
+    if output.ndim == 2 and not bool(has_winner(output).any()):
+        hint = "" if x.dtype == torch.float32 else f", or try {setting('dtype', 'float32')}"
+        raise InvalidInput(
+            "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
+        )
+    again = other_companies(x, logits=output.is_floating_point())
+    if not repeats(partial(answer, module, classes=classes), output, again):
+        raise InvalidInput(
+            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
+            f"or give {setting('stochastic', True)} if it is random by design"
+        )
+
+
+@torch.inference_mode()
+def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int) -> None:
+    """Refuse a classifier whose answer for a noisy input depends on its company in a full batch.
+
+    Raises:
+        InvalidInput: It does.
+    """
+    if not in_full_batch(outputs, few, rows):
+        raise InvalidInput(
+            f"in a batch of {rows}, the model's answer for an input depends on the row of the input or on the other "
+            "rows (experts with a capacity? batch statistics? a cache?), so a certificate would not hold for the input "
+            "alone: change the model, or try a smaller batch"
+        )
+
+
+@torch.inference_mode()
+def answers(
+    model: Callable[[Tensor], Any],
+    example: Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    classes: int | None = None,
+) -> list[Answer] | None:
+    """The answers of a classifier for one input with increasing noise, which is the same every time.
+
+    A module answers on the device of its weights and in float32, so that rounding does not matter. A function answers
+    on the device and in the number format of the run.
+
+    Returns:
+        Labels, each with its margin: the distance of the two largest logits, or 1 where the classifier returns labels.
+        None if the classifier fails here. If that is an error, the check before the run reports it.
+    """
+    if isinstance(model, nn.Module):
+        model = copied(model).float()  # a call may change the module
+        if (tensor := next(chain(model.parameters(), model.buffers()), None)) is not None:
+            device, dtype = tensor.device, torch.float32
+
+    def outputs(rows: int) -> Tensor:
+        noise = torch.randn((rows, *example.shape), generator=torch.Generator().manual_seed(0))
+        strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
+        x = example.detach().cpu().float() + strength * noise
+        values = answer(model, x.to(device, dtype), classes=classes).cpu().double()
+        return values.nan_to_num(0, 0, float(values.nan_to_num(0, 0, 0).min()) - 1)  # -inf never wins
+
+    with suppress(InvalidInput, RuntimeError, AssertionError):  # for example, this process may not have the device
+        output = outputs(_INPUTS_FOR_LOGITS)
+        if output.ndim == 2 and len(output) == _INPUTS_FOR_LOGITS:
+            best, labels = output.topk(2)
+            margins = (best[:, 0] - best[:, 1]).tolist()
+            return [(label, float(f"{m:.6g}")) for label, m in zip(labels[:, 0].tolist(), margins, strict=True)]
+        if output.ndim == 1 and len(output) == _INPUTS_FOR_LOGITS:
+            return [(int(label), 1.0) for label in outputs(_INPUTS_FOR_LABELS).tolist()]
+    return None

@@ -28,8 +28,7 @@ from smoothcert.device.runtime import (
 )
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.kernels import Declined, StageClassifier, accelerate
-from smoothcert.models.check import check_classifier, check_full_batch
-from smoothcert.models.outputs import LabelClassifier, SeededRows
+from smoothcert.models.outputs import LabelClassifier, SeededRows, check_classifier, check_full_batch
 from smoothcert.noises import Draw
 
 log = logging.getLogger(__name__)

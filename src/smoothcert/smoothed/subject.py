@@ -20,7 +20,7 @@ from smoothcert.device.host import SetupClock
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, check_values
-from smoothcert.models.check import answers
+from smoothcert.models.outputs import answers
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan

@@ -25,8 +25,7 @@ from smoothcert.device.host import SetupClock
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
-from smoothcert.models.check import check_classifier
-from smoothcert.models.outputs import LabelClassifier, find_logits
+from smoothcert.models.outputs import LabelClassifier, check_classifier, find_logits
 from smoothcert.noises import Noise
 from smoothcert.plans import InputSpecific, Look, Plan
 from smoothcert.sampling.engine import Engine

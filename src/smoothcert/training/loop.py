@@ -23,8 +23,8 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier, check_values, state_hash
-from smoothcert.models.check import floats
 from smoothcert.models.denoisers import Denoiser
+from smoothcert.models.outputs import floats
 from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
 from smoothcert.training.methods.base import Method, Start, Trainee

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from smoothcert._agreement import DENOISER, DENOISER_ROUNDINGS, Again, largest, repeats
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, import_path, like_weights, state_hash
-from smoothcert.models.check import floats
+from smoothcert.models.outputs import floats
 from smoothcert.noises import Noise
 from smoothcert.noises.draws import Additive, AdditiveGrid
 
