@@ -90,4 +90,4 @@ def test_a_settled_contest_keeps_its_leader():
 
 def test_without_a_vote_there_is_no_leader():
     *_, contest = follow([0, 0], [0, 0])
-    assert (contest.leader, contest.settled, contest.drawn) == (-1, False, 0)
+    assert (contest.leader, contest.settled, contest.seen.samples) == (-1, False, 0)

@@ -157,8 +157,11 @@ class AtRadii(Plan):
 
     def for_noise(self, noise: Noise) -> Self:
         super().for_noise(noise)
-        if (first := self._provable(noise)) < len(self.radii):
-            radius = self.radii[first]
+        if self.remembers:
+            noise.tie_curve(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses, also at radius 0
+        most = self.certified_radius(unanimous(self, noise).state.lower, None, noise)  # NaN if nothing is proved
+        if beyond := [radius for radius in self.radii if not radius <= most]:
+            radius = beyond[0]
             if noise.needed_probability(radius) >= 1:
                 largest = min(float(noise.certified_radius(1.0)), radius)
                 raise InvalidInput(
@@ -170,13 +173,6 @@ class AtRadii(Plan):
                 f"under {noise}: use more samples or smaller radii"
             )
         return self
-
-    def _provable(self, noise: Noise) -> int:
-        """How many of the radii unanimous votes prove."""
-        if self.remembers:
-            noise.tie_curve(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses, also at radius 0
-        lower = unanimous(self, noise).state.lower
-        return int(np.sum(self.radii <= np.nan_to_num(self.certified_radius(lower, None, noise), nan=-1)))
 
     def remember(self, state: State, votes: Votes, noise: Noise) -> Any:
         """With bets: where one input stands after a look, or an array of them for many inputs."""

@@ -6,7 +6,6 @@ leaders may use alpha / 2, alpha / 4, ..., so that any of them wins wrongly with
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
@@ -37,10 +36,8 @@ _NOBODY = -1
 class Contest(NamedTuple):
     """Where the contest about one input stands."""
 
-    votes: Counter[int]
+    seen: Look
     """All votes so far."""
-    drawn: int
-    """All samples so far."""
     leader: int
     """The class that leads; -1 before the first vote."""
     changes: int
@@ -73,7 +70,7 @@ class UntilSettled(Plan):
 
     def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> list[Contest]:
         table = tangents(noise, (0.0,))
-        start = Contest(Counter(), 0, _NOBODY, -1, False, begin_histories(table))
+        start = Contest(Look(0, {}), _NOBODY, -1, False, begin_histories(table))
         before: list[Contest] = [state.memory or start for state in states]
         after = update_histories(
             table,
@@ -87,14 +84,15 @@ class UntilSettled(Plan):
 
     def request(self, state: State, noise: Noise) -> int:
         contest: Contest = state.memory
-        due = min(int(LOOKS[np.searchsorted(LOOKS, contest.drawn, side="right")]), self.samples)
-        return 0 if contest.settled else due - contest.drawn
+        drawn = contest.seen.samples
+        due = min(int(LOOKS[np.searchsorted(LOOKS, drawn, side="right")]), self.samples)
+        return 0 if contest.settled else due - drawn
 
     def lower_bound(self, state: State, noise: Noise) -> float:
         return 0.0
 
     def for_noise(self, noise: Noise) -> Self:
-        needed = unanimous(replace(self, samples=10**9), noise).state.memory.drawn
+        needed = unanimous(replace(self, samples=10**9), noise).state.memory.seen.samples
         if self.samples < needed:
             raise InvalidInput(
                 f"samples {self.samples} can never settle an answer at alpha {self.alpha:g}: even unanimous votes "
@@ -112,20 +110,21 @@ def _(plan: UntilSettled, noise: Noise, state: State) -> Proof:
 
 def _after(table: Tangents, contest: Contest, look: Look, histories: Histories) -> Contest:
     """A contest after one more look, if its leader stays; else it begins again with a new one."""
-    votes, drawn = contest.votes + Counter(look.votes), contest.drawn + look.samples
-    leader, changes = contest.leader, contest.changes
+    seen, leader, changes = contest.seen + look, contest.leader, contest.changes
     won = bool(np.isinf(histories.wealth.log).all())
-    top = max(votes.values(), default=0)
-    if not won and top > votes[leader]:
-        leader, changes = min(c for c, count in votes.items() if count == top), changes + 1
-        histories = _new_leader(table, votes, drawn, leader, changes)
-    return Contest(votes, drawn, leader, changes, won, histories)
+    top = seen.top
+    if not won and top is not None and seen.of(top) > seen.of(leader):
+        leader, changes = top, changes + 1
+        histories = _new_leader(table, seen, leader, changes)
+    return Contest(seen, leader, changes, won, histories)
 
 
-def _new_leader(table: Tangents, votes: Counter[int], drawn: int, leader: int, changes: int) -> Histories:
+def _new_leader(table: Tangents, seen: Look, leader: int, changes: int) -> Histories:
     """The bets of a new leader. Earlier votes only teach them."""
-    counts = sorted({0, *(count for c, count in votes.items() if c != leader)})
-    rows = {c: counts.index(count) for c, count in votes.items() if c != leader}
-    own, rival, total = (np.broadcast_to(np.asarray(n, float), len(counts)) for n in (votes[leader], counts, drawn))
+    others = {c: count for c, count in seen.votes.items() if c != leader}
+    counts = sorted({0, *others.values()})
+    rows = {c: counts.index(count) for c, count in others.items()}
+    known = (seen.of(leader), counts, seen.samples)
+    own, rival, total = (np.broadcast_to(np.asarray(n, float), len(counts)) for n in known)
     wealth = np.full((len(counts), 1), -log(2) * (changes + 1))
     return Histories(rows, Wealth(own, rival, total, wealth, best_bet(table, own, rival, total)))

@@ -275,8 +275,7 @@ def simulate(
     full_of_fixed = fixed + rng.binomial(plan.samples - n, p, size=shape)
 
     def usual(count: Counts, samples: int) -> Array:
-        radius = np.asarray(noise.certified_radius(lower_bound(count, samples, alpha=plan.alpha)))
-        return np.where(radius > 0, radius, np.nan)
+        return np.asarray(Plan.certified_radius(plan, lower_bound(count, samples, alpha=plan.alpha), None, noise))
 
     reference = usual(full, plan.samples)
     if radii is None:
