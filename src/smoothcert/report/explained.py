@@ -209,11 +209,6 @@ class Explained:
         return self.certificate.noise.certified_change(self.radius)
 
     @property
-    def lower(self) -> str:
-        """The proved share of noisy copies with this answer, rounded down."""
-        return f"{float(round_down(100 * self.certificate.proof.lower, 2)):g}%"
-
-    @property
     def confidence(self) -> str:
         """The confidence level in percent."""
         return f"{confidence(self.certificate.plan.alpha):%}"

@@ -43,7 +43,9 @@ def save(chart: Chart | Sequence[Chart], path: str | Path, formats: Sequence[str
     Returns:
         The files.
     """
-    drawn = json.dumps((_single(chart) if isinstance(chart, Chart) else _panels(chart)) | {"config": PAPER.config})
+    size = {"width": _WIDTH, "height": _HEIGHT, "autosize": {"type": "fit", "contains": "padding"}}
+    made = spec(chart, PAPER) | size if isinstance(chart, Chart) else _panels(chart)
+    drawn = json.dumps(made | {"config": PAPER.config})
     path = Path(path)
     paths = {format: path.with_name(f"{path.name}.{format}") for format in formats}
     try:
@@ -53,11 +55,6 @@ def save(chart: Chart | Sequence[Chart], path: str | Path, formats: Sequence[str
     except OSError as error:
         raise InvalidInput(f"cannot write figures into {path.parent}: {error.strerror or error}") from None
     return list(paths.values())
-
-
-def _single(chart: Chart) -> Spec:
-    size = {"width": _WIDTH, "height": _HEIGHT, "autosize": {"type": "fit", "contains": "padding"}}
-    return spec(chart, PAPER) | size
 
 
 def _panels(panels: Sequence[Chart]) -> Spec:

@@ -92,7 +92,6 @@ def write_report(
         explained=explained,
         recommendation=recommendation,
         table=table(runs, reference=reference, radii=radii),
-        acr_note=acr_note(runs),
         plans=grouped((r.plan, r.name) for r in runs if r.plan),
         guarantees=_guarantees(runs),
     )
@@ -131,9 +130,6 @@ def write_page(
     text = page.render(
         **values,
         results=runs,
-        promise=promise(runs),
-        units=units(runs),
-        in_norm=in_norm(runs),
         charts=shown,
         data=drawn | dict(data or {}),
         style=_text("page.css"),
@@ -160,6 +156,7 @@ def environment() -> Environment:
         loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "is_unit": is_unit}
+    made.filters |= {"promise": promise, "units": units, "in_norm": in_norm, "acr_note": acr_note}
     made.filters |= {"describe": describe, "uncertified": uncertified, "class_name": class_name}
     made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
