@@ -256,7 +256,7 @@ def test_every_plan_and_noise_of_ours_can_be_recorded_by_its_name():
 def test_equal_settings_differ_in_nothing():
     settings = {"seed": 1, "plan": {"name": "Fixed", "samples": 10}}
     assert differences(settings, {"plan": {"samples": 10, "name": "Fixed"}, "seed": 1}) == []
-    check_settings("runs/a", settings, dict(settings), what="run")
+    check_settings("runs/a", differences(settings, dict(settings)), what="run")
 
 
 def test_every_difference_is_named_once_with_both_values():
@@ -289,7 +289,7 @@ def test_long_values_and_hashes_are_shortened():
 
 def test_the_error_names_the_folder_what_it_holds_and_what_to_do():
     with pytest.raises(InvalidInput) as caught:
-        check_settings("models/a", {"seed": 1, "epochs": 3}, {"seed": 2, "epochs": 4}, what="training")
+        check_settings("models/a", differences({"seed": 1, "epochs": 3}, {"seed": 2, "epochs": 4}), what="training")
     assert str(caught.value) == (
         "models/a holds another training: it differs in seed (there 1, now 2); epochs (there 3, now 4); "
         "choose another out=DIR"

@@ -29,6 +29,15 @@ def whole(name: str, value: Any, *, least: int = 0) -> int:
     return int(value)
 
 
+def number_or_auto(name: str, value: Any) -> int:
+    """A whole number of at least 1, also as a text; 0 for "auto"."""
+    if value == "auto":
+        return 0
+    if isinstance(value, str) and not value.isdecimal():
+        raise InvalidInput(f"{name} must be a number or auto, got {value!r}")
+    return whole(name, int(value) if isinstance(value, str) else value, least=1)
+
+
 def at_least(name: str, value: Any, low: float) -> float:
     """A finite number of at least `low`."""
     number = _number(value)

@@ -8,7 +8,7 @@ from a stranger, so it never makes us import a module. The file is recorded for 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,11 +82,12 @@ def check_recordable(config: Recorded) -> None:
         raise InvalidInput(f"{config!r} does not come back from its own record: its fields must determine it")
 
 
-def check_settings(folder: object, there: Mapping[str, Any], now: Mapping[str, Any], *, what: str) -> None:
+def check_settings(folder: object, differing: Sequence[str], *, what: str, hint: str = "") -> None:
     """Refuse to mix two configurations in one folder; the error names every setting that differs."""
-    if found := differences(there, now):
+    if differing:
+        found = "; ".join(differing)
         raise InvalidInput(
-            f"{folder} holds another {what}: it differs in {'; '.join(found)}; choose another {setting('out', 'DIR')}"
+            f"{folder} holds another {what}: it differs in {found}{hint}; choose another {setting('out', 'DIR')}"
         )
 
 

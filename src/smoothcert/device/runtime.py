@@ -80,7 +80,7 @@ class Runtime:
             device,
             dtype,
             _check.one_of("compile", compile, get_args(Compile)),
-            0 if batch == "auto" else _check.whole("batch", _parse_number(batch), least=1),
+            _check.number_or_auto("batch", batch),
         )
 
     @property
@@ -199,10 +199,6 @@ def _has_bfloat16(device: str) -> bool:
 def _dtype_name(dtype: Dtype) -> str:
     """torch.float32 as "float32"."""
     return str(dtype).removeprefix("torch.")
-
-
-def _parse_number(text: int | str) -> int | str:
-    return int(text) if isinstance(text, str) and text.isdecimal() else text
 
 
 def _check_device(device: str) -> None:

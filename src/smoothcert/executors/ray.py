@@ -41,7 +41,7 @@ class RayExecutor(PoolExecutor[Any]):
         if address not in (None, "auto") and not re.fullmatch(r"[^/]+:\d+", str(address)):
             raise InvalidInput(f"address must be auto or HOST:PORT, got {address!r}")
         self.address = address
-        self.workers = None if workers == "auto" else _workers(workers)
+        self.workers = _check.number_or_auto("workers", workers)  # 0 for as many as there is room for
         self.gpus = None if gpus_per_worker is None else _check.at_least("gpus_per_worker", gpus_per_worker, 0)
         self._connected = False
         self._calls: dict[Any, Any] = {}
@@ -131,14 +131,6 @@ class RayExecutor(PoolExecutor[Any]):
     def _threads(self) -> int:
         """CPU threads per worker."""
         return int(ray.cluster_resources().get("CPU", 1)) // self.workers if self.workers else _CPUS
-
-
-def _workers(given: int | str) -> int:
-    """The number of workers, also from a text."""
-    number = int(given) if isinstance(given, str) and given.isdecimal() else given
-    if isinstance(number, str):
-        raise InvalidInput(f"workers must be a number or auto, got {given!r}")
-    return _check.whole("workers", number, least=1)
 
 
 def _check_reachable(address: str) -> None:

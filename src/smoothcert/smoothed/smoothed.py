@@ -28,8 +28,8 @@ from smoothcert.models.load import as_classifier
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
 from smoothcert.sampling.number_format import COMPARED_INPUTS, settle_number_format
-from smoothcert.sampling.streams import check_seed
-from smoothcert.smoothed.subject import Prepared, Subject, check_shape
+from smoothcert.sampling.streams import check_seed, key_for
+from smoothcert.smoothed.subject import Subject, check_shape
 
 if TYPE_CHECKING:
     from smoothcert.plans import Plan
@@ -133,7 +133,6 @@ class Smoothed:
         self._calls = count()
         self._watched: object = None
         self._bound: dict[tuple[tuple[int, ...], int | None, bool], Subject] = {}
-        self._prepared: dict[int, Prepared] = {}
 
     def certify(self, x: Any, labels: Any = None, *, plan: Plan | None = None, **options: Any) -> Results:
         """Certify a batch of inputs, or all inputs of a data set. Different inputs share batches.
@@ -192,12 +191,12 @@ class Smoothed:
     def asking(self, **settings: Any) -> Self:
         """The same classifier with some settings replaced. It is not loaded again."""
         other = copy.copy(self)
-        vars(other).update(settings, _bound={}, _prepared={})
+        vars(other).update(settings, _bound={})
         return other
 
-    def next_call(self) -> int:
-        """The number of this call: every call draws noise of its own."""
-        return next(self._calls)
+    def next_key(self, purpose: str) -> int:
+        """The key of the noise of this call: every call draws noise of its own."""
+        return key_for(self.seed, purpose, next(self._calls))
 
     def bind(
         self,
@@ -246,12 +245,6 @@ class Smoothed:
             self._bound[key] = subject
         return subject
 
-    def prepared(self, subject: Subject) -> Prepared:
-        """A subject of this classifier, prepared once."""
-        if id(subject) not in self._prepared:
-            self._prepared[id(subject)] = subject.prepare()
-        return self._prepared[id(subject)]
-
     def _classifier(self, x: Tensor) -> Classifier:
         """The base classifier behind its denoiser, with its number of classes."""
         model, front, noise = self.model, self.denoiser, self.noise.for_shape(tuple(x.shape))
@@ -273,7 +266,6 @@ class Smoothed:
         if state != self._watched:
             self._watched = state
             self._bound.clear()
-            self._prepared.clear()
 
     def _batch_of(self, x: Any) -> Any:
         """The inputs, after a check that a single image has a batch axis. Nested lists of numbers are an array."""

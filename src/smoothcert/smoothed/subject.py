@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,11 @@ class Subject:
             self.runtime.torch_dtype,
             classes=self.classifier.classes,
         )
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """This subject, prepared once: `Smoothed` keeps its subjects from call to call."""
+        return self.prepare()
 
     def prepare(self, say: Say = say_nothing, clock: SetupClock | None = None) -> Prepared:
         """Check the classifier, move it to its device and make it fast; the batch size is chosen here."""

@@ -29,7 +29,6 @@ from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.journal import Attack, Journal
 from smoothcert.runs.run import Run, open_run
-from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed, Subject
 from smoothcert.tasks.predict import predict
 from smoothcert.tasks.reload import Places, reload
@@ -141,7 +140,7 @@ class _Attacker:
         self.device = runtime.torch_device
         placed = place(subject.classifier.module, runtime, subject.noisy_shape)
         self.module = placed if isinstance(placed, nn.Module) and _has_gradient(placed, subject) else None
-        self.classify = None if self.module else smoothed.prepared(subject).classify
+        self.classify = None if self.module else subject.prepared.classify
         self.copies = search.copies * (1 if self.module else _MORE_COPIES)
 
     def attack(self, certificates: Sequence[Certificate], x: Tensor) -> list[Attack]:
@@ -185,7 +184,7 @@ class _Attacker:
         x, labels = x.to(self.device, torch.float32), torch.from_numpy(right.astype(np.int64)).to(self.device)
         length = torch.from_numpy(epsilon).to(x).view(shape)
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(key_for(self.smoothed.seed, "attack", self.smoothed.next_call()))
+            torch.manual_seed(self.smoothed.next_key("attack"))
             noisy = noisy_copies(x, self.copies, sigma=0.0, noise=self.subject.noise)
             gradient, steps, norm = self._gradient(x, labels, noisy - x), self.search.steps, self.search.norm
             found = ascend(gradient, x, epsilon=length, steps=steps, norm=norm, values=self.values)
@@ -197,7 +196,7 @@ class _Attacker:
             return loss_gradient(self.module, labels, noise)
         assert self.classify is not None
         classify, dtype = self.classify, self.subject.runtime.torch_dtype
-        rows = self.smoothed.prepared(self.subject).subject.runtime.batch
+        rows = self.subject.prepared.subject.runtime.batch
         scale = torch.ones(len(x), *[1] * (x.ndim - 1), device=x.device)
 
         @torch.inference_mode()

@@ -18,7 +18,7 @@ from torch import Tensor
 from smoothcert._agreement import same_votes
 from smoothcert._check import NO_CLASS
 from smoothcert._files import exclusive
-from smoothcert._registry import check_recordable
+from smoothcert._registry import check_recordable, check_settings
 from smoothcert._users_code import naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.data.selection import parse_shard
@@ -36,7 +36,6 @@ from smoothcert.runs.manifest import Manifest, circumstances
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run, open_run
-from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import say_nothing, warn_about_training
 from smoothcert.tasks.budget import Budget, Spending, as_recorded, plan_for_budget
@@ -254,9 +253,8 @@ def _in_memory(
     """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
     resolve = None if executor is None else executor.resolve
     subject = smoothed.bind(dataset, ids, flexible=True, resolve=resolve)
-    key = key_for(smoothed.seed, "interactive", smoothed.next_call())
-    job = job_for(replace(subject, seed=key), dataset, plan, ids)
-    with executor or LocalExecutor(smoothed.prepared(subject)) as executor:
+    job = job_for(replace(subject, seed=smoothed.next_key("interactive")), dataset, plan, ids)
+    with executor or LocalExecutor(subject.prepared) as executor:
         executor.start(job, say_nothing)
         spending = None if budget is None else Spending.begin(budget, job, ids, executor)
         blocks = [(ids, job.plan)] if spending is None else spending.blocks(ids)
@@ -304,14 +302,11 @@ def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
     """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have."""
     if recorded.plan in wanted.plan.earlier_plans:
         recorded = replace(recorded, plan=wanted.plan, finished=None)
-    if found := wanted.differences(recorded):
-        rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
-        longer = any(name.startswith(("plan.samples", "plan.radii")) for name in found)
-        hint = f" (only {rule} goes on with more samples, or with radii above its largest)" if longer else ""
-        raise InvalidInput(
-            f"{folder} holds another run: it differs in {'; '.join(found)}{hint}; choose another "
-            f"{setting('out', 'DIR')}"
-        )
+    found = wanted.differences(recorded)
+    rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
+    longer = any(name.startswith(("plan.samples", "plan.radii")) for name in found)
+    hint = f" (only {rule} goes on with more samples, or with radii above its largest)" if longer else ""
+    check_settings(folder, found, what="run", hint=hint)
     moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
     if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
         raise InvalidInput(f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones")

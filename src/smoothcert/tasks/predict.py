@@ -12,7 +12,6 @@ from smoothcert._users_code import naming_users_code
 from smoothcert.data import find_dataset
 from smoothcert.plans import Certificate, Look
 from smoothcert.plans.until_settled import UntilSettled
-from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.certify import job_for
 
@@ -70,8 +69,7 @@ def predict(
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, flexible=True)
     job = job_for(subject, dataset, plan, ids)
-    key = key_for(smoothed.seed, "interactive", smoothed.next_call())
-    engine = smoothed.prepared(subject).engine(job.plan, seed=key)
+    engine = subject.prepared.engine(job.plan, seed=smoothed.next_key("interactive"))
     found = {c.id: c for c in engine.certify((subject.read(dataset, id) for id in ids), end=end)}
     return [_prediction(found.get(id)) for id in ids]
 

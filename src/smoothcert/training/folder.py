@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from smoothcert._files import write_whole
-from smoothcert._registry import check_settings
+from smoothcert._registry import check_settings, differences
 from smoothcert.errors import InvalidInput, setting
 
 _RESULTS = {"accuracy", "psnr", "classes", "shape", "sigma_high", "epochs_done"}
@@ -46,7 +46,7 @@ class Folder:
                 f"{path} does not belong to a training run of smoothcert: give another {setting('out', 'DIR')}"
             )
         settings = {key: value for key, value in there.items() if key not in _RESULTS}
-        check_settings(self.path, settings, self.settings, what="training run")
+        check_settings(self.path, differences(settings, self.settings), what="training run")
         return float(there.get(number, "nan"))
 
     def save(self, path: Path, tensors: Mapping[str, Tensor], results: Mapping[str, Any]) -> None:
