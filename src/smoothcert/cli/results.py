@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,9 +23,7 @@ from smoothcert.cli.options import (
 from smoothcert.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from smoothcert.report.explained import Explained
     from smoothcert.runs.comparison import Comparison
-    from smoothcert.runs.results import Results
 
 _MOST_IDS = 10**6
 
@@ -178,13 +175,23 @@ def report(
         from smoothcert.data import load_dataset  # this imports torch, so we do it only for pictures
 
         dataset = load_dataset(places.data)
+    explained = []
+    if explain is not None:
+        from smoothcert.data import select_ids
+        from smoothcert.runs.run import Run
+        from smoothcert.tasks import explain as task
+
+        if not (folders := [run for run in results if isinstance(run, Run)]):
+            raise InvalidInput("--explain needs the folder of a run: exports and logs have no model and no votes")
+        ids = select_ids(_MOST_IDS, ids=explain)
+        explained = [one for run in folders for one in task.explain(run, ids, **places.settings())]
     page = write_report(
         results,
         out,
         reference=reference,
         radii=numbers("--radii", radii),
         dataset=dataset,
-        explained=() if explain is None else _explained(results, explain, places.settings()),
+        explained=explained,
     )
     print(_size(page))
     if figures is not None:
@@ -192,18 +199,6 @@ def report(
 
         for path in save_figures(results, figures):
             print(path)
-
-
-def _explained(results: Sequence[Results], ids: str, places: dict[str, Any]) -> list[Explained]:
-    """The inputs with these ids, of every run that is a folder: exports and logs have neither a model nor votes."""
-    from smoothcert.data import select_ids
-    from smoothcert.runs.run import Run
-    from smoothcert.tasks.explain import explain
-
-    folders = [run for run in results if isinstance(run, Run)]
-    if not folders:
-        raise InvalidInput("--explain needs the folder of a run: exports and logs have no model and no votes")
-    return [one for run in folders for one in explain(run, select_ids(_MOST_IDS, ids=ids), **places)]
 
 
 def export(

@@ -166,14 +166,10 @@ def environment() -> Environment:
 def _certificates(results: Results, most: int) -> dict[str, Any]:
     kept = evenly(len(results), most)
     bounded = np.where(np.isfinite(results.upper).any(), 1, np.nan)  # without bounds on other classes, p tells enough
-    columns = {
-        "id": results.id[kept].tolist(),
-        "label": results.label[kept].tolist(),
-        "prediction": results.prediction[kept].tolist(),
+    whole = ("id", "label", "prediction", "samples", "missing")
+    columns = {name: results.columns[name][kept].tolist() for name in whole} | {
         "radius": [float(round_down(radius, 4)) for radius in results.radius[kept].tolist()],
-        "samples": results.samples[kept].tolist(),
         "p": [None if np.isnan(p) else round(p, 5) for p in results.p[kept].tolist()],
-        "missing": results.missing[kept].tolist(),
         "lower": [None if np.isnan(v) else float(round_down(v, 4)) for v in (bounded * results.lower[kept]).tolist()],
         "upper": [None if np.isnan(v) else -float(round_down(-v, 4)) for v in results.upper[kept].tolist()],
     }

@@ -82,7 +82,7 @@ class Pace:
         self._most = run.plan.most_samples
         self._radii = float((run.radius * run.correct).sum())
         self._labelled = run.labelled
-        self._status = Status()
+        self.status = Status()
         self.start()
 
     def start(self) -> None:
@@ -95,12 +95,12 @@ class Pace:
         self.spent += certificate.samples
         self._radii += certificate.radius * bool(certificate.correct)
         self._labelled |= certificate.label is not None
-        self._status = status
+        self.status = status
 
     @property
     def rate(self) -> float:
         """Samples per second since `start`, with those of open inputs."""
-        return self._status.counted / (time.perf_counter() - self._start)
+        return self.status.counted / (time.perf_counter() - self._start)
 
     @property
     def eta(self) -> float | None:
@@ -109,11 +109,11 @@ class Pace:
         Open inputs need the rest of the samples that were requested for them. Every other input is assumed to need as
         many samples as an open or finished input on average.
         """
-        if not self.rate or not self._status.opened:
+        if not self.rate or not self.status.opened:
             return None
-        average = self._status.committed / self._status.opened
-        unopened = self.total - self._done_before - self._status.opened
-        return (self._status.committed - self._status.counted + unopened * average) / self.rate
+        average = self.status.committed / self.status.opened
+        unopened = self.total - self._done_before - self.status.opened
+        return (self.status.committed - self.status.counted + unopened * average) / self.rate
 
     @property
     def acr(self) -> float | None:
@@ -129,15 +129,10 @@ class Pace:
         """The figures as one line of text."""
         acr = "" if self.acr is None else f", ACR {round_down(self.acr)}"
         eta = "" if self.eta is None else f", {timedelta(seconds=round(self.eta))} left"
-        here = [worker for worker in self.workers if worker.until is None]
+        here = [worker for worker in self.status.workers if worker.until is None]
         idle = sum(not worker.open for worker in here)
         workers = f"; {_count(here)}" + (f", {idle} idle" if idle else "") if here else ""
         return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}{workers}"
-
-    @property
-    def workers(self) -> Sequence[WorkerStatus]:
-        """All workers; empty if there is only this process."""
-        return self._status.workers
 
 
 class _NowAndThen(Progress):
@@ -198,7 +193,7 @@ class PlainProgress(_NowAndThen):
             self.say(f"{self._pace.done} of {self._pace.total} inputs are certified and saved in {self._run.path}")
 
     def end(self, run: Run) -> None:
-        if workers := self._pace.workers:
+        if workers := self._pace.status.workers:
             share = sum(worker.sampling for worker in workers) / (sum(worker.seconds for worker in workers) or 1)
             self.say(f"{_count(workers)} took part, and sampled for {share:.0%} of the time")
         if self._summary:

@@ -81,7 +81,13 @@ def mean_interval(differences: ArrayLike, *, alpha: float) -> Interval:
 
 
 def differ(a: ArrayLike, b: ArrayLike, *, alpha: float) -> bool:
-    """Whether the means of A and B over the same inputs differ by more than chance: `mcnemar` for yes or no."""
+    """Whether the means of A and B over the same inputs differ by more than chance.
+
+    For yes or no, `mcnemar` tells; for numbers, `mean_interval` of their differences.
+
+    >>> differ([True] * 12 + [False] * 8, [False] * 20, alpha=0.05), differ([0.5, 0.2], [0.4, 0.3], alpha=0.05)
+    (True, False)
+    """
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype == bool:
         return mcnemar(int(np.sum(a & ~b)), int(np.sum(b & ~a))) <= alpha
