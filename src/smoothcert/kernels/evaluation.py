@@ -27,7 +27,7 @@ class Evaluator:
     """
 
     def __init__(self, traced: fx.GraphModule, shape: tuple[int, ...]) -> None:
-        self._traced = traced
+        self._traced, self.graph = traced, traced.graph
         self.shape = shape
         self._generator = torch.Generator().manual_seed(0)
 
@@ -70,7 +70,7 @@ class Evaluator:
             needed.add(node)
             waiting += node.all_input_nodes
         try:
-            for node in self._traced.graph.nodes:
+            for node in self.graph.nodes:
                 if node in needed:
                     interpreter.env[node] = interpreter.run_node(node)
         except Exception as error:  # operations of any kind
@@ -100,12 +100,16 @@ class _Float64(fx.Interpreter):
         return copy.deepcopy(self.fetch_attr(target)).double()(*args, **kwargs)
 
 
-def channelwise(evaluate: Evaluator, x: fx.Node, result: object) -> tuple[Tensor, Tensor]:
-    """Factor and offset per channel of what happens to the inputs before the first convolution.
+def first_convolution(evaluate: Evaluator) -> tuple[fx.Node, Tensor, Tensor]:
+    """The first convolution, and factor and offset per channel of what happens to the inputs before it.
 
     Raises:
-        Unexpected: Something else happens to the inputs.
+        Unexpected: There is no convolution, or something else happens to the inputs.
     """
+    node = next(iter(evaluate.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
+    if node is None or len(evaluate.shape) != 3:
+        raise Unexpected("there is no convolution of images")
+    (x,), result = evaluate.graph.find_nodes(op="placeholder"), node.args[0]
     zeros = torch.zeros((1, *evaluate.shape), dtype=torch.float64)
     offset = evaluate(x, result, zeros)
     if offset.shape != zeros.shape:
@@ -114,4 +118,4 @@ def channelwise(evaluate: Evaluator, x: fx.Node, result: object) -> tuple[Tensor
     factor, offset = factor[0, :, :1, :1], offset[0, :, :1, :1]
     message = "the inputs are not normalised channel by channel"
     evaluate.require(x, result, evaluate.shape, lambda batch: batch * factor + offset, message)
-    return factor.flatten().float(), offset.flatten().float()
+    return node, factor.flatten().float(), offset.flatten().float()

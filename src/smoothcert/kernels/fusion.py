@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from smoothcert.kernels import layers
-from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
+from smoothcert.kernels.evaluation import Evaluator, Unexpected, first_convolution
 from smoothcert.kernels.layers import CHANNEL_MULTIPLE, VECTOR, convolution_relu
 from smoothcert.kernels.tracing import constant, constants, hold, replaced
 
@@ -24,12 +24,8 @@ Affine = tuple[fx.Node, Tensor, Tensor]
 
 def input_affine(module: fx.GraphModule, shape: tuple[int, ...]) -> Affine | None:
     """The first convolution, if its inputs are the inputs of the graph times a factor plus an offset per channel."""
-    first = next(iter(module.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
-    (x,) = module.graph.find_nodes(op="placeholder")
-    if first is None or len(shape) != 3 or not isinstance(first.args[0], fx.Node):
-        return None
     try:
-        return first, *channelwise(Evaluator(module, shape), x, first.args[0])
+        return first_convolution(Evaluator(module, shape))
     except Unexpected:
         return None
 
@@ -103,13 +99,10 @@ class Fusion:
 
     def _merge_biases(self, addition: fx.Node) -> None:
         """Where two convolutions are added, one of them can have the biases of both."""
-        first, second = addition.args[:2]
-        if first is second or not all(
-            isinstance(n, fx.Node) and n.target is torch.conv2d and len(n.users) == 1 for n in (first, second)
-        ):
+        nodes = addition.all_input_nodes  # one, if a tensor is added to itself
+        if len(nodes) != 2 or any(node.target is not torch.conv2d or len(node.users) > 1 for node in nodes):
             return
-        assert isinstance(first, fx.Node)
-        assert isinstance(second, fx.Node)
+        first, second = nodes
         biases = [constant(self.module, node.args[2]) for node in (first, second)]
         if biases[0] is None or biases[1] is None or biases[0].shape != biases[1].shape:
             return

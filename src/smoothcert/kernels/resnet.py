@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from smoothcert.kernels.evaluation import Evaluator, Unexpected, channelwise
+from smoothcert.kernels.evaluation import Evaluator, Unexpected, first_convolution
 from smoothcert.kernels.tracing import constant
 
 
@@ -91,13 +91,9 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
     if len(shape) != 3 or shape[1] != shape[2]:
         raise Unexpected("the inputs are not square images")
     evaluate = Evaluator(traced, shape)
-    (x,) = traced.graph.find_nodes(op="placeholder")
     (output,) = traced.graph.find_nodes(op="output")
-    first_node = next(iter(traced.graph.find_nodes(op="call_function", target=torch.conv2d)), None)
-    if first_node is None:
-        raise Unexpected("there is no convolution")
+    first_node, factor, offset = first_convolution(evaluate)
     first = _convolution(traced, first_node, side=3)
-    factor, offset = channelwise(evaluate, x, first_node.args[0])
     hidden = _only_user(first_node, torch.relu)
     size, channels = shape[1] // first.stride, first.channels
     stages: list[tuple[Block, ...]] = [()]
