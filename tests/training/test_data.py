@@ -4,7 +4,7 @@ import torch
 
 from smoothcert.data import ArrayDataset
 from smoothcert.errors import InvalidInput
-from smoothcert.training.data import DeviceData, augment
+from smoothcert.training.step import DeviceData, augment
 
 CPU = torch.device("cpu")
 

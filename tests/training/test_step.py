@@ -6,9 +6,8 @@ from smoothcert.models.architectures import build
 from smoothcert.models.denoisers import build_unet
 from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
 from smoothcert.training import Augmentation, Consistency, Denoising, Macer, Recipe, SmoothAdv, method_named
-from smoothcert.training.data import DeviceData
 from smoothcert.training.methods.base import Trainee
-from smoothcert.training.step import Step, compile_blocks
+from smoothcert.training.step import DeviceData, Step, compile_blocks
 
 METHODS = [
     Augmentation(0.5),
@@ -73,7 +72,7 @@ def test_one_step_is_one_step_of_torchs_sgd():
 
 
 def _augmented(step):
-    from smoothcert.training.data import augment
+    from smoothcert.training.step import augment
 
     return augment(step.data.batch(torch.arange(32)))
 

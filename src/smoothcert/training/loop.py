@@ -25,12 +25,11 @@ from smoothcert.models.architectures import Normalized
 from smoothcert.models.base import Classifier, check_values, state_hash
 from smoothcert.models.denoisers import Denoiser
 from smoothcert.models.outputs import floats
-from smoothcert.training.data import DeviceData
 from smoothcert.training.folder import Folder
 from smoothcert.training.methods.base import Method, Start, Trainee
 from smoothcert.training.methods.denoiser import Denoising, Judged
 from smoothcert.training.recipe import Recipe
-from smoothcert.training.step import Step, compile_blocks
+from smoothcert.training.step import DeviceData, Step, compile_blocks
 
 _CUDA_VALIDATION_NUMBERS = 4_096 * 3 * 32 * 32  # in the inputs of one batch
 _SECONDS_BETWEEN_CHECKPOINTS = 3.0  # shorter epochs go without one, and without validation
