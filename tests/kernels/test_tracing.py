@@ -7,9 +7,8 @@ from resnets import calibrated, logits_of, relative_error
 from torch import nn
 
 from smoothcert.kernels.evaluation import Unexpected
-from smoothcert.kernels.in_place import Untraceable
 from smoothcert.kernels.resnet import match
-from smoothcert.kernels.tracing import trace
+from smoothcert.kernels.tracing import Untraceable, trace
 
 SHAPE = (3, 32, 32)
 
