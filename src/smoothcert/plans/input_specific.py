@@ -14,8 +14,9 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import RIVALS, Plan
 from smoothcert.plans.pilot import PilotPlan
+from smoothcert.statistics.binomial import smallest
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, upper_bound
-from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, after_decline, check_decline, smallest_size
+from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, after_decline, check_decline
 
 Grid = Literal["exact", "paper"]
 _POINTS_BETWEEN = 17
@@ -133,7 +134,7 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> ND
     p, q = np.broadcast_arrays(p, q)
     full = noise.radius_between(p, q) if plan.reference == "ideal" else radius(np.full(p.shape, float(plan.samples)))
     required = after_decline(full, plan.decline, plan.kind)
-    found = smallest_size(lambda k: radius(k.astype(float)) >= required, p.shape, plan.samples)
+    found = smallest(lambda k: radius(np.maximum(k, 1.0)) >= required, 0, plan.samples)
     return np.where(required > 0, found, 0)
 
 

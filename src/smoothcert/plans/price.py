@@ -26,6 +26,7 @@ from smoothcert.noises import Noise
 from smoothcert.plans.base import RIVALS, State
 from smoothcert.plans.pilot import PilotPlan, basis, counted_after_pilot
 from smoothcert.statistics import bounds
+from smoothcert.statistics.binomial import smallest
 from smoothcert.statistics.boundaries import growing_looks
 
 _FIRST, _GROWTH = 30, 1.5
@@ -117,22 +118,17 @@ def _limits(plan: Price, noise: Noise) -> NDArray[np.int64]:
     now, later = np.triu_indices(len(n), 1)
     more = n[later] - n[now]
 
-    def goes_on(misses: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def stops(misses: NDArray[np.int64]) -> NDArray[np.bool_]:
+        misses = np.maximum(misses, 0)
         votes = n - misses
         p = _beta_quantile(votes[:, None] + 0.5, misses[:, None] + 0.5, _LEVELS)
         right = np.maximum(2 * p - 1, 0)
         radius = _radius(votes[now, None] + p[now] * more[:, None], n[later, None], plan.level, noise)
         worth = np.full((len(n), len(n)), -np.inf)
         worth[now, later] = (radius * right[now]).mean(axis=1) - plan.price * more
-        return np.asarray(worth.max(axis=1) > _radius(votes, n, plan.level, noise) * right.mean(axis=1))
+        return np.asarray(~(worth.max(axis=1) > _radius(votes, n, plan.level, noise) * right.mean(axis=1)))
 
-    goes, stops = np.full(len(n), -1), np.array(plan.looks)
-    while np.any(apart := stops - goes > 1):
-        middle = (goes + stops) // 2
-        going = goes_on(np.maximum(middle, 0))
-        goes = np.where(apart & going, middle, goes)
-        stops = np.where(apart & ~going, middle, stops)
-    return stops
+    return smallest(stops, -1, plan.looks)
 
 
 def _radius(votes: Any, samples: Any, alpha: float, noise: Noise) -> Any:

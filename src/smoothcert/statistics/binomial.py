@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,3 +55,17 @@ def summed_tail(count: int, samples: int, p: float) -> float:
         if term < 1e-17 * terms[0]:
             break
     return math.fsum(terms)
+
+
+def smallest(holds: Callable[[Counts], NDArray[np.bool_]], low: ArrayLike, high: ArrayLike) -> Counts:
+    """The smallest whole numbers above `low` for which something holds, or `high` where none is, by bisection.
+
+    What holds for a number has to hold for all larger ones. All are searched at once, so `holds` is also asked about
+    numbers that are found already, from `low` on. These answers are ignored.
+    """
+    low, high = np.broadcast_arrays(np.asarray(low, np.int64), np.asarray(high, np.int64))
+    while np.any(apart := high - low > 1):
+        middle = (low + high) // 2
+        held = holds(middle)
+        low, high = np.where(apart & ~held, middle, low), np.where(apart & held, middle, high)
+    return np.asarray(high)

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
-from smoothcert.statistics.binomial import likely
+from smoothcert.statistics.binomial import likely, smallest
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -126,20 +126,15 @@ def give_up_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) ->
     n = np.asarray(looks, float)
     left = n[-1] - n
 
-    def hopeless(count: Counts) -> NDArray[np.bool_]:
+    def possible(count: Counts) -> NDArray[np.bool_]:
+        count = np.clip(count, 0, looks)
         share = (count + 0.5) / (n + 1)
         deviation = np.sqrt(left * share * (1 - share) * (n[-1] + 1) / (n + 2))
         missing = last - count - 0.5 - left * share
         chance = np.where(deviation > 0, ndtr(-missing / np.maximum(deviation, 1e-300)), missing <= 0)
-        return np.asarray(chance < give_up)
+        return np.asarray(~(chance < give_up))
 
-    # Invariant: `low` is hopeless (or -1), `high` is not (or one more than all votes).
-    low, high = np.full(len(n), -1, np.int64), np.asarray(looks, np.int64) + 1
-    while np.any(high - low > 1):
-        middle = (low + high) // 2
-        stop = hopeless(np.clip(middle, 0, looks))
-        low, high = np.where(stop, middle, low), np.where(stop, high, middle)
-    return low
+    return smallest(possible, -1, np.asarray(looks) + 1) - 1
 
 
 class _Walk:

@@ -11,7 +11,6 @@ R grows with k, so psi is found by bisection, for all p at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -23,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
+from smoothcert.statistics.binomial import smallest
 from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound
 
 _TIGHT = 1.02
@@ -106,7 +106,7 @@ class SampleMap:
         """The smallest k for which a share `low` of the votes proves what `high` requires; psi where they are equal."""
         required = self.required_radius(high)
         bound = self.noise.probability(np.maximum(required, 0))
-        found = smallest_size(lambda k: keeps_bound(low * k, k, bound, alpha=self.alpha), low.shape, self.samples)
+        found = smallest(lambda k: keeps_bound(low * k, k, bound, alpha=self.alpha), 0, self.samples)
         return np.where(required > 0, found, 0)
 
     def radius(self, samples: ArrayLike, p: ArrayLike) -> Any:
@@ -173,16 +173,6 @@ def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
         at_edges = np.insert(at_edges, split + 1, psi(new))
         edges = np.insert(edges, split + 1, new)
     return edges, bounds.tolist()
-
-
-def smallest_size(enough: Callable[[Any], Any], shape: tuple[int, ...], samples: int) -> NDArray[np.int64]:
-    """The smallest sample sizes that are enough, or the ceiling where none is, by bisection for all at once."""
-    low, high = np.zeros(shape, np.int64), np.full(shape, samples, np.int64)
-    while np.any(high - low > 1):
-        middle = np.maximum((low + high) // 2, 1)
-        kept = enough(middle)
-        low, high = np.where(kept, low, middle), np.where(kept, middle, high)
-    return high
 
 
 def refined_grid(points: int = 1500) -> NDArray[np.float64]:

@@ -312,12 +312,6 @@ class _UntilClear(Plan):
     pilot: int = 0
     known_labels: bool = True
 
-    @classmethod
-    def at(cls, radii: Sequence[float], noise: Noise, samples: int) -> _UntilClear:
-        """The thresholds are the shares of votes with which fixed sampling certifies the radii; above 1 for none."""
-        needed = critical_count([noise.needed_probability(radius) for radius in radii], samples, alpha=_CERTIFIED_ALPHA)
-        return cls(tuple((needed / samples).tolist()))
-
     def __str__(self) -> str:
         return "an estimate"
 
@@ -340,7 +334,9 @@ def _estimated(
     prepared: Prepared, inputs: Sequence[Input], radii: Sequence[float], samples: int
 ) -> dict[float, float | None]:
     """The certified accuracy that fixed sampling would find: the share of labels that are likely above its limit."""
-    plan = _UntilClear.at(radii, prepared.subject.noise, samples)
+    p = [prepared.subject.noise.needed_probability(radius) for radius in radii]
+    # The shares of votes with which fixed sampling certifies the radii; above 1 for none.
+    plan = _UntilClear(tuple((critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples).tolist()))
     engine, right = prepared.engine(plan, seed=key_for(prepared.subject.seed, "estimate")), np.zeros(len(radii))
     for certificate in engine.certify(inputs):
         votes = sum(look.of(certificate.label) for look in certificate.looks)
