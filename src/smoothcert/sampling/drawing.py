@@ -87,7 +87,7 @@ def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
         if kind in _DRAWERS:
             return _DRAWERS[kind](draw, shape)
     raise InvalidInput(
-        f"no stream can draw {draw}: register a drawer for {type(draw).__name__} with sampler.drawing.draws"
+        f"no stream can draw {draw}: register a drawer for {type(draw).__name__} with smoothcert.sampling.drawing.draws"
     )
 
 

@@ -16,16 +16,7 @@ from smoothcert._agreement import check_labels_of_form
 from smoothcert._users_code import is_our_own
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest
-from smoothcert.device.runtime import (
-    CHECKED_ROWS,
-    Compile,
-    Runtime,
-    blank,
-    in_finer_format,
-    noisy_images,
-    place,
-    synchronize,
-)
+from smoothcert.device.runtime import CHECKED_ROWS, Runtime, blank, in_finer_format, noisy_images, place, synchronize
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.kernels import Declined, StageClassifier, accelerate
 from smoothcert.models.outputs import LabelClassifier, SeededRows, check_classifier, check_full_batch
@@ -82,9 +73,8 @@ def prepare(
             found = accelerate(module, classifier.module, shape, runtime, say, clock, draw=draw)
             if isinstance(found, Declined):
                 in_vain = found.disagrees or runtime.torch_device.type != "cuda"
-                instead: Compile = "none" if in_vain else "default"
-                runtime = replace(runtime, compile=instead)
-                log.info("the classifier runs with compile=%s, not with fast: %s", instead, found.reason)
+                runtime = replace(runtime, compile="none" if in_vain else "default")
+                log.info("the classifier runs with compile=%s, not with fast: %s", runtime.compile, found.reason)
             elif isinstance(found, StageClassifier):
                 runtime = replace(runtime, compile="stages")
                 classifier, kernels = LabelClassifier(found.logits, classes), found
