@@ -50,6 +50,12 @@ def test_a_lower_price_never_stops_earlier():
     assert not Price(price=1e3).limits(NOISE).any()
 
 
+def test_a_lower_price_never_costs_less_whatever_p_is():
+    """All prices are tried on the same simulated votes, so a budget can search for one."""
+    costs = [expected_samples(Price(20_000, price=price), P, NOISE) for price in (1e-3, 1e-4, 1e-5, 1e-6, 1e-9)]
+    assert all(np.all(a <= b) for a, b in pairwise(costs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class WithLimits(Price):
     """The same plan with limits that anybody may choose."""

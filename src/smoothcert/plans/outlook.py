@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.noises import Noise
@@ -130,13 +131,18 @@ def _(plan: PilotPlan, p: Any, noise: Noise) -> Any:
 
 @expected_samples.register(Price)
 def _(plan: Price, p: Any, noise: Noise) -> Any:
-    rng, samples = np.random.default_rng(0), plan.pilot + 0 * p
-    going, misses = np.ones((_FEW, len(p)), bool), np.zeros((_FEW, len(p)), int)
-    for step, limit in zip(np.diff(plan.looks, prepend=0), plan.limits(noise), strict=True):
-        samples = samples + step * going.mean(axis=0)
-        misses = misses + rng.binomial(step, 1 - p, going.shape)
-        going &= misses < limit
-    return samples
+    goes_on = _misses(plan.looks, tuple(p)) < plan.limits(noise)[:, None, None]
+    reached = np.logical_and.accumulate(goes_on, axis=0)[:-1].mean(axis=1)  # the share that draws for a later look
+    first, *later = np.diff(plan.looks, prepend=0)
+    return plan.pilot + first + np.array(later) @ reached
+
+
+@lru_cache(maxsize=2)
+def _misses(looks: tuple[int, ...], p: tuple[float, ...]) -> NDArray[np.int32]:
+    """Simulated misses at each look, of `_FEW` inputs for each p: the same for every price that a budget tries."""
+    rng, steps = np.random.default_rng(0), np.diff(looks, prepend=0)
+    drawn = [rng.binomial(step, 1 - np.array(p), (_FEW, len(p))).astype(np.int32) for step in steps]
+    return np.cumsum(drawn, axis=0, dtype=np.int32)
 
 
 @expected_samples.register(Combined)
