@@ -26,6 +26,9 @@ def users_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         "def ready():\n"
         "    from smoothcert.models import Classifier\n"
         "    return Classifier(lambda batch: batch, 2, 'another name')\n"
+        "def labels():\n"
+        "    from smoothcert.models import Classifier\n"
+        "    return Classifier(lambda batch: batch.flatten(1).argmax(1), 0, 'unknown classes')\n"
         "def number(): return 7\n"
         "constant = 7\n"
         "built = network()\n"
@@ -80,6 +83,7 @@ def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
     assert load_classifier("users_models:ready").name == "users_models:ready"
     with pytest.raises(InvalidInput, match=r"users_models:ready has \d classes, not 7: leave out classes="):
         load_classifier("users_models:ready", classes=7)
+    assert load_classifier("users_models:labels", classes=7).classes == 7
     torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
     with pytest.raises(InvalidInput, match="returned a Classifier, which cannot take the weights"):
         load_classifier("users_models:ready", weights="w.pth")

@@ -165,7 +165,7 @@ def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) ->
     if checkpoint is not None and not isinstance(made, nn.Module):
         raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {checkpoint.path}")
     if isinstance(made, Classifier):
-        return replace(made, name=name)
+        return replace(made, name=name, classes=made.classes or classes or 0)
     if not callable(made):
         raise InvalidInput(f"{name} returned a {kind}: expected a torch module or a function")
     known = classes or getattr(made, "classes", None)
