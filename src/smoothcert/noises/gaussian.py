@@ -23,6 +23,7 @@ from smoothcert.noises.rounded_normal import thresholds
 _TAIL_CUT = 2.0**-65  # of each coordinate
 
 
+@dataclass(frozen=True)
 class GaussianRadius(Noise):
     """Base of noises with a normal parameter: R = sigma * Phi^-1(p) in l2 of the parameter.
 
@@ -73,7 +74,6 @@ class Gaussian(GaussianRadius):
     1.16317393...
     """
 
-    sigma: float
     norm: ClassVar[str] = "l2"
     drawing_error = LARGEST_INPUT * _TAIL_CUT + CELL
 
@@ -98,7 +98,6 @@ class GridGaussian(GaussianRadius):
     True
     """
 
-    sigma: float
     step: float = 1 / 255
     size: int | None = None
     norm: ClassVar[str] = "l2"
@@ -130,7 +129,6 @@ class Brightness(OwnDraw, GaussianRadius):
         sigma: The standard deviation, in the units of the inputs.
     """
 
-    sigma: float
     norm: ClassVar[str] = "brightness"
     drawing_error = 2.0**-53  # float64 holds so many bits of the uniform number
 
@@ -149,7 +147,6 @@ class Translation(OwnDraw, GaussianRadius):
         sigma: The standard deviation of the shift along each axis, in pixels.
     """
 
-    sigma: float
     norm: ClassVar[str] = "l2 of the shift in pixels"
     deviation = 0.0
 

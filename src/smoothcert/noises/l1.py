@@ -18,6 +18,7 @@ from smoothcert.noises.base import CELL, LARGEST_INPUT, Noise, down, half_differ
 from smoothcert.noises.draws import Additive, Draw, OwnDraw
 
 
+@dataclass(frozen=True)
 class LipschitzNoise(Noise):
     """Base of noises for which every probability is 1 / (2 scale)-Lipschitz in l1: R = scale * (2p - 1).
 
@@ -66,8 +67,6 @@ class Uniform(LipschitzNoise):
     0.98
     """
 
-    scale: float
-
     @property
     def draw(self) -> Draw:
         return Additive("uniform", self.scale)
@@ -89,7 +88,6 @@ class Splitting(OwnDraw, LipschitzNoise):
     255
     """
 
-    scale: float
     levels: int = 0
 
     def __post_init__(self) -> None:
