@@ -45,7 +45,8 @@ class Price(PilotPlan):
     Args:
         price: How much radius a sample has to add. `certify` finds the price for a budget of samples or minutes.
 
-    The other arguments are those of `PilotPlan`. The default pilot has 100 samples. With known labels, there is none.
+    The other arguments are those of `PilotPlan`. The default pilot has 100 samples. With known labels, there is none,
+    except to choose the groups of the runner-up bound.
 
     >>> from smoothcert import Gaussian
     >>> plan = Price(price=1e-5)
