@@ -120,7 +120,7 @@ def test_the_page_shows_them_and_escapes_what_it_shows(tmp_path):
 
 def test_colour_pictures_and_large_ones(tmp_path):
     run, places = certified(tmp_path, data=Gradient(3, (80, 80)))
-    [e] = sc.explain(run, [0], **places)
+    [e] = sc.explain(run, 0, **places)
     assert not e.pixelated
     assert opened(e.picture).shape == (80, 80, 3)
     assert opened(e.picture)[0, 0] == pytest.approx([0.9] * 3, abs=0.02)

@@ -107,7 +107,7 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
     settings, distances = found
     where = np.searchsorted(run.id, np.array(sorted(distances), np.int64))
     ids = run.id[where]
-    right = (run.prediction == run.label) | ((run.label == NO_CLASS) & ~run.abstained)
+    right = ~run.abstained & ((run.prediction == run.label) | (run.label == NO_CLASS))
     radius = run.radius if norm == run.noise.norm else run.noise.other_radii(run.radius, settings["shape"])[norm]
     return Attacks(
         norm,

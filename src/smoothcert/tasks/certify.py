@@ -303,9 +303,11 @@ def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
     if recorded.plan in wanted.plan.earlier_plans:
         recorded = replace(recorded, plan=wanted.plan, finished=None)
     found = wanted.differences(recorded)
-    rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
-    longer = any(name.startswith(("plan.samples", "plan.radii")) for name in found)
-    hint = f" (only {rule} goes on with more samples, or with radii above its largest)" if longer else ""
+    hint = ""
+    if any(name.startswith(("plan.samples", "plan.radii")) for name in found):
+        rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
+        rule = "this plan" if wanted.plan.remembers else f"only {rule}"
+        hint = f" ({rule} goes on with more samples, or with radii above its largest)"
     check_settings(folder, found, what="run", hint=hint)
     moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
     if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):

@@ -33,7 +33,9 @@ _MOST_COMPARED = 500
 """Inputs among which the nearest one with another label is searched."""
 
 
-def explain(run: Run | str | Path, ids: Sequence[int], *, copies: int = 6, **places: Unpack[Places]) -> list[Explained]:
+def explain(
+    run: Run | str | Path, ids: int | Sequence[int], *, copies: int = 6, **places: Unpack[Places]
+) -> list[Explained]:
     """Explain certificates of a run in pictures, for `write_report`.
 
     The noisy copies are the first samples of the run itself, if this machine has a device of the same kind. Of a noise
@@ -41,18 +43,18 @@ def explain(run: Run | str | Path, ids: Sequence[int], *, copies: int = 6, **pla
 
     Args:
         run: The run, or its folder.
-        ids: The inputs to explain.
+        ids: The input to explain, or several.
         copies: Noisy copies to show for each input.
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for `audit`.
 
     Raises:
         InvalidInput: The run has no such input, its model or data is not available, or its inputs are no pictures.
     """
-    run = open_run(run)
+    run, chosen = open_run(run), np.atleast_1d(ids).tolist()
     copies = _check.whole("copies", copies, least=1)
     if not len(run):
         raise InvalidInput(f"{run.path} has no certificates yet, so there is nothing to explain")
-    if unknown := [id for id in ids if id not in run]:
+    if unknown := [id for id in chosen if id not in run]:
         raise InvalidInput(
             f"{run.path} has no certificate of input {unknown[0]}; it has {len(run)}, for inputs "
             f"{run.id.min()} to {run.id.max()}"
@@ -61,7 +63,7 @@ def explain(run: Run | str | Path, ids: Sequence[int], *, copies: int = 6, **pla
     here = available.get(run.manifest.device, True)
     plain = replace(run.manifest, compile="none", batch=copies)
     _, subject, dataset = reload(plain, places, purpose="explain", here=here)
-    inputs = {id: dataset[id][0] for id in dict.fromkeys(ids)}
+    inputs = {id: dataset[id][0] for id in dict.fromkeys(chosen)}
     for id, x in inputs.items():
         check_picture(x.numpy(), id)
     if not inputs:
