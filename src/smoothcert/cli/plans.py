@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
-_SIMULATED = "Averages over simulated inputs: the plan has too many states to go through all of them."
+_SIMULATED = "Averages over simulated inputs: to go through all states of the plan would take too long."
 _ROUNDED_TWICE = "Radii are rounded down when they are computed, and again here: 0.0999 is just below 0.1."
 
 
