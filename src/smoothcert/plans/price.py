@@ -90,9 +90,10 @@ class Price(PilotPlan):
 
     def request(self, state: State, noise: Noise) -> Any:
         done = state.look - (1 if self.pilot else 0)
-        step = (*np.diff(self.looks, prepend=0), 0)[done]
-        misses = np.asarray(state.drawn) - state.count
-        return np.where(done == 0 or misses < self.limits(noise)[done - 1], step, 0)[()]
+        if not done:
+            return self.after_pilot(state.count, noise)[()]
+        misses, step = np.asarray(state.drawn) - state.count, (*np.diff(self.looks), 0)[done - 1]
+        return np.where(misses < self.limits(noise)[done - 1], step, 0)[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
         """As for every plan.
