@@ -35,8 +35,11 @@ def import_users_module(place: str) -> ModuleType:
 
 
 @contextmanager
-def users_code(doing: str, *, near: str | None = None) -> Iterator[None]:
-    """In this context, an error in code of the user is one sentence with its place, preferably in the file `near`."""
+def users_code(doing: str, *, near: str | None = None, hint: str = "") -> Iterator[None]:
+    """In this context, an error in code of the user is one sentence with its place, preferably in the file `near`.
+
+    The hint is added to the sentence.
+    """
     try:
         yield
     except SmoothcertError:
@@ -47,7 +50,7 @@ def users_code(doing: str, *, near: str | None = None) -> Iterator[None]:
             'if __name__ == "__main__":'
         ) from error
     except Exception as error:  # code of the user may raise any error
-        raise _failure(doing, error, near) from error
+        raise _failure(doing, error, near, hint) from error
 
 
 @contextmanager
@@ -72,7 +75,7 @@ def is_our_own(error: BaseException) -> bool:
     return any(frame.f_code.co_filename.startswith(_PACKAGE) for frame, _ in _frames(error)[-1:])
 
 
-def _failure(doing: str, error: Exception, near: str | None) -> InvalidInput:
+def _failure(doing: str, error: Exception, near: str | None, hint: str = "") -> InvalidInput:
     """An error of the user's code in one sentence, with its place as in " (model.py, line 3)"."""
     reason, place = first_line(error), ""
     if isinstance(error, SyntaxError) and error.filename:
@@ -82,7 +85,7 @@ def _failure(doing: str, error: Exception, near: str | None) -> InvalidInput:
         outside = [f for f in frames if not f[0].startswith(("<frozen", importlib.__file__, _PACKAGE))]
         if own := [f for f in outside if f[0] == near] or outside:
             place = f" ({own[-1][0]}, line {own[-1][1]})"
-    return InvalidInput(f"{doing} fails ({type(error).__name__}): {reason}{place}")
+    return InvalidInput(f"{doing} fails ({type(error).__name__}): {reason}{place}{hint and f'; {hint}'}")
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:

@@ -11,6 +11,7 @@ import torch
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models import load_classifier
+from smoothcert.models.denoisers import load_denoiser
 from smoothcert.models.load import as_classifier
 
 
@@ -123,9 +124,11 @@ def test_a_file_in_another_folder_finds_its_neighbours(tmp_path: Path) -> None:
 
 def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "users_failure.py").write_text("def network():\n    raise RuntimeError('no GPU here\\nand more')\n")
-    message = r"calling users_failure:network fails .RuntimeError.: no GPU here \(\S*users_failure.py, line 2\)$"
-    with pytest.raises(InvalidInput, match=message):
+    message = r"calling users_failure:network fails .RuntimeError.: no GPU here \(\S*users_failure.py, line 2\); "
+    with pytest.raises(InvalidInput, match=f"{message}it is called without arguments and must return the model$"):
         load_classifier("users_failure:network")
+    with pytest.raises(InvalidInput, match=f"{message}it is called without arguments and must return the denoiser$"):
+        load_denoiser("users_failure:network")
 
 
 def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:

@@ -69,8 +69,8 @@ class SubjectOptions(Group):
 
     Args:
         model: fashion-cnn, fashion-cnn-clean, cifar-resnet18, cifar-resnet20, cifar-resnet110, torchvision:NAME,
-            timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. Not needed if the
-            --weights contain it.
+            timm:NAME, hf:NAME_OR_FOLDER, onnx:FILE, file.py:function or package.module:function. The function
+            takes no arguments and returns the model. Not needed if the --weights contain it.
         weights: A checkpoint (.safetensors, .pth, .pth.tar).
         classes: The number of classes, if the model returns labels.
         denoiser: Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a

@@ -1,7 +1,7 @@
 // One stage of a CIFAR ResNet in one kernel. A block of threads holds a few images in shared memory and runs all
-// residual blocks of the stage on them. docs/performance.md explains the kernel with a drawing.
+// residual blocks of the stage on them. docs/how-it-is-fast.md explains the kernel with a drawing.
 //
-// Constants, given as -D options (resnet/layout.py):
+// Constants, given as -D options (kernels/layout.py):
 //   CHANNELS, SIZE       channels and side length of the stage's activations
 //   IMAGES               images per block of threads
 //   ROWS                 rows of pixels whose results one warp holds in registers

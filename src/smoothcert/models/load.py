@@ -172,7 +172,7 @@ def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) ->
     return Classifier(module=made, classes=known if isinstance(known, int) else 0, name=name)
 
 
-def make(spec: str) -> tuple[str, Any]:
+def make(spec: str, what: str = "model") -> tuple[str, Any]:
     """What a function of the user returns, or a module of the user itself; and its name with a module, not a file."""
     place, _, attribute = spec.rpartition(":")
     module = import_users_module(place)
@@ -180,7 +180,8 @@ def make(spec: str) -> tuple[str, Any]:
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise InvalidInput(f"{place} ({file or 'built in'}) has no function {attribute!r}")
-    with _fresh_weights(), users_code(f"calling {name}", near=file):
+    hint = f"it is called without arguments and must return the {what}"
+    with _fresh_weights(), users_code(f"calling {name}", near=file, hint=hint):
         return name, factory if isinstance(factory, nn.Module) else factory()
 
 

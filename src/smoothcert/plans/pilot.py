@@ -1,4 +1,7 @@
-"""Plans of two looks: a pilot that chooses the class, then one more draw. And the plan of a pilot alone."""
+"""Plans of two looks: a pilot that chooses the class, then one more draw. And the plan of a pilot alone.
+
+`Price` goes on after the first draw, with further looks.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ class PilotPlan(Plan):
 
     With `pilot_use="fresh"` only the second draw counts. Class and size are then fixed before it is drawn, so
     Clopper-Pearson holds exactly. `"reuse"` counts the pilot again, as published; `coverage` says what that costs.
+    `Price` goes on after the first draw, with further looks.
 
     Args:
         samples: The ceiling: the most samples that a bound rests on.

@@ -1,7 +1,8 @@
 """The subject of a certificate: a classifier as it is run on inputs of one shape.
 
-A certificate is about the classifier with its denoiser, its noise, its number format and its batch size. All of these
-are settled before a `Subject` is made, so every task sees the same ones.
+A certificate is about the classifier with its denoiser, its noise, its number format and its batch size. All but the
+batch size are settled before a `Subject` is made, so every task sees the same ones. The batch size is 0 until it is
+measured, unless the caller gives it; `Subject.prepare` settles it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
     elif not names_code(spec):
         denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
     else:
-        spec, made = make(spec)
+        spec, made = make(spec, "denoiser")
         if not isinstance(made, nn.Module):
             raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
         denoiser = load_denoiser(made if stochastic else made.eval())
