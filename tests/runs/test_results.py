@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import smoothcert as sc
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Certificate, Combined, Fixed, Look, Price
@@ -106,3 +107,11 @@ def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
     unlabelled = altered(iss_run, label=np.full(len(iss_run), -1))
     assert np.isnan([unlabelled.acr, *unlabelled.certified_accuracy([0, 0.25])]).all()
     assert unlabelled.acr_band is None
+
+
+@pytest.mark.parametrize(
+    "task", [sc.open_run, sc.attack, lambda r: sc.explain(r, 0), lambda r: sc.gate(r, {"inputs": 1})]
+)
+def test_what_needs_a_run_on_disk_refuses_results_in_memory(task, iss_run: Results):
+    with pytest.raises(InvalidInput, match=r"^this needs a run on disk: certify with out=DIR$"):
+        task(iss_run)

@@ -47,7 +47,7 @@ def test_each_rule_passes_fails_or_stays_undecided(run, policy, text, outcome, r
 
 
 def test_one_failure_outweighs_what_is_undecided(run):
-    assert gate(run.path, {"inputs": 41, "alpha": 0.001}).outcome == "undecided"
+    assert gate(run, {"inputs": 41, "alpha": 0.001}).outcome == "undecided"
     assert gate(run.path, {"inputs": 41, "alpha": 0.0001}).outcome == "fails"
 
 

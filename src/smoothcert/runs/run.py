@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
+from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan
 from smoothcert.plans.combined import Combined, looks_seen_by
@@ -82,10 +83,19 @@ def open_run(path: Run | str | Path) -> Run:
     """
     if isinstance(path, Run):
         return path
-    path = Path(path)
+    path = folder_of(path)
     with Journal(path) as journal:
         manifest, columns = journal.manifest(), journal.columns()
     return Run(path.name, **columns, noise=manifest.noise, plan=manifest.plan, manifest=manifest, path=path)
+
+
+def folder_of(run: Results | str | Path) -> Path:
+    """The folder of a run, from the run or its folder. Results in memory have none, and are refused."""
+    if isinstance(run, Run):
+        return run.path
+    if isinstance(run, Results):
+        raise InvalidInput(f"this needs a run on disk: certify with {setting('out', 'DIR')}")
+    return Path(run)
 
 
 def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | None = None) -> str:

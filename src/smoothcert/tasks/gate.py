@@ -16,7 +16,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
-from smoothcert.runs.run import Run, open_run
+from smoothcert.runs.run import Run, folder_of, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
 from smoothcert.tasks.audit import audit
@@ -76,7 +76,7 @@ class Gate:
 
 
 def gate(
-    run: str | Path,
+    run: Run | str | Path,
     policy: str | Path | Mapping[str, Any],
     *,
     baseline: str | Path | None = None,
@@ -85,7 +85,7 @@ def gate(
     """Hold a run against a policy.
 
     Args:
-        run: The folder of the run.
+        run: The run, or its folder.
         policy: A TOML file, or its content as a dictionary. All rules are optional: `inputs` (the least number),
             `alpha` (the largest one, which the plan must provably keep), `dtype` (the number formats allowed), `audit`
             (how many inputs to draw again), `certified_accuracy` (the least percentage by radius), `baseline` (`run`,
@@ -100,7 +100,7 @@ def gate(
         raise InvalidInput(f"the policy is empty: give at least one of {', '.join(_RULES[1:])}")
     if isinstance(versus := content.get("baseline"), Mapping) and baseline is None and "run" in versus:
         baseline = folder / str(versus["run"])
-    return Gate(Path(run).name, tuple(_checked(open_run(run), content, baseline, places)))
+    return Gate(folder_of(run).name, tuple(_checked(open_run(run), content, baseline, places)))
 
 
 def _read(path: Path) -> dict[str, Any]:
