@@ -10,6 +10,7 @@ from scipy.special import ndtri
 import smoothcert as sc
 from smoothcert.plans import Case
 from smoothcert.plans.outlook import outlook
+from smoothcert.statistics.bounds import lower_bound
 from smoothcert.tasks.audit import audit
 from smoothcert.tasks.replay import from_shares, simulate
 
@@ -104,7 +105,7 @@ def test_its_failure_is_simulated_because_counts_do_not_tell_its_wealth():
     found = sc.exact_coverage(Bets(), NOISE)
     assert found.valid
     assert (found.searched, found.exact) == (True, False)
-    assert found.simulated.at_least < found.worst_failure < found.simulated.at_most < 0.01
+    assert found.simulated.at_least < max(found.worst_failure, found.tie_failure) < found.simulated.at_most < 0.01
     greedy = sc.exact_coverage(Bets(limit=0.05), NOISE)  # rich with a twentieth of what it takes
     assert not greedy.valid
     assert greedy.exceeds
@@ -139,3 +140,31 @@ def test_an_input_that_has_enough_keeps_its_memory_while_others_go_on():
     kinds = (Bets(), LastWord())
     one, other = (simulate(from_shares(p, np.ones(40, bool)), plan, noise=NOISE, repetitions=2).plan for plan in kinds)
     assert one == other
+
+
+@dataclass(frozen=True)
+class CountsThePilot(sc.Plan):
+    """Its memory counts the votes that chose the class, at a level that would be sound for a class fixed in advance."""
+
+    samples: int = 20
+    alpha: float = 0.05
+    pilot: int = 400
+    name: ClassVar[str] = "counts-the-pilot"
+
+    def __str__(self):
+        return "counts the pilot"
+
+    def remember(self, state, votes, noise):
+        return (0 if state.memory is None else state.memory) + np.asarray(votes.of(state.chosen))
+
+    def request(self, state, noise):
+        return np.full(np.shape(state.count), 20 if state.look == 1 else 0)[()]
+
+    def lower_bound(self, state, noise):
+        return np.where(state.look == 2, lower_bound(state.memory, 420, alpha=0.6 * self.alpha), 0.0)[()]
+
+
+def test_coverage_notices_a_memory_that_counts_the_votes_which_chose_the_class():
+    found = sc.exact_coverage(CountsThePilot(), NOISE)
+    assert found.exceeds
+    assert found.tie_failure > 0.05

@@ -57,6 +57,20 @@ def test_a_budget_buys_a_larger_average_radius_than_fixed_sampling_of_the_same_c
     assert certify(budget=budget, out=tmp_path / "budget").acr > fixed.acr
 
 
+def test_runs_with_budgets_are_compared_by_the_ceiling_that_was_asked_for(tmp_path):
+    few, many = (certify(budget=budget, out=tmp_path / str(budget)) for budget in (20_000, 60_000))
+    assert few.plan.samples != many.plan.samples
+    assert len(sc.compare(few, many, radius=0.1).a) == 120
+    other = certify(plan=sc.Fixed(1_000, pilot=20), out=tmp_path / "other")
+    with pytest.raises(sc.InvalidInput, match="certified with samples 100000 and 1000"):
+        sc.compare(few, other, radius=0.1)
+
+
+def test_the_forecast_of_a_price_is_the_budget():
+    expected = sc.forecast(above_half, DATA, noise=sc.Gaussian(0.25), device="cpu", dtype="float32", budget=20_000)
+    assert expected.samples == 20_000
+
+
 def test_more_than_the_ceiling_cannot_be_spent():
     run = certify(plan=sc.Price(1_000, price=0), budget=10**7, limit=20)
     assert run.counted.max() == 1_000

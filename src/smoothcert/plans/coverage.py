@@ -324,28 +324,29 @@ def _computed(plan: Plan, noise: Noise) -> Coverage:
 def _simulate(plan: Plan, noise: Noise) -> Coverage:
     """The failure of a plan at the worst p that a simulation finds."""
     rng = np.random.default_rng(0)
+    # A memory may keep the votes that chose the class, so the pilot has to choose it here, too.
+    by_pilot = bool(plan.remembers and plan.pilot and not plan.known_labels)
+
+    def wrong(each: Array, repetitions: int) -> Any:
+        """Whether claims are wrong; below 1/2, any certificate is."""
+        ended = simulated_endings(plan, noise, each, repetitions=repetitions, rng=rng, by_pilot=by_pilot)
+        return ended.needed > np.maximum(ended.p, 0.5)
+
     seen = simulated_endings(plan, noise, _GRID, repetitions=_FEW_REPETITIONS // 10, rng=rng).needed
     claims = np.unique(seen[seen > 0.5])
-    p = np.concatenate([_spread(claims * (1 - 1e-12), _CANDIDATES), _BELOW_HALF[::5]])
+    near_ties = np.linspace(0.5, 0.6, 11 if by_pilot else 0)
+    p = np.concatenate([_spread(claims * (1 - 1e-12), _CANDIDATES), _BELOW_HALF[::5], near_ties])
     each = np.stack([p, 1 - p, 0 * p, 0 * p], axis=-1)
     if plan.remembers:  # it may look at other classes one by one
         each = np.concatenate([each, np.stack([p, *3 * [(1 - p) / 3]], axis=-1)])
-    wrong = simulated_endings(plan, noise, each, repetitions=_FEW_REPETITIONS, rng=rng).needed > _limit(each)
-    worst = each[np.argmax(wrong.mean(axis=1))]
+    worst = each[np.argmax(wrong(each, _FEW_REPETITIONS).mean(axis=1))]
     # Fresh votes, because the worst of many simulated shares is too large.
-    both = np.stack([worst, [0.5, 0.5, 0, 0]])
-    wrong = simulated_endings(plan, noise, both, repetitions=_REPETITIONS, rng=rng).needed > _limit(both)
-    failures = wrong.sum(axis=1)
+    failures = wrong(np.stack([worst, [0.5, 0.5, 0, 0]]), _REPETITIONS).sum(axis=1)
     low, high = interval(failures, _REPETITIONS, alpha=(1 - _CONFIDENCE) / 2)  # for both together
     failed, tied = (failures / _REPETITIONS).tolist()
     rivals = int(np.count_nonzero(worst[1:]))
     known = Simulated(_REPETITIONS, _CONFIDENCE, float(low.max()), float(high.max()), rivals)
     return Coverage(plan.alpha, failed, float(worst[0]), tied, simulated=known)
-
-
-def _limit(each: Array) -> Array:
-    """What a claim about the first class may need at most to be true; below 1/2 any certificate is wrong."""
-    return np.maximum(each[:, :1], 0.5)
 
 
 def _search(forward: Forward) -> tuple[float, float]:

@@ -207,13 +207,15 @@ class SimulatedEndings(NamedTuple):
     """The probability of the class that the claim needs; 0 where nothing is certified."""
     samples: NDArray[np.int64]
     """Samples, every forward pass counted."""
+    p: Array
+    """The probability that the class really has."""
 
 
 @naming_users_code()
 def simulated_endings(
-    plan: Plan, noise: Noise, p: ArrayLike, *, repetitions: int, rng: np.random.Generator
+    plan: Plan, noise: Noise, p: ArrayLike, *, repetitions: int, rng: np.random.Generator, by_pilot: bool = False
 ) -> SimulatedEndings:
-    """Follow a plan whose class is fixed in advance, so many times for each p.
+    """Follow a plan whose class is fixed in advance, or chosen by its pilot, so many times for each p.
 
     p are the probabilities of the class, where all other votes are for one other class, or (..., classes) those of all
     classes with this one first.
@@ -221,8 +223,10 @@ def simulated_endings(
     each = np.atleast_1d(np.asarray(p, float))
     each = each if each.ndim > 1 else np.stack([each, 1 - each], axis=-1)
     shape = (len(each), repetitions)
-    state = simulated(plan, noise, each[:, None], shape, rng, chosen=np.zeros(shape, np.int64))
-    return SimulatedEndings(needed_for_claim(plan, noise, state.lower), machine.spent(plan, state))
+    fixed = None if by_pilot else np.zeros(shape, np.int64)
+    state = simulated(plan, noise, each[:, None], shape, rng, chosen=fixed)
+    needed = needed_for_claim(plan, noise, state.lower)
+    return SimulatedEndings(needed, machine.spent(plan, state), of_class(each[:, None], state.chosen))
 
 
 def needed_for_claim(plan: Plan, noise: Noise, lower: NDArray[np.float64]) -> NDArray[np.float64]:

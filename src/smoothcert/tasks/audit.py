@@ -20,7 +20,7 @@ from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
 from smoothcert.noises.draws import VERSION
-from smoothcert.plans import Case, Certificate, Plan, Proof
+from smoothcert.plans import AtRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.second_route import p_value
 from smoothcert.report.page import dataset_of, write_page
@@ -119,7 +119,7 @@ def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **pla
             missing = "its certificate is missing, although the run is finished"
             findings += [Finding(id, missing) for id in asked - ids]
         readable, known = [], sorted(ids & asked)
-        bets = manifest.plan.primary.remembers
+        bets = isinstance(manifest.plan.primary, AtRadii) and manifest.plan.primary.remembers
         tested = set(random.Random(seed).sample(known, min(_TESTED_BETS, len(known))) if bets else known)
         for id in known:  # one at a time, because a run may have a million
             try:

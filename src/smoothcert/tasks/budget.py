@@ -37,6 +37,7 @@ _PILOT_SHARE, _SMALLEST_PILOT = 1 / 30, 25
 _RECENT = 3
 """The last blocks tell the rate."""
 _PRICES = np.geomspace(1e3, 1e-11, 900)
+"""The prices and ceilings that are tried, from the cheapest run to the dearest one."""
 _SIZES = np.unique(np.rint(np.geomspace(10, 1e9, 240)).astype(int))
 
 
@@ -79,11 +80,11 @@ class Budget:
 
     def refuse(self, inputs: int, least: int, found: Survey) -> InvalidInput:
         """The error for a budget that is too small; `least` is what every input needs."""
-        missing = found.samples + inputs * least - self.total(found)
         if self.samples is not None:
-            wanted = setting("budget", ceil(self.samples + missing))
+            wanted = setting("budget", found.samples + inputs * least)
         else:
-            wanted = setting("minutes", ceil(100 * (self.minutes or 0) + 100 * missing / found.rate / 60 / _LAST) / 100)
+            missing = inputs * least / found.rate - self.seconds_left
+            wanted = setting("minutes", ceil(100 * ((self.minutes or 0) + missing / 60 / _LAST)) / 100)
         return InvalidInput(f"the budget is too small for {inputs:,} inputs: give at least {wanted}")
 
 
@@ -145,8 +146,10 @@ class Spending:
         return made
 
     def forecast(self, plan: Plan) -> Forecast:
-        """What the run will cost if all blocks have this plan; never more than the budget."""
+        """What the run will cost: nearly all of the budget if samples have a price, else what this plan costs."""
         found = foresee(self.survey, plan, self.noise, len(self._order))
+        if isinstance(plan, Price) and plan.price > _PRICES[-1]:  # else all inputs get what they can use
+            return replace(found, samples=self.total, error=0.0)
         return replace(found, samples=min(found.samples + self.spent, self.total))
 
     def add(self, certificate: Certificate) -> None:

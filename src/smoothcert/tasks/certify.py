@@ -28,7 +28,7 @@ from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
 from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import Certificate, OneLook, Plan, plan_or_default
+from smoothcert.plans import AtRadii, Certificate, OneLook, Plan, plan_or_default
 from smoothcert.plans.at_radii import continuing
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import Journal
@@ -304,9 +304,11 @@ def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
         recorded = replace(recorded, plan=wanted.plan, finished=None)
     found = wanted.differences(recorded)
     hint = ""
-    if any(name.startswith(("plan.samples", "plan.radii")) for name in found):
+    found = [name for name in found if not name.startswith("plan.earlier")] or found
+    if found and all(name.startswith(("plan.samples", "plan.radii")) for name in found):
         rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
-        rule = "this plan" if wanted.plan.remembers else f"only {rule}"
+        goes_on = isinstance(wanted.plan, AtRadii) and wanted.plan.remembers
+        rule = "this plan" if goes_on else f"only {rule}"
         hint = f" ({rule} goes on with more samples, or with radii above its largest)"
     check_settings(folder, found, what="run", hint=hint)
     moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
@@ -364,12 +366,14 @@ def _on_disk(
             progress.update(certificate, status)
 
     progress.start()
+    too_late = 0
     try:
         for block, plan in [(ids, job.plan)] if spending is None else spending.blocks(ids, manifest.spending):
             if spending is not None:
                 if manifest.spending is None:  # the first block
                     manifest = replace(manifest, plan=plan)
                     progress.say(f"forecast: {spending.forecast(plan)}")
+                too_late += len(block) if isinstance(plan, OneLook) else 0
                 manifest = replace(manifest, spending=spending.record(block, plan))
                 journal.write_manifest({key: manifest.plain()[key] for key in ("plan", "spending")})
             for finished in _follow(executor, block, plan, spending):
@@ -378,6 +382,8 @@ def _on_disk(
         raise ModelFailed(
             f"{error.message}; all finished inputs are saved, and the same command continues"
         ) from error.__cause__
+    if too_late:
+        progress.say(f"the time was over for {too_late:,} inputs: they are abstentions")
     known = known or _telling(open_run(journal.path.parent))
     if known.looks[0].samples <= _CHECKED_SHARE * executor.status().counted:
         try:

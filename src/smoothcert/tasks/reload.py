@@ -14,7 +14,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
 from smoothcert.runs.manifest import Manifest
-from smoothcert.smoothed import Smoothed, Subject
+from smoothcert.smoothed import Settings, Smoothed, Subject
 
 
 class Places(TypedDict, total=False):
@@ -49,19 +49,20 @@ def reload(
     given = places.get("data")
     try:
         dataset = find_dataset(m.data if given is None else given)
-        smoothed = Smoothed(
-            m.model if model is None else model,
-            noise=m.noise,
-            weights=places.get("weights") or (m.weights if model is None or isinstance(model, str) else None),
-            classes=m.classes,
-            denoiser=denoiser,
-            seed=m.seed,
-            device=m.device if here else "cpu",
-            dtype=m.dtype,
-            batch=m.batch or "auto",
-            compile=m.compile_request,
-            **m.settings,
-        )
+        if unknown := sorted(m.settings.keys() - Settings.__annotations__.keys()):
+            raise InvalidInput(f"this version of smoothcert does not know the setting {unknown[0]!r} of the run")
+        settings: Settings = {
+            "noise": m.noise,
+            "weights": places.get("weights") or (m.weights if model is None or isinstance(model, str) else None),
+            "classes": m.classes,
+            "denoiser": denoiser,
+            "seed": m.seed,
+            "device": m.device if here else "cpu",
+            "dtype": m.dtype,
+            "batch": m.batch or "auto",
+            "compile": m.compile_request,
+        }
+        smoothed = Smoothed(m.model if model is None else model, **{**m.settings, **settings})
         subject = smoothed.bind(dataset, ())
     except InvalidInput as error:
         parts = ["model", "weights", "data"] if m.denoiser is None else ["model", "weights", "denoiser", "data"]
