@@ -44,7 +44,7 @@ def test_bytes_on_cuda_get_noise_on_their_grid(tmp_path, cuda):
     assert run.noise == run.manifest.noise == sc.GridGaussian(0.25, size=9)
     assert said.messages[:1] == [
         "noise on the grid of 8-bit images, exact in floating point: grid-gaussian:0.25 "
-        "(off the grid: --noise gaussian:0.25)"
+        "(off the grid: noise=Gaussian(0.25))"
     ]
     assert not audit(tmp_path, redraw=3, model=above_half, data=(BYTES, LABELS)).findings
 

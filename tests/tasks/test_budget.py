@@ -183,6 +183,13 @@ def test_a_forecast_is_close_to_what_the_run_takes(settings):
     assert expected.error < 0.3
 
 
+def test_a_forecast_takes_all_arguments_of_certify(tmp_path):
+    settings = {"sigma": 0.25, "plan": sc.Fixed(500), "device": "cpu", "dtype": "float32", "batch": 500}
+    expected = sc.forecast(above_half, DATA, out=tmp_path / "run", progress=Progress(), **settings)
+    assert expected.samples == sc.forecast(above_half, DATA, **settings).samples
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("task", [sc.certify, sc.forecast])
 def test_a_shard_has_no_budget_of_its_own(task):
     with pytest.raises(sc.InvalidInput, match="has no budget of its own: give a plan"):

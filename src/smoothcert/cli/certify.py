@@ -125,6 +125,7 @@ def certify(
     runs = []
     for what in asked:
         shown = Progress() if quiet else progress_here(summary=False)
+        shown.command = True
         place = out / f"sigma-{what['sigma']:g}" if several else out
         run = certify(out=place, joint=joint, progress=[shown, *map(tracker_named, track)], **what)
         assert isinstance(run, Run)  # it has a folder

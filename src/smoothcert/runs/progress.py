@@ -30,6 +30,9 @@ _IGNORE_BROKEN_STDERR = suppress(OSError, ValueError)
 class Progress:
     """Shows nothing. It is the base of all progress displays; `certify` calls its methods."""
 
+    command: bool = False
+    """Whether messages name the options of the command line, and not the arguments in Python."""
+
     def begin(self, run: Run, *, total: int) -> None:
         """Called at the beginning.
 
@@ -319,6 +322,7 @@ class Several(Progress):
 
     def __init__(self, members: Sequence[Progress]) -> None:
         self._members = list(members)
+        self.command = any(member.command for member in members)
         for method in ("begin", "say", "start", "update", "close", "end"):
             setattr(self, method, partial(self._call_each, method))
 

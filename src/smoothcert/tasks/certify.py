@@ -22,7 +22,7 @@ from smoothcert._registry import check_recordable, check_settings
 from smoothcert._users_code import naming_users_code
 from smoothcert.data import Dataset, find_dataset, select_ids
 from smoothcert.data.selection import parse_shard
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, either, setting
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, either, phrase, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
@@ -168,10 +168,13 @@ def certify(
             if begun:
                 progress.say(f"going on with {len(begun):,} inputs: {plan}")
             if todo and recorded is None and smoothed.sigma is not None and isinstance(subject.noise, GridGaussian):
-                progress.say(
+                sigma = smoothed.sigma
+                plain = either(f"noise=Gaussian({sigma})", f"--noise {Gaussian(sigma).short}")
+                said = (
                     f"noise on the grid of 8-bit images, exact in floating point: {subject.noise.short} "
-                    f"(off the grid: --noise {Gaussian(smoothed.sigma).short})"
+                    f"(off the grid: {plain})"
                 )
+                progress.say(phrase(said, command=progress.command))
             if todo:
                 known = _telling(before) if recorded is not None else None
                 _on_disk(job, todo, journal, manifest, executor, progress, allowed, known, begun)
@@ -191,8 +194,10 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
         labels: The labels, if `data` holds only inputs.
         executor: Where to compute. Default: in this process.
         **asked: `plan=`, `budget=`, `minutes=`, `since=`, `joint=`, `ids=`, `skip=`, `limit=` and `shard=` as for
-            `certify`, and the settings of `Smoothed`, where `model` is not one.
+            `certify`, and the settings of `Smoothed`, where `model` is not one. `out=` and `progress=` are ignored.
     """
+    for name in ("out", "progress"):  # they change nothing about the cost
+        asked.pop(name, None)
     plan, joint, *amount = (asked.pop(name, None) for name in ("plan", "joint", "budget", "minutes", "since"))
     selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit", "shard")}
     allowed, plan = _budget_and_plan(plan, *amount)
