@@ -171,3 +171,15 @@ def test_table_and_chart_show_both_sides(tmp_path):
     [attacked] = [line for line in chart.layers if line.label == "attacked"]
     assert attacked.y[np.searchsorted(attacked.x, 0.5)] == 0.5
     assert "attacks on 2 inputs" in chart.caption
+
+
+def test_all_radii_that_the_plan_decides_are_shown(tmp_path):
+    radii = (0.1, 0.25, 0.5)
+    places = _run(tmp_path / "run", Halves(np.ones(SIZE)), plan=sc.AtRadii(radii, 2_000), distances=(0.4, 0.4))
+    found = sc.attack(tmp_path / "run", **FAST, **places).plain()
+    assert found["radii"] == list(radii)
+    assert found["certified_accuracy"] == [1, 1, 0]
+    assert found["attacked_accuracy"] == [1, 1, 0]
+    other = sc.attack(tmp_path / "run", norm="linf", **FAST, **places).plain()
+    assert other["radii"] == pytest.approx(np.array(radii) / SIZE**0.5)
+    assert other["certified_accuracy"] == [1, 1, 0]

@@ -33,6 +33,7 @@ class Attacks:
         closed: Whether the true radius is known to be above `radius`, as for a plan that decides radii.
         certified: Whether the right answer is certified.
         all_inputs: Whether all inputs of the run were attacked.
+        decided_radii: The radii that the plan decides, in this norm; None if it measures the radius.
     """
 
     norm: str
@@ -43,6 +44,7 @@ class Attacks:
     closed: bool
     certified: NDArray[np.bool_]
     all_inputs: bool
+    decided_radii: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.id)
@@ -68,9 +70,12 @@ class Attacks:
         """Both sides as a dictionary for JSON.
 
         Args:
-            radii: The radii of certified and attacked accuracy. Default: steps up to the largest radius.
+            radii: The radii of certified and attacked accuracy. Default: those that the plan decides, or
+                steps up to the largest radius.
         """
-        shown = metrics.default_radii(float(self.radius.max())) if radii is None else np.asarray(radii, float).tolist()
+        if radii is None:
+            radii = self.decided_radii or metrics.default_radii(float(self.radius.max()))
+        shown = np.asarray(radii, float).tolist()
         return {
             "norm": self.norm,
             "settings": dict(self.settings),
@@ -108,14 +113,20 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
     where = np.searchsorted(run.id, np.array(sorted(distances), np.int64))
     ids = run.id[where]
     right = ~run.abstained & ((run.prediction == run.label) | (run.label == NO_CLASS))
-    radius = run.radius if norm == run.noise.norm else run.noise.other_radii(run.radius, settings["shape"])[norm]
+
+    def in_norm(radii: ArrayLike) -> NDArray[np.float64]:
+        other = norm != run.noise.norm
+        return np.asarray(run.noise.other_radii(radii, settings["shape"])[norm] if other else radii, float)
+
+    decided = run.decided_radii
     return Attacks(
         norm,
         settings,
         ids,
-        np.where(right, radius, 0.0)[where],
+        np.where(right, in_norm(run.radius), 0.0)[where],
         np.array([distances[id] for id in ids.tolist()]),
-        run.decided_radii is not None,
+        decided is not None,
         right[where],
         len(ids) == len(run),
+        None if decided is None else tuple(in_norm(decided).tolist()),
     )
