@@ -110,7 +110,7 @@ def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
 
 
 @pytest.mark.parametrize(
-    "task", [sc.open_run, sc.attack, lambda r: sc.explain(r, 0), lambda r: sc.gate(r, {"inputs": 1})]
+    "task", [sc.open_run, sc.attack, sc.audit, lambda r: sc.explain(r, 0), lambda r: sc.gate(r, {"inputs": 1})]
 )
 def test_what_needs_a_run_on_disk_refuses_results_in_memory(task, iss_run: Results):
     with pytest.raises(InvalidInput, match=r"^this needs a run on disk: certify with out=DIR$"):

@@ -27,7 +27,7 @@ from smoothcert.report.page import dataset_of, write_page
 from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.run import open_run
+from smoothcert.runs.run import Run, folder_of, open_run
 from smoothcert.smoothed.subject import Prepared, Subject, say_nothing
 from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.budget import as_recorded
@@ -89,13 +89,13 @@ class Audit:
         return asdict(self) | {"coverage": coverage, "keeps_alpha": self.keeps_alpha, "holds": self.holds}
 
 
-def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **places: Unpack[Places]) -> Audit:
+def audit(run: Run | str | Path, *, redraw: int = 5, seed: int | None = None, **places: Unpack[Places]) -> Audit:
     """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
 
     All labels are compared with the data, also those of inputs that are not drawn again.
 
     Args:
-        folder: The run's folder.
+        run: The run, or its folder.
         redraw: How many inputs to draw again.
         seed: Chooses the inputs to draw again. Default: other inputs each time.
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, if they are not where the manifest
@@ -103,7 +103,8 @@ def audit(folder: str | Path, *, redraw: int = 5, seed: int | None = None, **pla
             executed. If `redraw` is 0, the audit also works without the data, but then it does not compare labels.
     """
     redraw = _check.whole("redraw", redraw)
-    with Journal(Path(folder)) as journal:
+    folder = folder_of(run)
+    with Journal(folder) as journal:
         manifest = journal.manifest()
         ids, asked = journal.ids(), set(manifest.ids)
         if not ids:
