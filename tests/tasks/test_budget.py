@@ -61,6 +61,7 @@ def test_runs_with_budgets_are_compared_by_the_ceiling_that_was_asked_for(tmp_pa
     few, many = (certify(budget=budget, out=tmp_path / str(budget)) for budget in (20_000, 60_000))
     assert few.plan.samples != many.plan.samples
     assert len(sc.compare(few, many, radius=0.1).a) == 120
+    assert sc.table([few]).plain()["runs"][0]["method"] == "price 100,000, budget of 20,000 samples"
     other = certify(plan=sc.Fixed(1_000, pilot=20), out=tmp_path / "other")
     with pytest.raises(sc.InvalidInput, match="certified with samples 100000 and 1000"):
         sc.compare(few, other, radius=0.1)

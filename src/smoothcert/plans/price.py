@@ -66,7 +66,7 @@ class Price(PilotPlan):
         object.__setattr__(self, "price", _check.at_least("price", self.price, 0))
 
     def __str__(self) -> str:
-        return self._in_words(f"{self.price:.3g} of radius per sample" if self.price else "as a budget allows")
+        return self._in_words(*[f"{self.price:.3g} of radius per sample"] * bool(self.price))
 
     @property
     def looks(self) -> tuple[int, ...]:

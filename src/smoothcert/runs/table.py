@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -66,7 +66,7 @@ class Row:
         radii = run.certified_radii or dict.fromkeys(_FIGURES)
         return {
             "name": run.name,
-            "method": None if run.plan is None else f"{run.plan}{proved}",
+            "method": None if run.plan is None else f"{_asked_for(run)}{proved}",
             **(rules | {"noise": None if run.noise is None else str(run.noise)}),
             "dtype": run.manifest and (run.manifest.dtype or None),
             "inputs": len(run),
@@ -84,6 +84,17 @@ class Row:
             "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
             "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
+
+
+def _asked_for(run: Results) -> str:
+    """The plan of a run in a few words. With a budget, its price and ceiling are those of the first inputs alone."""
+    budget = run.manifest and run.manifest.budget
+    if not budget:
+        return str(run.plan)
+    asked = {"samples": budget["ceiling"], "price": 0.0}
+    plan = replace(run.plan, **{name: value for name, value in asked.items() if hasattr(run.plan, name)})  # type: ignore[type-var]
+    amount = f"{budget['samples']:,} samples" if budget["samples"] else f"{budget['minutes']:g} minutes"
+    return f"{plan}, budget of {amount}"
 
 
 class Cell(NamedTuple):
