@@ -318,6 +318,19 @@ def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
         sc.explain(run.path, [0], model=model, data=DATA)
 
 
+def test_a_setting_that_this_version_does_not_know_is_refused_and_none_is_given_twice(run):
+    for settings, words in (({"flux": 1}, "does not know the setting 'flux' of the run"), ({"seed": 7}, None)):
+        with sqlite3.connect(run.path / FILE) as db:
+            row = "settings", json.dumps(settings)
+            db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", row)
+        db.close()
+        if words is None:
+            assert check(run).findings == ()
+        else:
+            with pytest.raises(sc.InvalidInput, match=words):
+                check(run)
+
+
 def test_votes_are_not_drawn_again_by_another_form_of_the_classifier(run):
     with sqlite3.connect(run.path / FILE) as db:
         db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES ('compile', '\"stages\"')")
