@@ -6,7 +6,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, InputSpecific, Look
+from smoothcert.plans import Fixed, InputSpecific, Look, Price
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.sampling.engine import window
 from smoothcert.smoothed import Subject
@@ -125,6 +125,7 @@ PLANS = {
     "fixed": lambda alpha: Fixed(1000, alpha=alpha),
     "absolute": lambda alpha: InputSpecific(1000, alpha=alpha, decline=0.05),
     "relative": lambda alpha: InputSpecific(1000, alpha=alpha, decline=0.05, kind="relative"),
+    "price": lambda alpha: Price(1000, alpha=alpha, price=1e-5),
 }
 
 
