@@ -114,6 +114,8 @@ class PilotPlan(Plan):
     def lower_bound(self, state: State, noise: Noise) -> Any:
         # A pilot that counts proves something by itself only if it is the last look.
         last = (np.asarray(self.request(state, noise)) == 0) & (np.asarray(state.drawn) > 0)
+        if not np.any(last):  # a bound takes longer than everything else at a look
+            return np.zeros(np.shape(last))[()]
         return np.where(last, bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level), 0.0)[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:

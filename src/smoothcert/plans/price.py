@@ -89,11 +89,11 @@ class Price(PilotPlan):
         return np.full(np.shape(count), self.looks[0])
 
     def request(self, state: State, noise: Noise) -> Any:
-        done = state.look - (1 if self.pilot else 0)
+        done, looks = state.look - (1 if self.pilot else 0), self.looks
         if not done:
             return self.after_pilot(state.count, noise)[()]
-        misses, step = np.asarray(state.drawn) - state.count, (*np.diff(self.looks), 0)[done - 1]
-        return np.where(misses < self.limits(noise)[done - 1], step, 0)[()]
+        step = looks[done] - looks[done - 1] if done < len(looks) else 0
+        return np.where(np.asarray(state.drawn) - state.count < self.limits(noise)[done - 1], step, 0)[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
         """As for every plan.

@@ -15,6 +15,7 @@ reached the boundary is convolved with the next draw, and what reaches the bound
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -57,6 +58,7 @@ def default_looks(samples: int) -> tuple[int, ...]:
     return growing_looks(FIRST_LOOK, GROWTH, samples)
 
 
+@lru_cache(maxsize=64)
 def growing_looks(first: int, growth: float, last: int) -> tuple[int, ...]:
     """Numbers of samples that grow by a factor each, rounded up, from the first to the last."""
     looks = [min(first, last)]
