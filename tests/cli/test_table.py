@@ -50,13 +50,6 @@ def test_what_is_read_and_the_journal_of_a_run_are_never_replaced(iss_run, smoot
     assert (log.read_bytes(), journal.read_text()) == (kept, "kept")
 
 
-def test_json_and_another_format_exclude_one_another(iss_run, smoothcert, tmp_path):
-    write_results(iss_run, tmp_path / "iss.json")
-    answer = smoothcert(f"table {tmp_path / 'iss.json'} --json --format latex")
-    assert answer == (2, "", "smoothcert: --json and --format latex exclude one another: give one of them\n")
-    assert smoothcert(f"table {tmp_path / 'iss.json'} --json --format json").code == 0
-
-
 def test_a_csv_export_says_where_its_settings_are(iss_run, smoothcert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_results(iss_run, "iss.json")

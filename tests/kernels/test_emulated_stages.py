@@ -7,7 +7,7 @@ import torch
 from resnets import logits_of, random_network, relative_error
 
 from smoothcert.kernels.layout import Layout, layouts
-from smoothcert.noises.draws import OUTWARD, Additive, AdditiveGrid
+from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid
 from smoothcert.noises.rounded_normal import thresholds
 
 pytestmark = pytest.mark.skipif(not emulated.AVAILABLE, reason="no g++ here")

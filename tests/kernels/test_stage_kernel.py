@@ -10,7 +10,7 @@ from smoothcert.kernels.layout import layouts
 from smoothcert.kernels.resnet import match
 from smoothcert.kernels.stages import StageClassifier
 from smoothcert.kernels.tracing import trace
-from smoothcert.noises.draws import Additive, AdditiveGrid
+from smoothcert.noises.base import Additive, AdditiveGrid
 from smoothcert.sampling.streams import PhiloxStream, Segment
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")]

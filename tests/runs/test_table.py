@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -93,7 +92,7 @@ def test_runs_exports_and_logs_stand_in_one_table(iss_run, fixed_run, tmp_path):
 
 def test_every_format_shows_the_same_acr(iss_run, fixed_run):
     made = table([iss_run, fixed_run])
-    exact = json.loads(made.render("json"))["runs"][0]["acr"]
+    exact = made.plain()["runs"][0]["acr"]
     assert exact == iss_run.acr
     for format in ("terminal", "markdown", "latex"):
         assert f"{exact:.6f}"[:5] in made.render(format)
@@ -184,7 +183,7 @@ def test_no_runs_make_no_table():
 
 def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered):
     made = table([altered(iss_run, label=np.full(len(iss_run), -1)), fixed_run], radii=[0])
-    without, labelled = json.loads(made.render("json"))["runs"]
+    without, labelled = made.plain()["runs"]
     assert (without["acr"], without["certified_accuracy"]) == (None, {"0": None})
     assert labelled["acr"] == fixed_run.acr
     assert {title: cell.text for title, cell in zip(made.titles, made.cells[0], strict=True) if cell.text == "-"} == {
@@ -200,7 +199,7 @@ def test_inputs_without_a_label_among_others_are_told(iss_run, fixed_run, altere
     halves = altered(iss_run, label=np.where(iss_run.id < 200, -1, iss_run.label))
     made = table([halves, fixed_run])
     assert [row[made.titles.index("unlabelled, as wrong")].text for row in made.cells] == ["20", "-"]
-    assert [row["unlabelled"] for row in json.loads(made.render("json"))["runs"]] == [20, 0]
+    assert [row["unlabelled"] for row in made.plain()["runs"]] == [20, 0]
     without = altered(iss_run, label=np.full(len(iss_run), -1))
     assert "unlabelled, as wrong" not in table([without, fixed_run]).titles
 
@@ -243,7 +242,7 @@ def test_a_run_that_is_not_complete_says_so(iss_run, altered):
 def test_json_tells_what_was_asked_for_and_at_which_noise_and_alpha(iss_run, altered):
     partial = altered(iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, 700, 10))))
     made = table([partial])
-    [row] = json.loads(made.render("json"))["runs"]
+    [row] = made.plain()["runs"]
     assert (row["inputs"], row["asked"], row["noise"], row["alpha"]) == (60, 70, "Gaussian(sigma=0.5)", 0.001)
 
 

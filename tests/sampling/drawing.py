@@ -19,8 +19,8 @@ import torch  # noqa: E402
 
 from smoothcert._registry import restore  # noqa: E402
 from smoothcert.noises import Additive  # noqa: E402
+from smoothcert.sampling.sampler import Batch, _HostBuffer  # noqa: E402
 from smoothcert.sampling.streams import HostStream, PhiloxStream, Segment  # noqa: E402
-from smoothcert.sampling.voting import Batch, _HostBuffer  # noqa: E402
 
 device = torch.device("cuda" if kind == "cuda" else "cpu")
 if kind == "host":

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from smoothcert.kernels.grid_noise import grid_noise
-from smoothcert.noises.draws import AdditiveGrid
+from smoothcert.noises.base import AdditiveGrid
 from smoothcert.sampling import philox
 
 

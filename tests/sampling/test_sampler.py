@@ -6,8 +6,7 @@ import torch
 
 from smoothcert.device.runtime import Runtime
 from smoothcert.noises import Gaussian
-from smoothcert.sampling.sampler import Sampler
-from smoothcert.sampling.voting import Batch, VoteCounter
+from smoothcert.sampling.sampler import Batch, Sampler, VoteCounter
 
 CPU = torch.device("cpu")
 INPUTS = torch.rand((12, 3, 4), generator=torch.Generator().manual_seed(1))

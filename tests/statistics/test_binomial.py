@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from smoothcert.statistics.binomial import pmf, summed_tail, tail
+from smoothcert.statistics.bounds import pmf, summed_tail, tail
 
 
 @pytest.mark.parametrize(

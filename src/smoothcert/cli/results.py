@@ -25,8 +25,6 @@ from smoothcert.errors import InvalidInput
 if TYPE_CHECKING:
     from smoothcert.runs.comparison import Comparison
 
-_MOST_IDS = 10**6
-
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")]
 Reference = Annotated[
     Path | None, typer.Option(help="The run that MAD is measured against. Default: the fixed run at its ceiling.")
@@ -59,21 +57,18 @@ def table(
     reference: Reference = None,
     radii: Radii = None,
     log_radius: LogRadius = None,
-    format: Literal["terminal", "markdown", "latex", "json"] | None = None,
-    json: bool = False,
-) -> None:
+    format: Literal["terminal", "markdown", "latex"] = "terminal",
+) -> Output:
     """Compare runs: average samples, time, MAD, ACR and certified accuracy, with marks at the best values.
 
     Args:
-        format: The format of the table. Default: terminal.
+        format: The format of the table.
     """
     from smoothcert.runs.formats import collect
     from smoothcert.runs.table import table
 
-    if json and format not in (None, "json"):
-        raise InvalidInput(f"--json and --format {format} exclude one another: give one of them")
     made = table(collect(runs, radius=log_radius), reference=reference, radii=numbers("--radii", radii))
-    print(made.render("json" if json else format or "terminal"))
+    return Output(made.plain(), [made.render(format)])
 
 
 def compare(
@@ -178,12 +173,13 @@ def report(
     explained = []
     if explain is not None:
         from smoothcert.data import select_ids
+        from smoothcert.runs.manifest import MOST_INPUTS
         from smoothcert.runs.run import Run
         from smoothcert.tasks import explain as task
 
         if not (folders := [run for run in results if isinstance(run, Run)]):
             raise InvalidInput("--explain needs the folder of a run: exports and logs have no model and no votes")
-        ids = select_ids(_MOST_IDS, ids=explain)
+        ids = select_ids(MOST_INPUTS, ids=explain)
         explained = [one for run in folders for one in task.explain(run, ids, **places.settings())]
     page = write_report(
         results,

@@ -1,4 +1,4 @@
-"""Data sets and the sources that they come from.
+"""Data sets, the sources that they come from, and the choice of the inputs to certify.
 
 `load_dataset` takes `fashion-mnist`, `mnist`, `cifar10`, `imagenet:DIR`, `hf:NAME_OR_FOLDER`, an `.npz` file or a
 folder of images. To add a source, write a function `load(place, *, train)` and add it to `_SOURCES`.
@@ -7,17 +7,18 @@ folder of images. To add a source, write a function `load(place, *, train)` and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from smoothcert import _check
 from smoothcert.data import images
 from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.data.base import Dataset
-from smoothcert.data.selection import select_ids
 from smoothcert.data.wrap import as_dataset
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, setting
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
@@ -32,7 +33,8 @@ _SOURCES = {
 
 def find_dataset(data: Any, labels: Any = None) -> Dataset:
     """The data set that the caller names or has, as `certify` takes it."""
-    return as_dataset(load_dataset(data) if isinstance(data, (str, Path)) else data, labels)
+    found = load_dataset(data) if isinstance(data, (str, Path)) else data
+    return found if found is not data and labels is None else as_dataset(found, labels)
 
 
 def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
@@ -76,3 +78,79 @@ def _load(spec: str, train: bool) -> Dataset:
         f"{spec} is neither an .npz file nor a folder of images; data sets by name are fashion-mnist, mnist, cifar10, "
         "imagenet:DIR and hf:NAME"
     )
+
+
+def select_ids(
+    count: int,
+    *,
+    skip: int | None = None,
+    limit: int | None = None,
+    ids: str | Sequence[int] | None = None,
+    shard: str | tuple[int, int] | None = None,
+) -> list[int]:
+    """The ids of the inputs to certify.
+
+    Args:
+        count: The number of inputs in the data set.
+        skip: Take every `skip`-th input. By default, all.
+        limit: Take at most this many inputs.
+        ids: Take these inputs, for example [0, 5] or "0,5,10-20". It excludes `skip`.
+        shard: Of these inputs, take the part of one job among several: "3/16" or (3, 16) is the third of 16 parts.
+
+    >>> select_ids(10_000, skip=20, limit=3)
+    [0, 20, 40]
+    >>> select_ids(10_000, ids="7,100-102")
+    [7, 100, 101, 102]
+    >>> select_ids(10, shard="2/3")
+    [1, 4, 7]
+    """
+    if ids is not None and not isinstance(ids, (str, Iterable)):
+        raise InvalidInput(f"{setting('ids', ids)} is one number: {setting('ids', [ids])} or {setting('limit', ids)}?")
+    if ids is None:
+        chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
+    elif skip is not None:
+        raise InvalidInput(f"{setting('skip', skip)} and {setting('ids', ids)} exclude one another: give one of them")
+    else:
+        numbers = _parse(ids, count) if isinstance(ids, str) else [_check.whole("each id", id) for id in ids]
+        chosen = list(dict.fromkeys(numbers))
+        if outside := [id for id in chosen if id >= count]:
+            raise InvalidInput(f"id {outside[0]} is out of range: the data has the ids 0 to {count - 1}")
+    if limit is not None:
+        chosen = chosen[: _check.whole("limit", limit, least=1)]
+    if not chosen:
+        raise InvalidInput("there are no inputs to certify: the data is empty, or no ids are given")
+    if shard is None:
+        return chosen
+    part, parts = parse_shard(shard)
+    if parts > len(chosen):
+        raise InvalidInput(f"shard={part}/{parts}: {len(chosen)} inputs cannot be cut into {parts} parts")
+    return chosen[part - 1 :: parts]
+
+
+def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
+    """Which part of how many a shard is.
+
+    >>> parse_shard("3/16")
+    (3, 16)
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", shard) if isinstance(shard, str) else None
+    try:
+        part, parts = (int(match[1]), int(match[2])) if match else map(int, shard)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{setting('shard', shard)} must be a part and the number of parts, as in 3/16") from None
+    if not 1 <= part <= parts:
+        raise InvalidInput(f"shard={part}/{parts} must be one of 1/{max(parts, 1)} to {max(parts, 1)}/{max(parts, 1)}")
+    return part, parts
+
+
+def _parse(text: str, count: int) -> list[int]:
+    """The ids in a text like "0,5,10-20"."""
+    ids: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise InvalidInput(f"ids must be numbers and ranges like 0,5,10-20, got {text!r}")
+        # A long range stops after the first id outside of the data. The caller refuses that id.
+        ids.extend(range(first, max(min(last, count), first) + 1))
+    return ids

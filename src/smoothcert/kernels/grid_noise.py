@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothcert.noises.draws import AdditiveGrid
+from smoothcert.noises.base import AdditiveGrid
 from smoothcert.noises.rounded_normal import thresholds
 
 # Kernels estimate the number in float32 from 32 bits, and trust an estimate that is at least .02 from the boundary of

@@ -23,7 +23,7 @@ from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.kernels.layout import Layout, layouts
 from smoothcert.kernels.nvrtc import Kernel, defines, read_source, runs_kernels
 from smoothcert.kernels.resnet import Block, Convolution, Network
-from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
+from smoothcert.noises.base import Additive, AdditiveGrid, Draw
 
 _DTYPES = {torch.bfloat16: 1, torch.float16: 0}
 _NO_NOISE, _NORMAL, _GRID = 0, 1, 2  # values of NOISE in stage.cu

@@ -3,9 +3,9 @@
 To add one, copy `gaussian.py` (or see `examples/own_noise.py` for a noise outside of this package).
 """
 
+from smoothcert.noises.base import Additive as Additive
+from smoothcert.noises.base import Draw as Draw
 from smoothcert.noises.base import Noise as Noise
-from smoothcert.noises.draws import Additive as Additive
-from smoothcert.noises.draws import Draw as Draw
 from smoothcert.noises.gaussian import Brightness as Brightness
 from smoothcert.noises.gaussian import Gaussian as Gaussian
 from smoothcert.noises.gaussian import GridGaussian as GridGaussian

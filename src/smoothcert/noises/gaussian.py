@@ -16,8 +16,18 @@ from scipy.special import ndtr, ndtri
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import CELL, LARGEST_INPUT, Noise, checked_size, down, half_difference
-from smoothcert.noises.draws import Additive, AdditiveGrid, Draw, OwnDraw
+from smoothcert.noises.base import (
+    CELL,
+    LARGEST_INPUT,
+    Additive,
+    AdditiveGrid,
+    Draw,
+    Noise,
+    OwnDraw,
+    checked_size,
+    down,
+    half_difference,
+)
 from smoothcert.noises.rounded_normal import thresholds
 
 _TAIL_CUT = 2.0**-65  # of each coordinate

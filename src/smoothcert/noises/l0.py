@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import LARGEST_INPUT, Noise, checked_size
-from smoothcert.noises.draws import Marked, OwnDraw
+from smoothcert.noises.base import LARGEST_INPUT, Marked, Noise, OwnDraw, checked_size
 
 
 def next_above(value: Fraction) -> float:

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import CELL, LARGEST_INPUT, Noise, down, half_difference
-from smoothcert.noises.draws import Additive, Draw, OwnDraw
+from smoothcert.noises.base import CELL, LARGEST_INPUT, Additive, Draw, Noise, OwnDraw, down, half_difference
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import Noise, checked_size
-from smoothcert.noises.draws import Marked
+from smoothcert.noises.base import Marked, Noise, checked_size
 
 _TOLERANCE = 1e-6
 """Shares of votes times their number are whole numbers, up to this rounding."""

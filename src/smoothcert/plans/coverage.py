@@ -28,9 +28,8 @@ from smoothcert.plans.exact import Exact
 from smoothcert.plans.machine import check_choice
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
-from smoothcert.statistics.binomial import Array, Counts, pmf, tail
 from smoothcert.statistics.boundaries import crossing_probability
-from smoothcert.statistics.bounds import critical_count, interval, lower_bound
+from smoothcert.statistics.bounds import Array, Counts, critical_count, interval, lower_bound, pmf, tail
 from smoothcert.statistics.metrics import evenly
 
 # Outcomes of the pilot rarer than this share of alpha are left out of the sum and added to the failure instead.

@@ -19,7 +19,7 @@ from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans import machine
 from smoothcert.plans.base import ClassVotes, ManyVotes, Plan, State, Votes
-from smoothcert.statistics.binomial import likely
+from smoothcert.statistics.bounds import likely
 
 Array = NDArray[np.float64]
 _Key = tuple[int, float]  # samples, and what was proved before

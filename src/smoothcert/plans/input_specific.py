@@ -14,8 +14,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import RIVALS, Plan
 from smoothcert.plans.pilot import PilotPlan
-from smoothcert.statistics.binomial import smallest
-from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, upper_bound
+from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, smallest, upper_bound
 from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, after_decline, check_decline
 
 Grid = Literal["exact", "paper"]

@@ -19,8 +19,7 @@ from smoothcert.plans.fixed import Fixed
 from smoothcert.plans.input_specific import InputSpecific
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
-from smoothcert.statistics.binomial import pmf
-from smoothcert.statistics.bounds import lower_bound
+from smoothcert.statistics.bounds import lower_bound, pmf
 
 _FEW = 200  # inputs for each p, to plan with
 _SIMULATED = 10_000  # inputs for each p, where the states are too many; of bets, for all p together
@@ -148,6 +147,16 @@ def _misses(looks: tuple[int, ...], p: tuple[float, ...]) -> NDArray[np.int32]:
 @expected_samples.register(Combined)
 def _(plan: Combined, p: Any, noise: Noise) -> Any:
     return np.max([expected_samples(part, p, noise) for part in plan.plans], axis=0)
+
+
+def basis(plan: Plan) -> tuple[Any, ...] | None:
+    """Radii of two plans with equal bases count from the same sample on, so they can be compared one by one.
+
+    None for a plan whose radii cannot be compared like that.
+    """
+    if not (isinstance(plan, PilotPlan) and follows(plan, PilotPlan, Price)):
+        return None
+    return (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)
 
 
 def is_adaptive(plan: Plan) -> bool:

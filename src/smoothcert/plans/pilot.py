@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import RIVALS, ByRule, Plan, State
+from smoothcert.plans.base import RIVALS, Plan, State
 from smoothcert.statistics import bounds
 from smoothcert.statistics.sample_map import check_ceiling
 
@@ -143,18 +143,3 @@ class OneLook(Plan):
 
     def lower_bound(self, state: State, noise: Noise) -> float:
         return 0.0
-
-
-@ByRule
-def basis(plan: Plan) -> tuple[Any, ...] | None:
-    """Radii of two plans with equal bases count from the same sample on, so they can be compared one by one.
-
-    None for a plan whose radii cannot be compared like that.
-    """
-    return None
-
-
-@basis.register(PilotPlan)
-def counted_after_pilot(plan: PilotPlan) -> tuple[Any, ...]:
-    """The basis of plans whose samples count from the pilot on, however many there are."""
-    return (plan.pilot, plan.pilot_use, plan.alpha, plan.bound, plan.known_labels)

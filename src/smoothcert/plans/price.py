@@ -24,10 +24,10 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import RIVALS, State
-from smoothcert.plans.pilot import PilotPlan, basis, counted_after_pilot
+from smoothcert.plans.pilot import PilotPlan
 from smoothcert.statistics import bounds
-from smoothcert.statistics.binomial import smallest
 from smoothcert.statistics.boundaries import growing_looks
+from smoothcert.statistics.bounds import smallest
 
 _FIRST, _GROWTH = 30, 1.5
 _LEVELS = (np.arange(9) + 0.5) / 9
@@ -108,9 +108,6 @@ class Price(PilotPlan):
         ).max(axis=-1)
         lower = bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
         return np.nextafter(np.where(misses > 0, share, 1.0) * bounds.one_minus_up(lower), 2.0).clip(max=1.0)[()]
-
-
-basis.register(Price)(counted_after_pilot)
 
 
 @lru_cache(maxsize=512)

@@ -17,8 +17,8 @@ from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
 from smoothcert.statistics.bets import LOOKS, Array, Bet, Counts, best_bet, tangents
-from smoothcert.statistics.binomial import summed_tail
 from smoothcert.statistics.boundaries import crossing_probability_backward
+from smoothcert.statistics.bounds import summed_tail
 
 
 @ByRule

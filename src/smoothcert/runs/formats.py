@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from decimal import ROUND_FLOOR, Decimal
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,11 +26,11 @@ from smoothcert._check import NO_CLASS
 from smoothcert._files import write_whole
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
+from smoothcert.plans.coverage import caveat
 from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.publish import to_card, to_sok
-from smoothcert.runs.results import COLUMNS, Results
+from smoothcert.runs.results import COLUMNS, Results, check_finished, usual_radii
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
 
@@ -39,8 +41,15 @@ _META = "smoothcert"
 _ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".yml": "sok", ".yaml": "sok", ".md": "card"}
 _ENDINGS |= dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen")
 _EXACT = ("csv", "parquet", "json")
-_AT_RADII = {"sok": to_sok, "card": to_card}
 _FIRST_COLUMNS = ("id", "label", "prediction", "correct")
+_NORMS = {
+    "l0": r"\\(\\ell_0\\) of values",
+    "l0 of pixels": r"\\(\\ell_0\\) of pixels",
+    "l1": r"\\(\\ell_1\\)",
+    "l2": r"\\(\\ell_2\\)",
+    "linf": r"\\(\\ell_\\infty\\)",
+}
+_DATA_SETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 
 
 def read_results(path: Source, *, radius: float | None = None) -> Results:
@@ -263,6 +272,67 @@ def _read_json(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     return {name: [np.nan if row[name] is None else row[name] for row in rows] for name in COLUMNS}, meta
 
 
+def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
+    """Write one setting with one record per radius, in the format of the leaderboard's file.
+
+    A run must be finished: inputs that finish first may be easier than the others.
+    """
+    norm = _check_reportable(results)
+    if radii is None:
+        radii = [radius for radius in usual_radii([results]) if radius > 0]
+    if not radii or min(radii) <= 0:
+        raise InvalidInput(
+            f"a row of the leaderboard needs a radius above 0: give radii, as in {setting('radii', [0.25, 0.5])}"
+        )
+    data = "" if results.manifest is None else results.manifest.data.partition(":")[0]
+    if not (results.in_unit_interval or norm.startswith("l0")):
+        where = f"lie in {results.other_range}" if results.other_range else "are not recorded"
+        raise InvalidInput(
+            f"the leaderboard has radii for inputs in [0, 1], but the values of the inputs of {results.name} {where}: "
+            "certify inputs in [0, 1]"
+        )
+    shown = results.certified_accuracy(radii).tolist()
+    rows = list(zip(map(_plain, radii), shown, strict=True))
+    return _filled("board.yml", results, rows, data=_DATA_SETS.get(data, data), norm=_NORMS.get(norm, norm))
+
+
+def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
+    """Fill the template `card.md`. Without radii, certified accuracy is shown at those of a table."""
+    _check_reportable(results)
+    radii = radii or usual_radii([results])
+    band = results.certified_accuracy_band(radii)
+    rows = zip(radii, results.certified_accuracy(radii).tolist(), *(end.tolist() for end in band), strict=True)
+    return _filled("card.md", results, list(rows))
+
+
+def _filled(template: str, results: Results, rows: list[Any], **values: str) -> bytes:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"quoted": json.dumps, "percent": _percent, "caveat": caveat}
+    text = files(__package__).joinpath(template).read_text(encoding="utf-8")
+    return environment.from_string(text).render(r=results, rows=rows, **values).encode()
+
+
+def _check_reportable(results: Results) -> str:
+    """The norm of a run that others may read about: it knows noise and plan, it is finished, and it has labels."""
+    if results.noise is None or results.plan is None:
+        raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
+    check_finished(results)
+    return results.noise.norm
+
+
+def _plain(radius: float) -> str:
+    """A radius with all of its digits: rounding could make it larger."""
+    return str(float(radius)).removesuffix(".0")
+
+
+def _percent(share: float, digits: int = 2) -> str:
+    """A share in percent, rounded down."""
+    return str((100 * Decimal(repr(share))).quantize(Decimal(10) ** -digits, ROUND_FLOOR))
+
+
+_AT_RADII = {"sok": to_sok, "card": to_card}
 _READERS: dict[str, Callable[[Path], tuple[Mapping[str, Any], dict[str, Any]]]]
 _READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".json": _read_json}
 _WRITERS: dict[str, Callable[[Results], bytes]]

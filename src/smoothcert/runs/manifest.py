@@ -14,10 +14,10 @@ from smoothcert._registry import describe, differences, restore
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.noises.draws import VERSION
+from smoothcert.noises.base import VERSION
 from smoothcert.plans import Plan
 
-_MOST_IDS = 10**8
+MOST_INPUTS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
 _NOT_SETTINGS = (
     *("answers", "weights", "batch", "compile", "forwarded", "started", "finished", "circumstances", "shard"),
@@ -52,7 +52,7 @@ class Manifest:
         circumstances: Versions and machine.
         shard: The part of the inputs, as in "3/16", if they are divided among several jobs.
         denoiser: Name, hash and description of the denoiser in front of the classifier, if there is one.
-        drawing: The version of how noise is drawn (`noises.draws.VERSION`).
+        drawing: The version of how noise is drawn (`noises.base.VERSION`).
         settings: Further settings of the subject, by name.
         values: The smallest and the largest value of the inputs that were certified; None if they are not known.
         budget: The budget of the run, and the settings of the plan that it may change; None without a budget.
@@ -202,7 +202,7 @@ def expand_ids(ids: Sequence[int] | Mapping[str, int]) -> list[int]:
     else:
         step = ids["step"]
         spaced = range(ids["first"], ids["last"] + (1 if step > 0 else -1), step)
-        if len(spaced) > _MOST_IDS:
+        if len(spaced) > MOST_INPUTS:
             raise ValueError(f"its ids are damaged: {len(spaced):,} inputs")
         found = list(spaced)
     if min(found, default=0) < 0 or len(set(found)) < len(found):

@@ -16,7 +16,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, needs
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan, Price
-from smoothcert.plans.pilot import basis
+from smoothcert.plans.outlook import basis
 from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval

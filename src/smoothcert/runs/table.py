@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ from smoothcert.runs.results import Results, usual_radii
 from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
 
-FORMATS = ("terminal", "markdown", "latex", "json")
+FORMATS = ("terminal", "markdown", "latex")
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +131,6 @@ class Table:
             format: One of `FORMATS`.
         """
         _check.one_of("format", format, FORMATS)
-        if format == "json":
-            return json.dumps(self.plain(), indent=2, allow_nan=False)
         cells = self._styled(format)
         if format == "latex":
             return _latex(self.titles, cells)

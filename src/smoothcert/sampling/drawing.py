@@ -28,8 +28,9 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from smoothcert.errors import InvalidInput
+from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.noises import Ablation, Brightness, Discrete, Splitting, Translation
-from smoothcert.noises.draws import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw
+from smoothcert.noises.base import OUTWARD, Additive, AdditiveGrid, Draw, OwnDraw
 from smoothcert.noises.patches import PatchNoise
 from smoothcert.noises.rounded_normal import thresholds
 
@@ -201,9 +202,8 @@ class _Translation(Drawer):
     words = 2
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        limits = _shift_limits(self.draw.sigma, words.device)
-        smallest = thresholds(self.draw.sigma).smallest
-        shift = smallest + torch.searchsorted(limits, words.contiguous(), right=True)
+        grid = grid_noise(AdditiveGrid(self.draw.sigma, 1.0), words.device)
+        shift = grid.smallest + torch.searchsorted(grid.table, words.contiguous(), right=True)
         rows, (height, width) = len(words), self.shape[-2:]
         down, right = (
             (torch.arange(length, device=words.device) - moved[:, None]) % length
@@ -305,17 +305,7 @@ def split_mix(key: int, position: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 # Constants on a device are kept: a copy from the host would keep a training step from becoming a CUDA graph.
 @lru_cache(maxsize=16)
-def _shift_limits(deviation: float, device: torch.device) -> Tensor:
-    return torch.from_numpy(_signed(thresholds(deviation).values)).to(device)
-
-
-@lru_cache(maxsize=16)
 def _own_offsets(size: int, offsets: int, device: torch.device) -> Tensor:
     """The constant that each value of an input adds to the common offset of a sample."""
     constant = split_mix(0, np.arange(size, dtype=np.uint64)) % np.uint64(offsets)
     return torch.from_numpy(constant.astype(np.int64)).to(device)
-
-
-def _signed(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Unsigned words as signed ones in the same order."""
-    return (values ^ np.uint64(2**63)).view(np.int64)

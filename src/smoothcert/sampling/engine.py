@@ -85,10 +85,8 @@ class Engine:
         while self._enough:
             yield _certificate(self._enough.pop())
         arrived = [(slot, self._open[slot], look) for slot, look in self.sampler.advance()]
-        looks = [self.look_of(opened.id, look) for _, opened, look in arrived]
-        for (slot, opened, _), look, case in zip(
-            arrived, looks, add_each([opened.case for _, opened, _ in arrived], looks), strict=True
-        ):
+        cases, looks = [opened.case for _, opened, _ in arrived], [look for *_, look in arrived]
+        for (slot, opened, look), case in zip(arrived, add_each(cases, looks), strict=True):
             opened.looks.append(look)
             if case.more:
                 self._request(slot, case.more)
@@ -96,10 +94,6 @@ class Engine:
             self.sampler.close(slot)
             del self._open[slot]
             yield _certificate(opened)
-
-    def look_of(self, id: int, look: Look) -> Look:
-        """The votes that the plan sees: those that were drawn. A simulation may show it others."""
-        return look
 
     def certify(self, inputs: Iterable[Input | Begun], *, end: float = inf) -> Iterator[Certificate]:
         """Certify inputs, in the order in which they finish.

@@ -21,7 +21,7 @@ from smoothcert.kernels.grid_noise import GridNoise
 _BLOCK = 512
 
 
-# The laws of `noises.draws.Additive`, and noise on a grid, as the kernel's constants.
+# The laws of `noises.base.Additive`, and noise on a grid, as the kernel's constants.
 _LAWS = {"normal": 0, "uniform": 1, "laplace": 2, "grid": 3}
 
 

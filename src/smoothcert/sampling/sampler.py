@@ -6,14 +6,25 @@ An input that needs 1,217 samples takes 1,217 rows. The next input in the queue 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothcert.device.runtime import Runtime
+from smoothcert.kernels import StageClassifier
+from smoothcert.noises import Noise
 from smoothcert.plans import Look
-from smoothcert.sampling.streams import Segment
-from smoothcert.sampling.voting import Batch, Reading, VoteCounter
+from smoothcert.sampling.streams import Segment, stream_for
+
+# How many batches the host may queue ahead of the device.
+_BATCHES_AHEAD = 4
+_ROUNDING = 32
 
 
 class Sampler:
@@ -127,3 +138,156 @@ class Packer:
             room -= count
         self.rows -= self.size - room
         return Batch(segments, completed)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The samples of one forward pass.
+
+    Args:
+        segments: The samples, in the order of the rows.
+        completed: Slots whose request ends in this batch.
+    """
+
+    segments: list[Segment]
+    completed: list[int]
+
+    @property
+    def rows(self) -> int:
+        """The number of samples."""
+        return sum(segment.count for segment in self.segments)
+
+
+class VoteCounter:
+    """Counts votes of noisy inputs that lie in slots on the device.
+
+    One more slot than asked for takes the rows that only fill up a batch.
+
+    Args:
+        classify: Takes a batch of exactly `batch` noisy inputs and returns a class per row; `classes` means "no vote".
+            A `StageClassifier` draws the noise itself where it can.
+        runtime: Device, number format and rows of the noisy batch.
+        noise: The smoothing noise.
+        shape: The shape of one input.
+        classes: The number of classes.
+        slots: How many inputs can be open at a time.
+        seed: The key of the noise.
+        flexible: Whether `classify` also takes smaller batches. Then a batch that is not full is not filled up.
+    """
+
+    # Like `blank`, this makes ordinary tensors. For inference tensors, `classify` would be compiled a second time.
+    @torch.inference_mode(False)
+    def __init__(
+        self,
+        classify: Callable[[Tensor], Tensor],
+        runtime: Runtime,
+        *,
+        noise: Noise,
+        shape: tuple[int, ...],
+        classes: int,
+        slots: int,
+        seed: int,
+        flexible: bool = False,
+    ) -> None:
+        device, dtype, batch = runtime.torch_device, runtime.torch_dtype, runtime.batch
+        memory_format = runtime.memory_format(shape)
+        self.classify = classify
+        self.stream = stream_for(device, seed, noise.draw)
+        draw = self.stream.kernel_draw
+        self._classify_with_noise: Callable[..., Tensor] | None = None
+        if isinstance(classify, StageClassifier) and draw is not None:
+            self._classify_with_noise = partial(classify.with_noise, seed=self.stream.seed, draw=draw)
+        self.device = device
+        self.flexible = flexible
+        # Noise is added in float32 or, for a classifier in float64, in float64. See `Subject.read`.
+        exact = torch.float64 if dtype == torch.float64 else torch.float32
+        clean = torch.zeros((slots + 1, *shape), device=device, dtype=exact)
+        self.inputs = clean.to(memory_format=memory_format)
+        noisy = (batch, *noise.draw.output_shape(shape))
+        self.noisy = torch.zeros(noisy, device=device, dtype=dtype).to(memory_format=memory_format)
+        self.counts = torch.zeros((slots + 1, classes + 1), device=device, dtype=torch.int64)
+        self.ones = torch.ones(batch, device=device, dtype=torch.int64)
+        self._buffers = cycle([_HostBuffer(batch, device) for _ in range(_BATCHES_AHEAD)])
+
+    def load(self, slot: int, x: Tensor) -> None:
+        """Copy an input into a slot."""
+        pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
+        self.inputs[slot].copy_(pinned, non_blocking=pinned is not x)
+
+    def size(self, rows: int) -> int:
+        """The rows that are forwarded for a batch: all, or what is needed if the classifier is flexible.
+
+        Sizes are rounded up to a multiple of 32, since libraries prepare their kernels for every new size.
+        """
+        return min(-(-rows // _ROUNDING) * _ROUNDING, len(self.noisy)) if self.flexible else len(self.noisy)
+
+    def run(self, batch: Batch) -> Reading | None:
+        """Queue a batch on the device; returns a reading if requests end in it."""
+        buffer = next(self._buffers)
+        rows = buffer.send(batch, padding=len(self.inputs) - 1)
+        size = self.size(batch.rows)
+        rows = rows[:, :size]
+        votes = rows[0] * self.counts.shape[1] + self._classes(batch, rows, size)
+        self.counts.view(-1).scatter_add_(0, votes, self.ones[:size])
+        counts = None
+        if batch.completed:
+            slots = rows[3, : len(batch.completed)]
+            counts = self.counts[slots].to("cpu", non_blocking=self.device.type == "cuda")
+            self.counts.index_fill_(0, slots.long(), 0)  # the next request starts at zero
+        done = buffer.finish()
+        return None if counts is None else Reading(batch.completed, counts, done)
+
+    def _classes(self, batch: Batch, rows: Tensor, size: int) -> Tensor:
+        """The class of every noisy row. Where the classifier draws the same noise itself, no noisy batch is written."""
+        if self._classify_with_noise is not None:
+            return self._classify_with_noise(self.inputs, rows, count=size)
+        noisy = self.noisy[:size]
+        self.stream.write(noisy, self.inputs, batch.segments, rows)
+        return self.classify(noisy)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Votes of completed requests on their way to the host."""
+
+    slots: list[int]
+    counts: Tensor
+    done: torch.cuda.Event | None
+
+    def ready(self) -> bool:
+        return self.done is None or bool(self.done.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> list[tuple[int, NDArray[np.int64]]]:
+        if self.done is not None:
+            self.done.synchronize()
+        return list(zip(self.slots, self.counts.numpy(), strict=True))
+
+
+class _HostBuffer:
+    """Pinned host memory for the bookkeeping of one batch. It can be reused as soon as that batch is done."""
+
+    def __init__(self, batch: int, device: torch.device) -> None:
+        self.device = device
+        self.rows = torch.empty((4, batch), dtype=torch.int32, pin_memory=device.type == "cuda")
+        self.done: torch.cuda.Event | None = None
+
+    def send(self, batch: Batch, *, padding: int) -> Tensor:
+        """Slot, id and sample of every row, then the slots whose requests end."""
+        if self.done is not None:  # only CUDA copies are asynchronous, so only they need an event
+            self.done.synchronize()
+        rows = self.rows.numpy()
+        segments, filled = batch.segments, batch.rows
+        counts = [segment.count for segment in segments]
+        starts = np.cumsum([0, *counts[:-1]])
+        rows[0, :filled] = np.repeat([segment.slot for segment in segments], counts)
+        rows[1, :filled] = np.repeat([segment.id for segment in segments], counts)
+        rows[2, :filled] = np.arange(filled) + np.repeat([s.first for s in segments] - starts, counts)
+        rows[:, filled:] = padding
+        rows[3, : len(batch.completed)] = batch.completed
+        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")
+
+    def finish(self) -> torch.cuda.Event | None:
+        if self.device.type == "cuda":
+            self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.done.record(torch.cuda.current_stream(self.device))  # the device may not be the current one
+        return self.done

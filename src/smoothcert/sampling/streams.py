@@ -21,7 +21,7 @@ from torch import Tensor
 
 from smoothcert.errors import InvalidInput
 from smoothcert.kernels.grid_noise import grid_noise
-from smoothcert.noises.draws import Additive, AdditiveGrid, Draw
+from smoothcert.noises.base import Additive, AdditiveGrid, Draw
 from smoothcert.sampling.drawing import Drawer, MoreBits, drawer_for, split_mix
 
 LARGEST_SEED = 2**63 - 1

@@ -27,8 +27,8 @@ from smoothcert.models.denoisers.base import check_estimates
 from smoothcert.models.load import as_classifier
 from smoothcert.noises import Gaussian, GridGaussian, Noise
 from smoothcert.noises.rounded_normal import LARGEST_DEVIATION
-from smoothcert.sampling.number_format import COMPARED_INPUTS, settle_number_format
 from smoothcert.sampling.streams import check_seed, key_for
+from smoothcert.smoothed.prepare import COMPARED_INPUTS, settle_number_format
 from smoothcert.smoothed.subject import Subject, check_shape
 
 if TYPE_CHECKING:

@@ -27,9 +27,8 @@ from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.sampling.engine import Engine, Input, window
-from smoothcert.sampling.sampler import Sampler
+from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.streams import HostStream, Segment, key_for
-from smoothcert.sampling.voting import VoteCounter
 from smoothcert.smoothed.prepare import prepare
 
 Say = Callable[[str], None]

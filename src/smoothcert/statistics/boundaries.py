@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
-from smoothcert.statistics.binomial import likely, smallest
+from smoothcert.statistics.bounds import likely, smallest
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

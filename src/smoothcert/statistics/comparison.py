@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from smoothcert.statistics import binomial
+from smoothcert.statistics import bounds
 from smoothcert.statistics.bounds import Interval, critical_count
 
 _STAKES = ((np.arange(64) + 0.5) / 64) ** 2  # small stakes win against small differences
@@ -37,7 +37,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
     >>> mcnemar(2, 12)
     0.012939453125
     """
-    return min(1.0, 2 * float(binomial.tail(max(only_a, only_b), only_a + only_b, 0.5)))
+    return min(1.0, 2 * float(bounds.tail(max(only_a, only_b), only_a + only_b, 0.5)))
 
 
 def difference_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) -> Interval:
@@ -57,7 +57,7 @@ def anytime_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) -> 
     return _not_rejected(lambda *pairs: float(log_wealth(*pairs)) >= math.log(2 / alpha), only_a, only_b, inputs)
 
 
-def log_wealth(only_a: ArrayLike, only_b: ArrayLike, inputs: ArrayLike, delta: float) -> binomial.Array:
+def log_wealth(only_a: ArrayLike, only_b: ArrayLike, inputs: ArrayLike, delta: float) -> bounds.Array:
     """The logarithm of what bets against "the mean of D is at most delta" have won."""
     a, b, n = np.broadcast_arrays(only_a, only_b, inputs)
     pairs = np.stack([a, n - a - b, b], axis=-1)
@@ -127,10 +127,10 @@ def power(difference: float, differing: float, inputs: int, *, alpha: float) -> 
     >>> round(power(0.03, 0.08, 500, alpha=0.05), 2)
     0.61
     """
-    count, weight = binomial.likely(inputs, differing)
+    count, weight = bounds.likely(inputs, differing)
     share = 0.5 + difference / differing / 2
     needed = critical_count(0.5, np.maximum(count, 1), alpha=alpha / 2)
-    shown = binomial.tail(needed, count, share) + binomial.tail(needed, count, 1 - share)
+    shown = bounds.tail(needed, count, share) + bounds.tail(needed, count, 1 - share)
     return float(np.sum(weight * shown))
 
 
@@ -173,6 +173,6 @@ def _reaches(only_a: int, only_b: int, inputs: int, delta: float) -> float:
     differing = min(max(2 * only_a_share + delta, abs(delta)), 1.0)
     if differing == 0:
         return float(net <= 0)
-    count, weight = binomial.likely(n, differing)
+    count, weight = bounds.likely(n, differing)
     share = min(max(0.5 + delta / differing / 2, 0.0), 1.0)
-    return float(np.sum(weight * binomial.tail((net + count + 1) // 2, count, share)))
+    return float(np.sum(weight * bounds.tail((net + count + 1) // 2, count, share)))

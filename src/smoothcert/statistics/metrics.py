@@ -30,7 +30,7 @@ def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
     return float(np.mean(np.asarray(radius, float) * np.asarray(correct, bool)))
 
 
-def acr_band(radius: ArrayLike, correct: ArrayLike, *, confidence: float = CONFIDENCE) -> Interval:
+def acr_band(radius: ArrayLike, correct: ArrayLike) -> Interval:
     """A band for the ACR over all inputs of this kind, given a random sample of them: Student's interval.
 
     >>> low, high = acr_band([1.0, 0.5, 2.0, 1.5], [True, True, False, True])
@@ -38,7 +38,7 @@ def acr_band(radius: ArrayLike, correct: ArrayLike, *, confidence: float = CONFI
     (0.0, 1.777)
     """
     value = np.asarray(radius, float) * np.asarray(correct, bool)
-    low, high = mean_interval(value, alpha=1 - confidence)
+    low, high = mean_interval(value, alpha=1 - CONFIDENCE)
     return Interval(max(low, 0.0), high)
 
 
@@ -62,7 +62,7 @@ def certified(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed
 
 
 def certified_accuracy_band(
-    radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, confidence: float = CONFIDENCE, closed: bool = False
+    radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False
 ) -> Interval:
     """Clopper-Pearson interval for each CA(r), the inputs being a random sample.
 
@@ -72,7 +72,7 @@ def certified_accuracy_band(
     """
     n = np.shape(correct)[-1]
     count = np.rint(certified_accuracy(radius, correct, radii, closed=closed) * n)
-    return bounds.interval(count, n, alpha=1 - confidence)
+    return bounds.interval(count, n, alpha=1 - CONFIDENCE)
 
 
 def largest_decline(radius: ArrayLike, reference: ArrayLike) -> float:
@@ -87,16 +87,6 @@ def samples_saved(samples: ArrayLike, ceiling: int) -> float:
     0.75
     """
     return 1 - float(np.mean(np.asarray(samples, float))) / ceiling
-
-
-def distribution(values: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
-    """The share of all values in each bin. NaN stands for unknown and is in no bin.
-
-    >>> distribution([0.5, 0.97, 0.99, float("nan")], [0.5, 0.9, 1.0]).tolist()
-    [0.25, 0.5]
-    """
-    values = np.asarray(values, float)
-    return np.histogram(values[np.isfinite(values)], np.asarray(edges, float))[0] / len(values)
 
 
 def default_radii(largest: float) -> list[float]:

@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.statistics.binomial import smallest
-from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound
+from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound, smallest
 
 _TIGHT = 1.02
 _MOST_HALVINGS = 60

@@ -28,6 +28,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans import Certificate
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.journal import Attack, Journal
+from smoothcert.runs.manifest import MOST_INPUTS
 from smoothcert.runs.run import Run, open_run
 from smoothcert.smoothed import Smoothed, Subject
 from smoothcert.tasks.predict import predict
@@ -83,7 +84,7 @@ def attack(
     counts = {"steps": steps, "copies": copies, "attempts": attempts, "samples": samples}
     checked = {name: _check.whole(name, count, least=1) for name, count in counts.items()}
     search = _Search(norm, **checked, alpha=_check.between("alpha", alpha, 0, 1))
-    chosen = run.id[select_ids(len(run), limit=limit)].tolist() if ids is None else select_ids(10**8, ids=ids)[:limit]
+    chosen = select_ids(MOST_INPUTS, ids=run.id.tolist() if ids is None else ids, limit=limit)
     if unknown := [id for id in chosen if id not in run]:
         raise InvalidInput(f"{run.path} has no certificate of input {unknown[0]}")
     smoothed, subject, dataset = reload(run.manifest, places, purpose="attack")

@@ -19,7 +19,7 @@ from smoothcert.data import Dataset, find_dataset
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
-from smoothcert.noises.draws import VERSION
+from smoothcert.noises.base import VERSION
 from smoothcert.plans import AtRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.plans.second_route import p_value

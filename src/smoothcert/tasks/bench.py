@@ -26,12 +26,10 @@ from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
 from smoothcert.models.outputs import LabelClassifier, check_classifier, find_logits
-from smoothcert.noises import Noise
-from smoothcert.plans import InputSpecific, Look, Plan
+from smoothcert.plans import InputSpecific, Look
 from smoothcert.sampling.engine import Engine
-from smoothcert.sampling.sampler import Sampler
+from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.streams import Segment
-from smoothcert.sampling.voting import VoteCounter
 from smoothcert.smoothed import Smoothed
 from smoothcert.smoothed.subject import Say, Subject, say_nothing
 from smoothcert.statistics.metrics import evenly
@@ -129,8 +127,8 @@ def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: S
     with torch.inference_mode():
         forward = _rate(lambda: counter.classify(counter.noisy), runtime.batch, counter.device, seconds)
     say("timing the sampler")
-    sampler = Sampler(counter)
-    rate = _sampler_rate(_Simulated(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
+    sampler = _Simulated(counter)
+    rate = _sampler_rate(Engine(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
     reference = _reference(classifier, runtime)
@@ -225,20 +223,22 @@ def _timed(work: Callable[[], object], times: int, device: torch.device) -> floa
     return time.perf_counter() - start
 
 
-class _Simulated(Engine):
-    """Samples as usual, and shows the plan simulated votes, so that its requests do not depend on the classifier."""
+class _Simulated(Sampler):
+    """Samples as usual, and returns simulated votes, so that requests do not depend on the classifier."""
 
-    def __init__(self, sampler: Sampler, *, plan: Plan, noise: Noise) -> None:
-        super().__init__(sampler, plan=plan, noise=noise)
+    def __init__(self, counter: VoteCounter) -> None:
+        super().__init__(counter)
         self._rng = np.random.default_rng(0)
         self._p: dict[int, float] = {}
 
-    def look_of(self, id: int, look: Look) -> Look:
+    def advance(self) -> list[tuple[int, Look]]:
+        return [(slot, self._simulated(self._last[slot].id, look.samples)) for slot, look in super().advance()]
+
+    def _simulated(self, id: int, samples: int) -> Look:
         # Typical of a well-trained model: often 1, otherwise anywhere above 1/2.
         typical = 1.0 if self._rng.random() < 0.35 else 1 - float(self._rng.random()) ** 3 / 2
-        p = self._p.setdefault(id, typical)
-        votes = int(self._rng.binomial(look.samples, p))
-        return Look(look.samples, {0: votes, 1: look.samples - votes})
+        votes = int(self._rng.binomial(samples, self._p.setdefault(id, typical)))
+        return Look(samples, {0: votes, 1: samples - votes})
 
 
 def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:

@@ -20,8 +20,7 @@ from smoothcert._check import NO_CLASS
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable, check_settings
 from smoothcert._users_code import naming_users_code
-from smoothcert.data import Dataset, find_dataset, select_ids
-from smoothcert.data.selection import parse_shard
+from smoothcert.data import Dataset, find_dataset, parse_shard, select_ids
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, either, phrase, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status

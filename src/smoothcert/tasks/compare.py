@@ -28,6 +28,7 @@ from smoothcert.smoothed import Settings, Smoothed
 from smoothcert.smoothed.subject import Say
 from smoothcert.statistics.metrics import CONFIDENCE
 from smoothcert.tasks.certify import certify, smoothed_given
+from smoothcert.tasks.survey import order
 
 _FIRST, _GROWTH, _MOST_PARTS = 50, 1.25, 80
 """Inputs before the first look at the difference, how many times as many before the next one, and the most looks."""
@@ -98,20 +99,20 @@ def compare(
     dataset = find_dataset(data, labels)
     models = [_smoothed(one, model, settings) for one in (a, b)]
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
-    order = np.random.default_rng(key_for(models[0].seed, "order")).permutation(chosen).tolist()
+    shuffled = order(chosen, models[0].seed)
     folders = [Path(out) / name for name in _names(a, b)]
     jobs = list(zip(models, folders, (_Kept(), _Kept()), strict=True))
-    before = min(len(order), *(open_run(f).asked if (f / FILE).is_file() else 0 for f in folders))
-    sizes = sorted({min(int(_FIRST * _GROWTH**part), len(order)) for part in range(_MOST_PARTS)})
+    before = min(len(shuffled), *(open_run(f).asked if (f / FILE).is_file() else 0 for f in folders))
+    sizes = sorted({min(int(_FIRST * _GROWTH**part), len(shuffled)) for part in range(_MOST_PARTS)})
     for size in (size for size in sizes if size >= before):
-        part: dict[str, Any] = {"plan": plan, "ids": order[:size], "progress": Progress()}
+        part: dict[str, Any] = {"plan": plan, "ids": shuffled[:size], "progress": Progress()}
         for smoothed, folder, executor in jobs:
             certify(smoothed, data, labels, out=folder, executor=executor, **part)
             with Journal(folder, write=True) as journal:
                 journal.write_manifest({"until_clear": True})
         found = compare_runs(*folders, **about)
         spent, took = (sum(r.samples.sum() for r in (found.a, found.b)), found.a.total_seconds + found.b.total_seconds)
-        costs = f"{len(found.a):,} of {len(order):,} inputs in random order, {spent:,} samples and {duration(took)}"
+        costs = f"{len(found.a):,} of {len(shuffled):,} inputs in random order, {spent:,} samples and {duration(took)}"
         found = replace(found, notes=(*found.notes, f"This took {costs}."))
         write_whole(Path(out) / "comparison.json", json.dumps(found.plain(), indent=1).encode())
         on_part(found)

@@ -18,7 +18,7 @@ from smoothcert.device.runtime import place
 from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
 from smoothcert.models.outputs import SeededRows
-from smoothcert.noises.draws import VERSION
+from smoothcert.noises.base import VERSION
 from smoothcert.plans import Certificate, OneLook
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import NORMS, Picture, check_picture, distance

@@ -49,18 +49,10 @@ class Prediction:
 def predict(
     smoothed: Smoothed, x: Any, *, samples: int = 1000, alpha: float = 0.001, milliseconds: float | None = None
 ) -> list[Prediction]:
-    """The class of each input, by as few noisy copies as a clear answer needs, else an abstention.
+    """See `Smoothed.predict`.
 
     Bets that the leading class is more likely than every other one decide when the answer is clear. They may be looked
     at after any number of samples.
-
-    Args:
-        smoothed: The classifier.
-        x: The inputs, as for `certify`.
-        samples: Noisy copies of each input, at most.
-        alpha: The probability of a wrong answer, at most.
-        milliseconds: The time after which inputs whose answer is not clear yet are abstentions, to the end of a batch.
-            The first call also prepares the classifier.
     """
     start = time.perf_counter()
     end = inf if milliseconds is None else start + _check.at_least("milliseconds", milliseconds, 0) / 1000

@@ -22,7 +22,7 @@ from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
 from smoothcert.plans.endings import of_class, simulated
 from smoothcert.plans.machine import settled, spent, upper
-from smoothcert.plans.pilot import basis
+from smoothcert.plans.outlook import basis
 from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import read_counts, read_votes, votes
 from smoothcert.runs.results import Results

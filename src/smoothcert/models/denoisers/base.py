@@ -18,7 +18,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, import_path, like_weights, state_hash
 from smoothcert.models.outputs import floats
 from smoothcert.noises import Noise
-from smoothcert.noises.draws import Additive, AdditiveGrid
+from smoothcert.noises.base import Additive, AdditiveGrid
 
 _ROUNDING = 1e-6
 
