@@ -67,9 +67,32 @@ def test_runs_with_budgets_are_compared_by_the_ceiling_that_was_asked_for(tmp_pa
         sc.compare(few, other, radius=0.1)
 
 
-def test_the_forecast_of_a_price_is_the_budget():
+def test_the_forecast_of_a_price_is_the_budget_without_the_survey():
     expected = sc.forecast(above_half, DATA, noise=sc.Gaussian(0.25), device="cpu", dtype="float32", budget=20_000)
-    assert expected.samples == 20_000
+    assert 0.97 * 20_000 < expected.samples < 20_000
+    assert "±0%" in str(expected)
+
+
+def test_a_forecast_of_minutes_claims_no_error(monkeypatch):
+    clock = Clock(monkeypatch, lambda rows: 1_000)
+    settings = {"noise": sc.Gaussian(0.25), "device": "cpu", "dtype": "float32", "batch": 100}
+    expected = sc.forecast(clock.model, DATA, minutes=1, since=0.0, **settings)
+    assert expected.seconds == pytest.approx(60, rel=0.1)
+    assert "±" not in str(expected)
+
+
+def test_the_survey_is_no_part_of_the_forecast_of_a_cheap_plan(tmp_path, capsys):
+    run = certify(plan=sc.AtRadii([0], samples=1_000), budget=10**6, out=tmp_path)
+    [(expected, error)] = re.findall(r"forecast: ([\d,]+) samples ±(\d+)%", capsys.readouterr().err)
+    assert run.samples.sum() == pytest.approx(int(expected.replace(",", "")), rel=0.1 + int(error) / 100)
+
+
+@pytest.mark.parametrize("plan", [sc.Fixed(), sc.InputSpecific(), sc.Price(50, price=0)])
+def test_a_budget_shrinks_the_default_pilot(plan):
+    run = certify(plan=plan, budget=120 * 200)
+    assert {c.plan.pilot for c in run} == {25}
+    with pytest.raises(sc.InvalidInput, match="the budget is too small"):
+        certify(plan=sc.Fixed(pilot=900), budget=120 * 200)
 
 
 def test_more_than_the_ceiling_cannot_be_spent():
@@ -160,6 +183,14 @@ def test_a_run_ends_in_time_also_if_the_machine_becomes_slower(monkeypatch, spee
     results = certify(clock.model, minutes=1.5, since=-10.0, batch=100)  # ten seconds are over already
     assert len(results) == 120
     assert 0.93 * 80 <= clock.now <= 80 + 0.05 * 90
+
+
+def test_no_time_is_lost_between_blocks_of_a_short_run(monkeypatch):
+    clock = Clock(monkeypatch, lambda rows: 100_000)  # a look takes a batch of 2,000 rows, however few it needs
+    results = certify(clock.model, minutes=0.1, since=0.0, batch=2_000)
+    assert not any(isinstance(c.plan, OneLook) for c in results)
+    assert results.samples.sum() > 200_000
+    assert clock.now < 6.5
 
 
 def test_inputs_for_which_no_time_is_left_abstain(monkeypatch):

@@ -20,9 +20,12 @@ _ROUNDS = 20
 """Few rounds keep the distribution smooth: with many, it would shrink to a few spikes."""
 
 
-def posterior(count: ArrayLike, samples: ArrayLike, weights: Array | float = 1.0) -> Array:
-    """The weights of `P` given votes for the class, one row per input; without `weights`, all are equal before."""
-    k, n = np.asarray(count)[..., None], np.asarray(samples)[..., None]
+def posterior(votes: ArrayLike, weights: Array | float = 1.0) -> Array:
+    """The weights of `P` given the votes for the class of each input and their samples, one row per input.
+
+    Without `weights`, all are equal before.
+    """
+    k, n = np.reshape(votes, (-1, 2)).T[..., None]
     log = xlogy(k, P) + xlog1py(n - k, -P)
     likelihood = np.exp(log - log.max(axis=-1, keepdims=True)) * weights
     return np.asarray(likelihood / likelihood.sum(axis=-1, keepdims=True))
@@ -41,9 +44,8 @@ def distribution(votes: Mapping[tuple[int, int], int]) -> Array:
         votes: How many inputs have how many votes for the class in how many samples.
     """
     pairs = sorted(votes)  # so that the order of the inputs changes no digit
-    count, samples = np.array(pairs).T
     inputs = np.array([votes[pair] for pair in pairs])
-    weights = np.full(len(P), 1 / len(P))
+    likely, weights = posterior(pairs), np.full(len(P), 1 / len(P))
     for _ in range(_ROUNDS):
-        weights = inputs @ posterior(count, samples, weights) / inputs.sum()
+        weights *= inputs / (likely @ weights) @ likely / inputs.sum()
     return weights

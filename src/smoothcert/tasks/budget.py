@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
@@ -21,24 +22,34 @@ from smoothcert import _check
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
-from smoothcert.plans import Certificate, OneLook, Plan, Price, plan_or_default
+from smoothcert.plans import Certificate, OneLook, PilotPlan, Plan, Price, plan_or_default
 from smoothcert.runs.manifest import Manifest
-from smoothcert.statistics.population import distribution
-from smoothcert.tasks.survey import Forecast, Survey, Tally, costs, first_votes, foresee, order, survey
+from smoothcert.statistics.population import distribution, posterior
+from smoothcert.tasks.survey import Forecast, Survey, costs, foresee, order, survey, votes_of
 
 _PART_OF_REST, _PART_OF_ALL = 8, 64
 """A block has an eighth of the inputs that are left, or a 64th of all inputs if that is more."""
-_SURVEY = 0.02
+_BLOCK_SECONDS = 1.0
+"""With minutes, a block takes at least this long: at its end, few inputs wait for one another, in small batches."""
+_RATE_SECONDS = 0.1
+"""Blocks that take less time do not tell the rate."""
+_RATE_BLOCKS = 3
+"""The rate is that of this many blocks."""
+_SURVEY_SHARE = 0.02
 """A survey costs at most this share of the budget."""
-_LAST, _ENDING = 0.985, 0.5
-"""The share of the minutes that is planned, and seconds to end the command."""
-_PILOT_SHARE, _SMALLEST_PILOT = 1 / 30, 25
-"""The share of the samples that pilots get at most, and the smallest pilot."""
-_RECENT = 3
-"""The last blocks tell the rate."""
+_PLANNED_SHARE = 0.985
+"""The share of the minutes that is planned."""
+_ENDING_SECONDS = 0.5
+"""How long it takes to end the command."""
+_PILOT_SHARE = 1 / 30
+"""Unless its size was chosen, a pilot gets at most this share of the samples of an input."""
+_SMALLEST_PILOT = 25
+_TEACHERS = 2_000
+"""The votes of this many inputs tell how p is distributed."""
 _PRICES = np.geomspace(1e3, 1e-11, 900)
-"""The prices and ceilings that are tried, from the cheapest run to the dearest one."""
+"""The prices that are tried, from the cheapest run to the dearest one."""
 _SIZES = np.unique(np.rint(np.geomspace(10, 1e9, 240)).astype(int))
+"""The ceilings that are tried."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +87,15 @@ class Budget:
 
     @property
     def seconds_left(self) -> float:
-        return self.since + 60 * _LAST * (self.minutes or 0) - _ENDING - time.perf_counter()
+        return self.since + 60 * _PLANNED_SHARE * (self.minutes or 0) - _ENDING_SECONDS - time.perf_counter()
 
     def refuse(self, inputs: int, least: int, found: Survey) -> InvalidInput:
         """The error for a budget that is too small; `least` is what every input needs."""
         if self.samples is not None:
             wanted = setting("budget", found.samples + inputs * least)
         else:
-            missing = inputs * least / found.rate - self.seconds_left
-            wanted = setting("minutes", ceil(100 * ((self.minutes or 0) + missing / 60 / _LAST)) / 100)
+            missing = _BLOCK_SECONDS + inputs * least / found.rate - self.seconds_left
+            wanted = setting("minutes", ceil(110 * ((self.minutes or 0) + missing / 60 / _PLANNED_SHARE)) / 100)
         return InvalidInput(f"the budget is too small for {inputs:,} inputs: give at least {wanted}")
 
 
@@ -110,8 +121,9 @@ class Spending:
         done: Iterable[Certificate] = (),
     ) -> None:
         self.plan, self.noise, self.survey, self.total = job.plan, job.subject.noise, survey, total
-        self.spent, self._votes = survey.samples, Tally(survey.votes)
+        self.spent, self._votes = survey.samples, Counter(survey.votes.values())
         self._order = order(ids, job.subject.seed)
+        self._teachers = set(self._order[:_TEACHERS])
         for certificate in done:
             self.add(certificate)
         self._marks = [(time.perf_counter(), self.spent)]
@@ -122,12 +134,14 @@ class Spending:
     @classmethod
     def begin(cls, budget: Budget, job: Job, ids: Sequence[int], executor: Executor) -> Spending:
         """Survey the inputs, and choose the size of the pilot. A budget that is too small is an error."""
-        found = survey(executor, job, ids, lambda seen: _SURVEY * budget.total(seen), timed=budget.samples is None)
+        timed = budget.minutes is not None
+        found = survey(executor, job, ids, lambda seen: _SURVEY_SHARE * budget.total(seen), timed=timed)
         total = budget.total(found)
         each = (total - found.samples) / len(ids)
-        if isinstance(job.plan, Price) and job.plan.pilot == Price.default_pilot:
-            pilot = int(np.clip(_PILOT_SHARE * each, _SMALLEST_PILOT, Price.default_pilot))
-            job = replace(job, plan=replace(job.plan, pilot=min(pilot, job.plan.samples)))
+        plan = job.plan
+        if isinstance(plan, PilotPlan) and plan.pilot == replace(plan, pilot=0).pilot:  # the default
+            pilot = min(int(max(_PILOT_SHARE * each, _SMALLEST_PILOT)), plan.pilot)
+            job = replace(job, plan=replace(plan, pilot=pilot))
         made = cls(job, ids, found, total, None if budget.minutes is None else budget.seconds_left)
         if each < made._least:
             raise budget.refuse(len(ids), made._least, found)
@@ -137,7 +151,7 @@ class Spending:
     def resume(cls, budget: Budget, job: Job, manifest: Manifest, done: Iterable[Certificate]) -> Spending:
         """Go on as recorded, without measuring again."""
         record = manifest.spending or {}
-        votes = Tally({(count, samples): inputs for count, samples, inputs in record["votes"]})
+        votes = {id: (count, samples) for id, count, samples in record["votes"]}
         found = Survey(votes, record["survey"], record["rate"])
         job = replace(job, plan=replace(job.plan, samples=(manifest.budget or {})["ceiling"]))  # type: ignore[type-var]
         made = cls(job, manifest.ids, found, record["total"], None, done)
@@ -146,16 +160,17 @@ class Spending:
         return made
 
     def forecast(self, plan: Plan) -> Forecast:
-        """What the run will cost: nearly all of the budget if samples have a price, else what this plan costs."""
-        found = foresee(self.survey, plan, self.noise, len(self._order))
-        if isinstance(plan, Price) and plan.price > _PRICES[-1]:  # else all inputs get what they can use
-            return replace(found, samples=self.total, error=0.0)
-        return replace(found, samples=min(found.samples + self.spent, self.total))
+        """What the run will cost after the survey: nearly all that is left, or less if this plan cannot use it."""
+        found, rest = foresee(self.survey, plan, self.noise, len(self._order)), self.total - self.spent
+        if found.samples > 0.9 * rest or (isinstance(plan, Price) and plan.price > _PRICES[-1]):
+            return replace(found, samples=rest, error=0.0 if self._end is None else None)
+        return found
 
     def add(self, certificate: Certificate) -> None:
-        """Count the samples and the first votes of an input."""
+        """Count the samples of an input, and learn from its votes."""
         self.spent += certificate.samples
-        self._votes[first_votes(certificate, self.plan)] += 1
+        if certificate.id in self._teachers:
+            self._votes[votes_of(certificate, self.plan)] += 1
 
     def blocks(self, todo: Iterable[int], begun: Mapping[str, Any] | None = None) -> Iterator[tuple[list[int], Plan]]:
         """The next inputs and their plan, until all are certified. Between two blocks, `add` all certificates.
@@ -170,35 +185,40 @@ class Spending:
             waiting -= set(rest)
         left = [id for id in self._order if id in waiting]
         while left:
-            self._marks.append((time.perf_counter(), self.spent))
-            size = min(max(len(left) // _PART_OF_REST, len(self._order) // _PART_OF_ALL, 1), len(left))
-            yield left[:size], self._next_plan(size, len(left))
+            now = time.perf_counter()
+            if now - self._marks[-1][0] >= _RATE_SECONDS:
+                self._marks.append((now, self.spent))
+            size = max(len(left) // _PART_OF_REST, len(self._order) // _PART_OF_ALL, 1)
+            if self._end is not None:
+                size = max(size, ceil(len(left) * _BLOCK_SECONDS / max(self._end - now, _BLOCK_SECONDS)))
+            size = min(size, len(left))
+            yield left[:size], self._next_plan(size, left)
             left = left[size:]
 
     def record(self, block: list[int], plan: Plan) -> dict[str, Any]:
         """What a run needs to be resumed in this block."""
-        votes = [[*pair, inputs] for pair, inputs in sorted(self.survey.votes.items())]
+        votes = [[id, *pair] for id, pair in sorted(self.survey.votes.items())]
         known = {"total": self.total, "rate": self._rate, "survey": self.survey.samples, "votes": votes}
         return known | {"block": block, "plan": describe(plan)}
 
     @property
     def _rate(self) -> float:
-        """Samples per second in the last blocks."""
-        (since, before), (now, spent) = self._marks[-1 - _RECENT :][0], self._marks[-1]
+        """Samples per second."""
+        (since, before), (now, spent) = self._marks[-1 - _RATE_BLOCKS :][0], self._marks[-1]
         return (spent - before) / (now - since) if spent > before else self.survey.rate
 
-    def _next_plan(self, size: int, left: int) -> Plan:
-        """The dearest plan with which the next inputs cost their share of what is left.
+    def _next_plan(self, size: int, left: Sequence[int]) -> Plan:
+        """The plan of the next inputs: the dearest one with which all that are left cost what is left.
 
-        Even if all of them cost its ceiling, there is enough for the others.
+        Even if all of the next inputs cost its ceiling, there is enough for the others.
         """
         if self._end is not None:
             self.total = self.spent + self._rate * max(self._end - time.perf_counter(), 0)
         rest = self.total - self.spent
-        most = int((rest - self._least * (left - size)) / size)
+        most = int(max((rest - self._least * (len(left) - size)) / size, min(self._least, rest / size)))
         if most < self._least:  # only if the clock ran faster than expected
             return OneLook(1, self.plan.alpha)
-        ceiling, weights = min(self.plan.samples, most - self.plan.pilot), distribution(self._votes)
+        ceiling, weights = min(self.plan.samples, most - self.plan.pilot), self._expected(left)
         tried: list[dict[str, Any]] = [{"samples": int(size)} for size in _SIZES[ceiling > _SIZES]]
         tried.append({"samples": ceiling})
         if isinstance(self.plan, Price):
@@ -208,8 +228,15 @@ class Spending:
             plan = self._with(settings)
             return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
 
-        found = self._with(tried[max(bisect_right(tried, rest / left, key=cost) - 1, 0)])
+        found = self._with(tried[max(bisect_right(tried, rest / len(left), key=cost) - 1, 0)])
         return OneLook(1, self.plan.alpha) if found is None else found
+
+    def _expected(self, left: Sequence[int]) -> Any:
+        """The distribution of p over these inputs: what the survey says of each, and of all others what is usual."""
+        usual = distribution(self._votes)
+        known = [self.survey.votes[id] for id in left if id in self.survey.votes]
+        own = posterior(known, usual).sum(axis=0)
+        return (own + (len(left) - len(known)) * usual) / len(left)
 
     def _with(self, settings: dict[str, Any]) -> Plan | None:
         """The plan with other settings; None if it could prove nothing with them."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,22 +24,26 @@ from smoothcert.statistics.population import P, distribution, posterior
 _FIRST, _GROWTH = 64, 8
 """Samples of the first round of a survey, and how much larger each round is than the one before."""
 _COPIES, _MOST_COPIES, _MOST_INPUTS = 25, 800, 256
-"""Noisy copies of an input, at first and at most: with 800, forecasts are off by 2%, with 100 by up to 9%."""
+"""Noisy copies of an input in the first rounds, the most copies, and the most inputs.
+
+With 800 copies, forecasts are off by 2%, with 100 by up to 9%.
+"""
 _LONGEST = 10.0
 """Seconds of the longest round, where the clock matters."""
 _TIMED_INPUTS, _TIMED_GROWTH = 16, 5
 _SECONDS, _SOON = 0.25, 0.04
 """Batches that take this long tell the rate within a few percent; those that take less, its order of magnitude."""
 
-Tally = Counter[tuple[int, int]]
-"""How many inputs have how many votes for the class in how many samples."""
+Votes = tuple[int, int]
+"""The votes for the class of an input, and the samples that they are of."""
 
 
 @dataclass(frozen=True)
 class Survey:
     """The votes of a few noisy copies of some inputs, and how fast they were drawn."""
 
-    votes: Tally
+    votes: Mapping[int, Votes]
+    """By input."""
     samples: int
     """Forward passes that it took."""
     rate: float
@@ -53,13 +57,13 @@ class Forecast:
     Args:
         inputs: The number of inputs.
         samples: Forward passes, as expected.
-        error: Two standard errors of `samples`, as a share of it.
+        error: Two standard errors of `samples`, as a share of it; None where the clock decides how many there are.
         rate: Samples per second, as measured.
     """
 
     inputs: int
     samples: float
-    error: float
+    error: float | None
     rate: float
 
     @property
@@ -70,7 +74,8 @@ class Forecast:
     def __str__(self) -> str:
         minutes = f"{self.seconds / 60:.3g} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} s"
         samples, each = (f"{float(f'{number:.3g}'):,.0f}" for number in (self.samples, self.samples / self.inputs))
-        return f"{samples} samples ±{self.error:.0%} ({each} per input), {minutes} at {self.rate:,.0f} samples/s"
+        error = "" if self.error is None else f" ±{self.error:.0%}"
+        return f"{samples} samples{error} ({each} per input), {minutes} at {self.rate:,.0f} samples/s"
 
 
 def order(ids: Sequence[int], seed: int) -> list[int]:
@@ -95,12 +100,12 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
         part = shuffled[: min(max(size // _COPIES, 4), _MOST_INPUTS)]
         plan = OneLook(max(size // len(part), 1))
         start, before = time.perf_counter(), executor.status().forwarded
-        votes = Tally(first_votes(c, job.plan) for found in executor.certify(part, plan, key) for c in found)
+        votes = {c.id: votes_of(c, job.plan) for found in executor.certify(part, plan, key) for c in found}
         rate = (executor.status().forwarded - before) / (time.perf_counter() - start)
         spent += len(part) * plan.pilot
         result = Survey(votes, spent, rate)
-        size = min(_GROWTH * size, enough) if size < enough else 2 * enough
-        if size > enough or spent + size > most(result) or (timed and size > _LONGEST * rate):
+        last, size = size, int(min(_GROWTH * size, enough, most(result) - spent))
+        if size < 2 * last or (timed and size > _LONGEST * rate):
             return replace(result, rate=rate_of(executor, job, ids, _SECONDS)) if timed else result
 
 
@@ -119,10 +124,11 @@ def rate_of(executor: Executor, job: Job, ids: Sequence[int], seconds: float) ->
         samples = max(_TIMED_GROWTH * forwarded // len(few), 1)
 
 
-def first_votes(certificate: Certificate, plan: Plan) -> tuple[int, int]:
-    """The votes for the class in the first look at an input, and the samples of that look."""
-    look = certificate.looks[0]
-    return look.of(certificate.label if plan.known_labels else look.top), look.samples
+def votes_of(certificate: Certificate, plan: Plan) -> Votes:
+    """The votes for the class in all looks at an input, and their samples."""
+    looks = certificate.looks
+    chosen = certificate.label if plan.known_labels else looks[0].top
+    return sum(look.of(chosen) for look in looks), sum(look.samples for look in looks)
 
 
 @lru_cache(maxsize=512)
@@ -136,8 +142,8 @@ def foresee(found: Survey, plan: Plan, noise: Noise, inputs: int) -> Forecast:
     if not is_adaptive(plan):
         return Forecast(inputs, float(inputs * plan.most_samples), 0.0, found.rate)
     cost = costs(plan, noise)
-    count, samples = np.array(list(found.votes.elements())).T
-    given = posterior(count, samples, distribution(found.votes))
+    votes = list(found.votes.values())
+    given = posterior(votes, distribution(Counter(votes)))
     mean, square = given @ cost, given @ cost**2
     # What is not known about the inputs of the survey, and about the others.
     variance = max((square - mean**2).mean(), 0) / inputs + mean.var() / len(mean) * max(1 - len(mean) / inputs, 0)
