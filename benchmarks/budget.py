@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from benchmarks import results
 from benchmarks.cifar10 import CEILING, RADII, subject, weights
@@ -15,7 +14,6 @@ from smoothcert import Fixed, Gaussian, InputSpecific, Price, Smoothed, State, c
 from smoothcert.plans.base import ClassVotes
 from smoothcert.plans.machine import follow
 from smoothcert.runs.logs import read_log
-from smoothcert.statistics.bounds import lower_bound
 from smoothcert.tasks.probe import _UntilClear
 from smoothcert.tasks.replay import Population, from_shares, probabilities, simulate
 
@@ -24,7 +22,7 @@ DECLINES = (0.10, 0.05)
 PRICES = np.geomspace(8e-5, 1e-6, 9)  # per unit of sigma
 
 
-def _population(inputs: Inputs, name: str, sigma: float, alpha: float) -> Population:
+def log_population(inputs: Inputs, name: str, sigma: float, alpha: float) -> Population:
     assert inputs.logs is not None
     log = read_log(inputs.logs / f"{name}.tsv")
     return from_shares(probabilities(log, noise=Gaussian(sigma), samples=CEILING, alpha=alpha), log.correct)
@@ -34,23 +32,17 @@ def price(inputs: Inputs, *, logs: list[tuple[str, float, float]], figure: str) 
     """The samples with which a price reaches the ACR of input-specific sampling (name, sigma and alpha of the log)."""
     rows, panels = [], []
     for name, sigma, alpha in logs:
-        population, noise = _population(inputs, name, sigma, alpha), Gaussian(sigma)
+        population, noise = log_population(inputs, name, sigma, alpha), Gaussian(sigma)
 
         def outcome(plan: Any, population: Population = population, noise: Gaussian = noise) -> tuple[float, float]:
             found = simulate(population, plan, noise=noise, repetitions=REPETITIONS).plan
             return found.samples, found.acr
 
         curve = [outcome(Price(CEILING, price=sigma * value)) for value in PRICES]
-        best = _known_p(population, noise)
         specific = [outcome(InputSpecific(CEILING, decline=decline)) for decline in DECLINES]
         row: dict[str, Any] = {"log": name, "inputs": len(population)}
         for decline, (samples, acr) in zip(DECLINES, specific, strict=True):
-            row[f"{decline:.2f}"] = {
-                "samples": samples,
-                "acr": acr,
-                "price": _samples_for(acr, curve) / samples,
-                "known p": _samples_for(acr, best) / samples,
-            }
+            row[f"{decline:.2f}"] = {"samples": samples, "acr": acr, "price": _samples_for(acr, curve) / samples}
         rows.append(row)
         if name == figure:
             sizes = np.geomspace(curve[0][0], CEILING, 8).astype(int).tolist()
@@ -68,33 +60,11 @@ def _samples_for(acr: float, curve: list[tuple[float, float]]) -> float:
     return float(np.exp(np.interp(acr, acrs, np.log(samples))))
 
 
-def _known_p(population: Population, noise: Gaussian) -> list[tuple[float, float]]:
-    """What a plan could reach that knows every p, needs no pilot, and draws the best number of samples at once."""
-    p, right = population.p[:, 0], population.label == 0
-    sizes = np.append(0, np.unique(np.geomspace(10, CEILING, 80).astype(int)))
-    levels, where = np.unique(ndtr(ndtri(p.clip(0.01, 1 - 1e-7)).round(2)), return_inverse=True)
-    radius = np.stack(
-        [_expected_radius(levels, n, noise) if n else np.zeros(len(levels)) for n in sizes.tolist()], axis=1
-    )
-    curve = []
-    for value in PRICES:
-        best = (radius - noise.sigma * value * sizes).argmax(axis=1)
-        acr = np.mean(radius[np.arange(len(levels)), best][where] * right)
-        curve.append((float(np.mean(sizes[best][where])), float(acr)))
-    return curve
-
-
-def _expected_radius(p: Any, n: int, noise: Gaussian) -> Any:
-    quantiles = ndtri((np.arange(15) + 0.5) / 15)[:, None]
-    votes = (n * p + quantiles * np.sqrt(n * p * (1 - p))).clip(0, n)
-    return np.maximum(noise.radius(lower_bound(votes, n, alpha=0.001)), 0).mean(axis=0)
-
-
 def estimates(inputs: Inputs, *, logs: list[tuple[str, float, float]]) -> dict[str, Any]:
     """Estimates of certified accuracy against what fixed sampling would certify, in points."""
     rows = []
     for name, sigma, alpha in logs:
-        population, noise, radii = _population(inputs, name, sigma, alpha), Gaussian(sigma), RADII[sigma]
+        population, noise, radii = log_population(inputs, name, sigma, alpha), Gaussian(sigma), RADII[sigma]
         p = population.p[np.arange(len(population)), population.label]
         plan, draw = _UntilClear.at(radii, noise, CEILING), np.random.default_rng(0).binomial
         shape = (REPETITIONS, len(p))
@@ -112,20 +82,20 @@ def estimates(inputs: Inputs, *, logs: list[tuple[str, float, float]]) -> dict[s
 
 
 def models(inputs: Inputs, *, models: list[str], shares: list[float]) -> dict[str, Any]:
-    """Budgets against input-specific sampling, on 250 images of CIFAR-10, at some shares of its samples."""
+    """Budgets against input-specific sampling, on 500 images of CIFAR-10, at some shares of its samples."""
     rows = []
     for model in models:
         smoothed, data = _cifar10(inputs, model)
         row: dict[str, Any] = {"model": model}
         for decline in DECLINES:
-            specific = certify(smoothed, data, plan=InputSpecific(CEILING, decline=decline), skip=40)
-            total = int(specific.samples.sum())
-            spent = [certify(smoothed, data, budget=round(share * total), skip=40) for share in shares]
-            curve = [(float(run.samples.sum()), run.acr) for run in spent]
+            specific = certify(smoothed, data, plan=InputSpecific(CEILING, decline=decline), skip=20)
+            budgets = [round(share * specific.samples.sum()) for share in shares]
+            spent = [certify(smoothed, data, budget=budget, skip=20) for budget in budgets]
+            curve = [(budget, run.acr) for budget, run in zip(budgets, spent, strict=True)]
             row[f"{decline:.2f}"] = {
                 "samples": specific.average_samples,
                 "acr": specific.acr,
-                "price": _samples_for(specific.acr, curve) / total,
+                "price": _samples_for(specific.acr, curve) / specific.samples.sum(),
                 "budgets": [{"share": share, "acr": run.acr} for share, run in zip(shares, spent, strict=True)],
             }
         rows.append(row)

@@ -371,6 +371,7 @@ EXPERIMENTS = [
     ),
     # Budgets.
     Experiment("budget-price", "budget.price", 5, "logs", {"logs": LOGS, "figure": "cifar10-consistency-0.50"}),
+    Experiment("budget-limits", "limits.limits", 10, "logs", {"logs": LOGS[-2:], "decline": 0.1}),
     Experiment("budget-estimates", "budget.estimates", 0.5, "logs", {"logs": LOGS}),
     Experiment(
         "budget-models",
