@@ -14,6 +14,12 @@ def test_map_prints_the_reference_values(smoothcert):
         assert abs(row["samples"] - expected) <= 1
 
 
+def test_a_whole_number_may_have_an_exponent(smoothcert):
+    assert smoothcert("map --sigma 0.5 --at 0.9 --samples 1e4") == smoothcert(
+        "map --sigma 0.5 --at 0.9 --samples 10000"
+    )
+
+
 def test_map_shows_radii_rounded_down(smoothcert):
     table = smoothcert("map --sigma 0.5 --at 0.5,0.55,1").out
     assert "1,217" in table

@@ -8,6 +8,7 @@ from typing import Literal
 
 from smoothcert.cli.command import Group, Output, Table
 from smoothcert.cli.options import PlaceOptions, numbers, refuse_to_replace
+from smoothcert.errors import number_of
 
 
 def audit(
@@ -36,9 +37,10 @@ def audit(
         outcome = "all radii follow from their votes"
         if found.keeps_alpha:
             outcome = all_together(open_run(run)) or "all hold"
-    checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
+    checked = f"{found.checked} of " if found.checked < found.asked else ""
+    checked += number_of(max(found.checked, found.asked), "certificate")
     labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
-    shown.append(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}.")
+    shown.append(f"{run}: {checked} checked{labels}, {found.redrawn} drawn again: {outcome}.")
     shown.append("Nothing is known about the alpha of the plan." if found.coverage is None else found.coverage.sentence)
     return Output(found.plain(), shown, code=0 if found.holds else 1)
 
@@ -98,12 +100,12 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
         f"{run}, changes in {found.norm}",
         ["r", "certified", "not broken by attacks"],
         [[f"{radius:g}", f"{proved:.1%}", f"{survived:.1%}"] for radius, proved, survived in accuracies],
-        caption=f"{len(found)} inputs. The truth lies between the two columns.",
+        caption=f"{number_of(len(found), 'input')}. The truth lies between the two columns.",
     )
     shown: list[str | Table] = [table]
     if altered := [length for length in plain["smallest_change"].values() if length]:
         figures = f"smallest change {min(altered):.3f}, median {median(altered):.3f}"
-        shown.append(f"{len(altered)} answers were altered; {figures}")
+        shown.append(f"answers altered: {len(altered)}; {figures}")
     broken = "no input was broken within its certified radius"
     if len(found.broken):
         listed = ", ".join(map(str, found.broken[:10]))

@@ -6,7 +6,6 @@ import inspect
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
@@ -14,7 +13,7 @@ import typer
 
 from smoothcert._registry import home
 from smoothcert.cli.command import Group
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
     from smoothcert.noises import Noise
@@ -293,8 +292,7 @@ def _subclasses(cls: Any) -> list[Any]:
 def _find(option: str, name: str, known: dict[str, Any]) -> Any:
     """The class that the user names, after a check that it can be used."""
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f": did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(name, known)
         raise InvalidInput(f"{option} must be one of {', '.join(sorted(known))}, got {name!r}{hint}")
     cls = known[name]
     if missing := " and ".join(sorted(getattr(cls, "__abstractmethods__", ()))):

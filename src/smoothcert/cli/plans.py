@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import NoiseOptions, PlanOptions, numbers
-from smoothcert.errors import phrase
+from smoothcert.errors import number_of, phrase
 
 if TYPE_CHECKING:
     from smoothcert.plans import Plan
@@ -134,7 +134,7 @@ def replay(
         **{f"certified at {radius}": (radius, ".1%") for radius in accuracy},
     }
     table = Table(
-        f"{log.name}: {found.inputs} inputs, {repetitions} repetitions\n{chosen}",
+        f"{log.name}: {number_of(found.inputs, 'input')}, {number_of(repetitions, 'repetition')}\n{chosen}",
         ["", "ceiling", chosen.name, "fixed, same cost"],
         [
             [title, *("-" if column[key] is None else format(column[key], digits) for column in columns)]

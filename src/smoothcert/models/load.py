@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, did_you_mean, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
 from smoothcert.models.base import Classifier, check_classes, import_path, like_weights, not_loaded, state_hash
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
@@ -86,7 +86,8 @@ def load_classifier(
         else:
             prefix, _, name = spec.partition(":")
             if prefix not in _SOURCES or not name:
-                raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
+                hint = did_you_mean(spec, (*ARCHITECTURES, *NAMED_WEIGHTS)) or f": {_CHOICES}"
+                raise InvalidInput(f"unknown model {spec!r}{hint}")
             load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
             try:
                 found = load(name, published=published, classes=classes)

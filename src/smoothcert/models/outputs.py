@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert._agreement import Answer, in_full_batch, other_companies, repeats
+from smoothcert._users_code import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.base import copied
 
@@ -194,7 +195,7 @@ def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model")
     except Exception as error:  # a model may raise any error
         kind, reason = str(x.dtype).removeprefix("torch."), first_line(error)
         raise InvalidInput(
-            f"{what} fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(x, reason)}"
+            f"{what} fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{where_raised(error)}{_hint(x, reason)}"
         ) from error
 
 

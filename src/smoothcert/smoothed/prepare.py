@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert._agreement import REDUCED_FORMAT, check_labels_of_form, differing_labels
-from smoothcert._users_code import is_our_own
+from smoothcert._users_code import is_our_own, where_raised
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest
 from smoothcert.device.runtime import CHECKED_ROWS, Runtime, blank, in_finer_format, noisy_images, place, synchronize
@@ -199,7 +199,9 @@ def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
         except Exception as error:  # a model may raise any error
             if is_out_of_memory(error) or is_our_own(error):
                 raise
-            raise ModelFailed(f"the model fails with {type(error).__name__}: {first_line(error)}") from error
+            raise ModelFailed(
+                f"the model fails with {type(error).__name__}: {first_line(error)}{where_raised(error)}"
+            ) from error
 
     return call
 

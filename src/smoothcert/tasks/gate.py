@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.run import Run, folder_of, open_run
@@ -118,7 +118,11 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         yield Rule("the run is finished", "undecided", f"{len(run):,} of {run.asked:,} inputs")
     if "inputs" in policy:
         least = _check.whole("inputs", policy["inputs"])
-        yield Rule(f"at least {least:,} inputs", "passes" if len(run) >= least else "undecided", f"{len(run):,} inputs")
+        yield Rule(
+            f"at least {number_of(least, 'input')}",
+            "passes" if len(run) >= least else "undecided",
+            number_of(len(run), "input"),
+        )
     if "alpha" in policy:
         alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), run.plan.primary
         kept = exact_coverage(plan, run.noise)
