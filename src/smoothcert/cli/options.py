@@ -280,7 +280,7 @@ class PlanOptions(Group):
 
         if self.radii is None:
             return None
-        return sorted({_check.at_least("each radius", radius, 0) for radius in numbers("--radii", self.radii)})
+        return sorted(set(_check.radii(numbers("--radii", self.radii))))
 
 
 def _subclasses(cls: Any) -> list[Any]:

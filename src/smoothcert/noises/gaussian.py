@@ -46,7 +46,7 @@ class GaussianRadius(Noise):
     map_peaks_at_ends: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma", _check.between("sigma", self.sigma, 0))
+        _check.fields(self, _check.between, "sigma", low=0)
 
     @property
     def deviation(self) -> float:
@@ -114,7 +114,8 @@ class GridGaussian(GaussianRadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        vars(self).update(step=_check.between("step", self.step, 0), size=checked_size(self.size))
+        _check.fields(self, _check.between, "step", low=0)
+        _check.fields(self, checked_size, "size")
 
     @property
     def draw(self) -> Draw:

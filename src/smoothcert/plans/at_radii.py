@@ -103,7 +103,7 @@ class AtRadii(Plan):
             raise InvalidInput(f"with known labels, deciding radii needs no pilot, got {setting('pilot', pilot)}")
         _check.one_of("bound", self.bound, tuple(_PILOTS))
         vars(self).update(
-            radii=tuple(sorted({_check.at_least("each radius", radius, 0) for radius in given})),
+            radii=tuple(sorted(set(_check.radii(given)))),
             samples=check_ceiling(self.samples, self.alpha),
             alpha=float(self.alpha),
             pilot=0 if self.known_labels else pilot or _PILOTS[self.bound],

@@ -63,7 +63,7 @@ class Price(PilotPlan):
         super().__post_init__()
         if self.pilot_counts:
             raise InvalidInput('a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"')
-        object.__setattr__(self, "price", _check.at_least("price", self.price, 0))
+        _check.fields(self, _check.at_least, "price", low=0)
 
     def __str__(self) -> str:
         return self._in_words(*[f"{self.price:.3g} of radius per sample"] * bool(self.price))

@@ -16,9 +16,9 @@ from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
-from smoothcert.statistics.bets import LOOKS, Array, Bet, Counts, best_bet, tangents
+from smoothcert.statistics.bets import LOOKS, Bet, best_bet, tangents
 from smoothcert.statistics.boundaries import crossing_probability_backward
-from smoothcert.statistics.bounds import summed_tail
+from smoothcert.statistics.bounds import Array, Counts, summed_tail
 
 
 @ByRule

@@ -214,6 +214,14 @@ class VoteCounter:
         pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
         self.inputs[slot].copy_(pinned, non_blocking=pinned is not x)
 
+    def draw(self, x: Tensor, segments: list[Segment], out: Tensor) -> None:
+        """Write samples of one input, in segments of slot 0, into a noisy batch."""
+        self.load(0, x)
+        buffer = next(self._buffers)
+        rows = buffer.send(Batch(segments, completed=[]), padding=len(self.inputs) - 1)
+        self.stream.write(out, self.inputs, segments, rows[:, : len(out)])
+        buffer.finish()
+
     def size(self, rows: int) -> int:
         """The rows that are forwarded for a batch: all, or what is needed if the classifier is flexible.
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from smoothcert._agreement import REDUCED_FORMAT, check_labels_of_form, differing_labels
 from smoothcert._users_code import is_our_own, where_raised
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
-from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest
+from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest, say_nothing
 from smoothcert.device.runtime import CHECKED_ROWS, Runtime, blank, in_finer_format, noisy_images, place, synchronize
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, SmoothcertWarning, first_line, setting
 from smoothcert.kernels import Declined, StageClassifier, accelerate
@@ -48,7 +48,7 @@ def prepare(
     classes: int,
     shape: tuple[int, ...],
     runtime: Runtime,
-    say: Callable[[str], None] = lambda message: None,
+    say: Callable[[str], None] = say_nothing,
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,

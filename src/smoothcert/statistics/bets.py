@@ -32,9 +32,7 @@ from scipy.special import expit, ndtri
 
 from smoothcert.noises import Noise
 from smoothcert.statistics.boundaries import GIVE_UP, default_looks
-
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from smoothcert.statistics.bounds import Array, Counts
 
 _COARSE = 128  # tangents among which the best one is searched
 _FINE = 32  # times as many are kept

@@ -24,10 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
-from smoothcert.statistics.bounds import likely, smallest
-
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from smoothcert.statistics.bounds import Array, Counts, likely, smallest
 
 FIRST_LOOK = 60
 GROWTH = 1.2

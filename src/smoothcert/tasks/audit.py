@@ -16,6 +16,7 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset
+from smoothcert.device.host import say_nothing
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
@@ -28,7 +29,7 @@ from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, folder_of, open_run
-from smoothcert.smoothed.subject import Prepared, Subject, say_nothing
+from smoothcert.smoothed.subject import Prepared, Subject
 from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.budget import as_recorded
 from smoothcert.tasks.reload import Places, reload

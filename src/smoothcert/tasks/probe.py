@@ -226,7 +226,7 @@ def probe(
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
     copies, samples = _check.whole("copies", copies, least=1), _check.whole("samples", samples, least=1)
-    radii = None if radii is None else sorted({_check.at_least("each radius", radius, 0) for radius in radii})
+    radii = None if radii is None else sorted(set(_check.radii(radii)))
     for name, default in (("batch", _BATCH), ("compile", "none")):
         if radii is None and shared.get(name, "auto") == "auto":
             shared[name] = default
