@@ -57,8 +57,8 @@ class SearchOptions(Group):
         copies: Noisy copies over which a gradient is averaged.
         attempts: Searches for each input.
         samples: The most samples to decide whether an attempt succeeded.
-        alpha: Probability to call an input broken that is not, at most.
-        restart: Attack again, with other settings. What was found then goes.
+        alpha: The largest probability to call an input broken that is not.
+        restart: Attack again, with other settings. Earlier results are deleted.
     """
 
     norm: Literal["l1", "l2", "linf"] | None = None
@@ -116,7 +116,7 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
 def gate(
     run: Path, *, policy: Path, places: PlaceOptions, baseline: Path | None = None, junit: Path | None = None
 ) -> Output:
-    """Hold a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
+    """Check a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
 
     Args:
         run: The run's folder.

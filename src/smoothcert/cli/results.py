@@ -105,7 +105,7 @@ def compare(
         data: The data, as for certify: A and B are models.
         out: The folder of both runs. The same command resumes them.
         samples: The ceiling for each input.
-        alpha: Probability that one certificate is wrong, at most.
+        alpha: The largest probability that one certificate is wrong.
         bound: runner-up: also bound the other classes.
     """
     from smoothcert.tasks.compare import compare

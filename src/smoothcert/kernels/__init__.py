@@ -40,7 +40,7 @@ class Declined:
     Args:
         reason: Why.
         disagrees: Whether there is one that gives other answers. Rounding alone changes them then, so other compilers,
-            which round differently as well, would work in vain.
+            which round differently as well, cannot help.
     """
 
     reason: str

@@ -221,7 +221,7 @@ class Noise(Recorded, ABC):
 
     @property
     def drawing_error(self) -> float:
-        """How far the probability of a class is from that under the noise of the theorem, at most.
+        """The largest distance between the probability of a class and that under the noise of the theorem.
 
         For noises that are drawn on a grid, this holds for every classifier. For noises in floating point, it holds
         for a threshold in one coordinate: a classifier that looks at the last bits sees more (`docs/soundness.md`).

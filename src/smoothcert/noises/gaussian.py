@@ -141,7 +141,7 @@ class Brightness(OwnDraw, GaussianRadius):
     """
 
     norm: ClassVar[str] = "brightness"
-    drawing_error = 2.0**-53  # float64 holds so many bits of the uniform number
+    drawing_error = 2.0**-53  # float64 holds this many bits of the uniform number
 
     def certified_change(self, limit: str) -> str:
         return f"change of all values by the same number, without clipping, that is smaller than {limit}"

@@ -64,7 +64,7 @@ class AtRadii(Plan):
     Args:
         radii: The radii to decide.
         samples: The ceiling: the most samples that a decision rests on.
-        alpha: The probability that a certificate is wrong, at most.
+        alpha: The largest probability that a certificate is wrong.
         pilot: Samples that choose the class and do not count. 0 stands for the default: none with known labels, else
             50, or 105 with the runner-up.
         known_labels: Whether the class is the input's label instead of the pilot's choice.

@@ -214,7 +214,7 @@ class SimulatedEndings(NamedTuple):
 def simulated_endings(
     plan: Plan, noise: Noise, p: ArrayLike, *, repetitions: int, rng: np.random.Generator, by_pilot: bool = False
 ) -> SimulatedEndings:
-    """Follow a plan whose class is fixed in advance, or chosen by its pilot, so many times for each p.
+    """Follow a plan whose class is fixed in advance, or chosen by its pilot, `repetitions` times for each p.
 
     p are the probabilities of the class, where all other votes are for one other class, or (..., classes) those of all
     classes with this one first.

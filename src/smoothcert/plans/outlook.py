@@ -40,7 +40,7 @@ class Outlook(NamedTuple):
 
 
 def outlook(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULATED) -> Outlook:
-    """What a plan does with inputs whose class has probability p; with bets, from so many inputs for all p together."""
+    """What a plan does with inputs whose class has probability p; with bets, from `simulated` inputs in all."""
     plan, values = plan.primary.for_noise(noise), np.atleast_1d(_check.probabilities("p", p))
     known = in_closed_form(plan, values, noise)
     return _from_states(plan, values, noise, simulated) if known is None else known

@@ -78,7 +78,7 @@ class Price(PilotPlan):
         return int(min(self.looks[0], *np.diff(self.looks[:2]), self.pilot or self.samples))
 
     def limits(self, noise: Noise) -> NDArray[np.int64]:
-        """m_i: so many misses at a look are too many to go on.
+        """m_i: The number of misses at a look that is too large to go on.
 
         Args:
             noise: The smoothing noise.

@@ -138,7 +138,7 @@ class Pace:
         return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}{workers}"
 
 
-class _NowAndThen(Progress):
+class _Periodic(Progress):
     """Follows a run, and shows its figures from time to time."""
 
     def __init__(self, *, every: float = 10.0) -> None:
@@ -163,7 +163,7 @@ class _NowAndThen(Progress):
         """Show the figures."""
 
 
-class PlainProgress(_NowAndThen):
+class PlainProgress(_Periodic):
     """Prints a line from time to time, for logs and pipes.
 
     Args:
@@ -261,7 +261,7 @@ class NotebookProgress(PlainProgress):
             self._output.update(line, raw=True)
 
 
-class Tracker(_NowAndThen):
+class Tracker(_Periodic):
     """Base of all trackers, which report figures to another program such as an experiment tracker.
 
     A tracker works beside the usual display. If it raises an error, the run continues without it, with a warning. A

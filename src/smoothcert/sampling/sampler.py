@@ -60,7 +60,7 @@ class Sampler:
         return self._packer.rows >= self._packer.size
 
     def open(self, id: int, x: Tensor, *, drawn: int = 0) -> int:
-        """Open an input of which so many samples were drawn before; returns its slot."""
+        """Open an input of which `drawn` samples were drawn before; returns its slot."""
         slot = self._free.pop()
         self._last[slot] = Segment(slot, id, drawn, 0)
         self.counter.load(slot, x)

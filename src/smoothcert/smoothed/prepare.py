@@ -34,7 +34,7 @@ _SMALLEST_GAIN = 0.03  # a larger batch must make a row cheaper by at least this
 _TIMING_ROUNDS = 5
 _TIMING_SECONDS = 0.5
 COMPARED_INPUTS = 8
-"""At most so many inputs are compared."""
+"""The most inputs that are compared."""
 
 _ROWS = 512
 _ROWS_OF_INPUT = 64

@@ -221,7 +221,7 @@ def update(
         own: New votes of the class (...).
         rival: New votes of its rival (...).
         drawn: New samples (...).
-        alpha: The probability to beat a rival wrongly, at most.
+        alpha: The largest probability to beat a rival wrongly.
         look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a ceiling.
     """
     a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))

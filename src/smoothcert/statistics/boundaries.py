@@ -168,7 +168,7 @@ class _Walk:
         return misses
 
     def absorb(self, misses: int) -> None:
-        """Cut off everything up to so many misses."""
+        """Cut off everything up to this many misses."""
         taken = min(max(misses - self._first + 1, 0), len(self._mass))
         self.spent += float(self._mass[:taken].sum()) * (1 + self._rounding)
         self._first, self._mass = self._first + taken, self._mass[taken:]

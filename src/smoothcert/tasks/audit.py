@@ -255,7 +255,7 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
     if manifest.drawing != VERSION:
         raise InvalidInput("cannot draw again: this version of smoothcert draws other noise for the same seed")
     recorded_as = {c.id: c for c in chosen}
-    with LocalExecutor(_in_other_company(subject.prepare())) as executor:
+    with LocalExecutor(_with_other_neighbours(subject.prepare())) as executor:
         runtime = executor.start(Job(subject, dataset, manifest.plan), say_nothing)
         if runtime.compile != manifest.compile:
             raise InvalidInput(
@@ -275,7 +275,7 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
     return other
 
 
-def _in_other_company(prepared: Prepared) -> Prepared:
+def _with_other_neighbours(prepared: Prepared) -> Prepared:
     """The same classifier on batches whose rows are in reverse order, so that rows also have other neighbours.
 
     Our own kernels compute each row alone, and they draw the noise of their rows themselves.
