@@ -218,8 +218,8 @@ class VoteCounter:
         """Write samples of one input, in segments of slot 0, into a noisy batch."""
         self.load(0, x)
         buffer = next(self._buffers)
-        rows = buffer.send(Batch(segments, completed=[]), padding=len(self.inputs) - 1)
-        self.stream.write(out, self.inputs, segments, rows[:, : len(out)])
+        rows = buffer.send(Batch(segments, completed=[]), len(out), padding=len(self.inputs) - 1)
+        self.stream.write(out, self.inputs, segments, rows)
         buffer.finish()
 
     def size(self, rows: int) -> int:
@@ -231,10 +231,8 @@ class VoteCounter:
 
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; returns a reading if requests end in it."""
-        buffer = next(self._buffers)
-        rows = buffer.send(batch, padding=len(self.inputs) - 1)
-        size = self.size(batch.rows)
-        rows = rows[:, :size]
+        buffer, size = next(self._buffers), self.size(batch.rows)
+        rows = buffer.send(batch, size, padding=len(self.inputs) - 1)
         votes = rows[0] * self.counts.shape[1] + self._classes(batch, rows, size)
         self.counts.view(-1).scatter_add_(0, votes, self.ones[:size])
         counts = None
@@ -279,8 +277,11 @@ class _HostBuffer:
         self.rows = torch.empty((4, batch), dtype=torch.int32, pin_memory=device.type == "cuda")
         self.done: torch.cuda.Event | None = None
 
-    def send(self, batch: Batch, *, padding: int) -> Tensor:
-        """Slot, id and sample of every row, then the slots whose requests end."""
+    def send(self, batch: Batch, size: int, *, padding: int) -> Tensor:
+        """Slot, id and sample of the first `size` rows, then the slots whose requests end.
+
+        The tensor is contiguous, because kernels compute the address of an entry from `size`.
+        """
         if self.done is not None:  # only CUDA copies are asynchronous, so only they need an event
             self.done.synchronize()
         rows = self.rows.numpy()
@@ -292,7 +293,7 @@ class _HostBuffer:
         rows[2, :filled] = np.arange(filled) + np.repeat([s.first for s in segments] - starts, counts)
         rows[:, filled:] = padding
         rows[3, : len(batch.completed)] = batch.completed
-        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")
+        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")[:, :size].contiguous()
 
     def finish(self) -> torch.cuda.Event | None:
         if self.device.type == "cuda":
