@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from smoothcert._agreement import Again, OtherAnswers, check_labels_of_form, differing_labels, repeats
+from smoothcert._agreement import OtherAnswers, RepeatedBatch, check_labels_of_form, differing_labels, repeats
 from smoothcert.errors import InvalidInput
 
 X = torch.rand((6, 4), generator=torch.Generator().manual_seed(0))
-ALONE = [Again(X[i : i + 1], [0], [i], 1e-3) for i in range(len(X))]
+ALONE = [RepeatedBatch(X[i : i + 1], [0], [i], 1e-3) for i in range(len(X))]
 
 
 @pytest.mark.parametrize(

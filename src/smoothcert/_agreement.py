@@ -53,7 +53,7 @@ SAME_BATCH, SAME_BATCH_ROUNDINGS = Tolerance(numbers=1e-3), 4
 # The same rows in another order, in float32 or float64, and in a reduced format.
 OTHER_ORDER, OTHER_ORDER_REDUCED = Tolerance(numbers=0.01), Tolerance(numbers=0.05)
 # The same rows among others, or in a smaller batch, which may use other kernels.
-OTHER_COMPANY = Tolerance(numbers=0.05)
+OTHER_NEIGHBOURS = Tolerance(numbers=0.05)
 # A row alone against the same row in a full batch: the largest change of kernels that there is.
 ALONE, ALONE_REDUCED = Tolerance(numbers=0.05), Tolerance(numbers=0.25)
 # The estimates of a denoiser for the same input, at the same place in a batch of the same shape.
@@ -63,7 +63,7 @@ RECORDED = Tolerance(labels=0.05, numbers=0.02)
 
 # A form that lost a part of the network may differ only far from [0, 1].
 _FAR_SCALES = (16.0, 256.0, 4096.0)
-_FAR_SHARE = 8  # one row in so many has each of these scales
+_FAR_SHARE = 8  # one row in this many has each of these scales
 _ALONE_ROWS = 8
 _LEAST_VARIATION = 1e-3  # of logits, relative to their size; they may be saturated
 
@@ -124,7 +124,7 @@ def check_labels_of_form(form: Outputs, plain: Outputs, finer: Outputs, x: Tenso
         _check_no_worse(found, expected, finer(x), OTHER_FORM)
 
 
-class Again(NamedTuple):
+class RepeatedBatch(NamedTuple):
     """A batch that contains rows of an earlier one: they must get the same answers again."""
 
     batch: Tensor
@@ -137,7 +137,7 @@ class Again(NamedTuple):
     """Whether the batch has another size, which some models do not take."""
 
 
-def repeats(outputs: Outputs, first: Tensor, again: Iterable[Again], scale: float | None = None) -> bool:
+def repeats(outputs: Outputs, first: Tensor, again: Iterable[RepeatedBatch], scale: float | None = None) -> bool:
     """Whether rows get the same answers in other batches as in the first one, whose outputs are given."""
     scale = largest(first) if scale is None else scale
     for other in again:
@@ -154,7 +154,7 @@ def repeats(outputs: Outputs, first: Tensor, again: Iterable[Again], scale: floa
     return True
 
 
-def other_companies(x: Tensor, *, logits: bool) -> Iterator[Again]:
+def with_other_neighbours(x: Tensor, *, logits: bool) -> Iterator[RepeatedBatch]:
     """Batches in which the answers of a classifier for rows of `x` must stay the same.
 
     The first one detects dropout, the second one random numbers that are the same in every call but not in every row,
@@ -163,24 +163,24 @@ def other_companies(x: Tensor, *, logits: bool) -> Iterator[Again]:
     import torch
 
     all_rows, half = range(len(x)), range(len(x) // 2)
-    yield Again(x, all_rows, all_rows, max(SAME_BATCH.numbers, SAME_BATCH_ROUNDINGS * torch.finfo(x.dtype).eps))
+    yield RepeatedBatch(x, all_rows, all_rows, max(SAME_BATCH.numbers, SAME_BATCH_ROUNDINGS * torch.finfo(x.dtype).eps))
     if logits:
         order = OTHER_ORDER if x.dtype.itemsize >= 4 else OTHER_ORDER_REDUCED
-        yield Again(x.flip(0), all_rows[::-1], all_rows, order.numbers)
+        yield RepeatedBatch(x.flip(0), all_rows[::-1], all_rows, order.numbers)
     # Half of the rows may be enough to keep the median or a quantile of the batch, so we also keep a single row only.
     for kept in (half, all_rows[-1:]):
         for others in (x / 4, -4 * x, 4 * x + 1):
             others[list(kept)] = x[list(kept)]
-            yield Again(others, kept, kept, OTHER_COMPANY.numbers)
+            yield RepeatedBatch(others, kept, kept, OTHER_NEIGHBOURS.numbers)
     if logits:
-        yield Again(x[: len(half)], half, half, OTHER_COMPANY.numbers, may_fail=True)
+        yield RepeatedBatch(x[: len(half)], half, half, OTHER_NEIGHBOURS.numbers, may_fail=True)
 
 
 def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
     """Whether rows get the same answers everywhere in a full batch, and alone.
 
     The batch repeats a few rows. So it shows whether an answer depends on the number of its row, on how many rows are
-    alike, or on the company at all.
+    alike, or on the other rows at all.
     """
     import torch
 
@@ -189,16 +189,18 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
     first = outputs(batch).clone()
     reduced = few.dtype.itemsize < 4
     order, alone = (OTHER_ORDER_REDUCED, ALONE_REDUCED) if reduced else (OTHER_ORDER, ALONE)
-    if not repeats(lambda same: first, first, [Again(batch, range(rows), kept.tolist(), order.numbers)]):
+    if not repeats(lambda same: first, first, [RepeatedBatch(batch, range(rows), kept.tolist(), order.numbers)]):
         return False
     different = min(rows, len(few))
     chosen = {round(i * (different - 1) / (_ALONE_ROWS - 1)) for i in range(_ALONE_ROWS)}
     last = {int(i): number for number, i in enumerate(kept)}  # the last place of each row in the batch
     # Copies, because some classifiers change their inputs.
-    singles = (Again(few[i : i + 1].clone(), [0], [last[i]], alone.numbers, may_fail=True) for i in sorted(chosen))
+    singles = (
+        RepeatedBatch(few[i : i + 1].clone(), [0], [last[i]], alone.numbers, may_fail=True) for i in sorted(chosen)
+    )
     # As in a run, the same memory gets other rows. A classifier that remembers batches by their address fails here.
     batch.copy_(few[kept.flip(0).to(few.device)])
-    return repeats(outputs, first, [Again(batch, range(rows), range(rows)[::-1], order.numbers), *singles])
+    return repeats(outputs, first, [RepeatedBatch(batch, range(rows), range(rows)[::-1], order.numbers), *singles])
 
 
 def largest(x: Tensor) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,11 @@ def at_least(name: str, value: Any, low: float) -> float:
     if not (low <= number < math.inf):  # also true for NaN
         raise InvalidInput(f"{name} must be a number of at least {low:g}, got {value!r}")
     return number
+
+
+def radii(values: Iterable[Any]) -> list[float]:
+    """Radii: finite numbers of at least 0."""
+    return [at_least("each radius", value, 0) for value in values]
 
 
 def between(name: str, value: Any, low: float, high: float = math.inf) -> float:

@@ -31,7 +31,7 @@ class Recorded:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _REGISTERED[home(cls), cls.__name__] = cls
+        _REGISTERED[defining_module(cls), cls.__name__] = cls
 
 
 _REGISTERED: dict[tuple[str | None, str], type[Recorded]] = {}
@@ -48,7 +48,7 @@ def describe(config: Recorded) -> dict[str, Any]:
         raise InvalidInput(f"{cls.__name__} cannot be recorded: make it a frozen dataclass (@dataclass(frozen=True))")
     if "<locals>" in cls.__qualname__:
         raise InvalidInput(f"{cls.__name__} is defined inside a function, so no run can name it: move it out of it")
-    module = home(cls)
+    module = defining_module(cls)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     origin = {} if module is None else {"module": module, "file": file}
     values = {field.name: getattr(config, field.name) for field in fields(config)}
@@ -111,7 +111,7 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
     return found
 
 
-def home(cls: type) -> str | None:
+def defining_module(cls: type) -> str | None:
     """The module that defines a user's class, under the name by which others can import it; None for our own."""
     if cls.__module__.partition(".")[0] == _PACKAGE:
         return None
@@ -124,7 +124,7 @@ def home(cls: type) -> str | None:
 def _find(name: str, module: str | None, file: str | None) -> type[Recorded]:
     if (module, name) in _REGISTERED:
         return _REGISTERED[module, name]
-    known = sorted(other for home, other in _REGISTERED if home == module)
+    known = sorted(other for place, other in _REGISTERED if place == module)
     if not known:
         where = f"module {module!r}" + (f" ({file})" if file else "")
         raise InvalidInput(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line
 
 _PACKAGE = str(Path(__file__).parent)
+_INSTALLED = ("<", _PACKAGE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
+"""How the names of files begin that the user has not written."""
 
 
 def import_users_module(place: str) -> ModuleType:
@@ -76,16 +79,24 @@ def is_our_own(error: BaseException) -> bool:
 
 
 def _failure(doing: str, error: Exception, near: str | None, hint: str = "") -> InvalidInput:
-    """An error of the user's code in one sentence, with its place as in " (model.py, line 3)"."""
-    reason, place = first_line(error), ""
+    """An error of the user's code in one sentence, with its place."""
+    reason = error.msg if isinstance(error, SyntaxError) else first_line(error)
+    return InvalidInput(
+        f"{doing} fails ({type(error).__name__}): {reason}{where_raised(error, near)}{hint and f'; {hint}'}"
+    )
+
+
+def where_raised(error: BaseException, near: str | None = None) -> str:
+    """Where an error comes from in code of the user, as in " (model.py, line 3)", preferably in the file `near`.
+
+    Empty for an error in installed packages that does not pass through other code.
+    """
     if isinstance(error, SyntaxError) and error.filename:
-        reason, place = error.msg, f" ({error.filename}, line {error.lineno})"
-    else:
-        frames = [(frame.f_code.co_filename, line) for frame, line in _frames(error)]
-        outside = [f for f in frames if not f[0].startswith(("<frozen", importlib.__file__, _PACKAGE))]
-        if own := [f for f in outside if f[0] == near] or outside:
-            place = f" ({own[-1][0]}, line {own[-1][1]})"
-    return InvalidInput(f"{doing} fails ({type(error).__name__}): {reason}{place}{hint and f'; {hint}'}")
+        return f" ({error.filename}, line {error.lineno})"
+    frames = [(frame.f_code.co_filename, line) for frame, line in _frames(error)]
+    users = [found for found in frames if not found[0].startswith(_INSTALLED)]
+    file, line = ([found for found in frames if found[0] == near] or users or [("", 0)])[-1]
+    return f" ({file}, line {line})" if file else ""
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:

@@ -1,8 +1,9 @@
 """Errors for mistakes of the caller. Each message is one sentence with the value and what is allowed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 _OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
 """Characters for private use, which mark the part of a message that Python and the command line phrase differently."""
@@ -80,6 +81,25 @@ def needs(extra: str, *, what: str) -> Iterator[None]:
         yield
     except ImportError:
         raise MissingExtra(what, extra) from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the most similar known names, if there are any.
+
+    >>> did_you_mean("radi", ["fixed", "radii"])
+    ': did you mean radii?'
+    """
+    similar = get_close_matches(name, list(known))
+    return f": did you mean {', '.join(similar)}?" if similar else ""
+
+
+def number_of(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> number_of(1, "input"), number_of(2_000, "input")
+    ('1 input', '2,000 inputs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def first_line(error: BaseException) -> str:

@@ -14,6 +14,11 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
     ("line", "named"),
     [
         ("map --sigma 0", "sigma must be a number above 0, got 0.0"),
+        ("map --sigma half", "'--sigma': expected a number, got 'half'"),
+        ("map --sigma 0.5 --samples 1.5e0", "'--samples': expected a whole number, got '1.5e0'"),
+        (f"{CERTIFY} --samples 1000 --batch 200 --shard 3/2", "--shard 3/2 must be one of 1/2 to 2/2"),
+        (CERTIFY.replace("cnn", "cn"), "unknown model 'fashion-cn': did you mean fashion-cnn, fashion-cnn-clean?"),
+        (CERTIFY.replace("mnist", "mnst"), "nor a folder of images: did you mean fashion-mnist?"),
         ("map --sigma 0.5 --kind both", "'both' is not one of"),
         ("map --sigma 0.5 --sogma 1", "--sogma"),
         ("map --sigma 0.5 --at half", "--at must be numbers separated by commas, got 'half'"),

@@ -40,7 +40,7 @@ def test_images_get_their_channels_first(given: tuple[int, ...], seen: tuple[int
 
 
 def test_floats_whose_axes_are_moved_give_a_warning() -> None:
-    with pytest.warns(UserWarning, match="the last axis becomes the first, as channels"):
+    with pytest.warns(UserWarning, match="the last axis is taken as channels and moved to the front"):
         assert ArrayDataset(RANDOM.random((4, 9, 8, 3)), name="d")[0][0].shape == (3, 9, 8)
 
 

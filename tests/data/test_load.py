@@ -16,9 +16,9 @@ def test_the_error_for_an_unknown_name_says_what_to_write(spec: str) -> None:
         load_dataset(spec)
 
 
-def test_a_file_of_another_kind_is_not_said_to_be_absent(tmp_path: Path) -> None:
+def test_the_error_for_a_single_array_says_how_to_save_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "x.npy").touch()
-    with pytest.raises(InvalidInput, match=r"x\.npy is neither an \.npz file nor a folder of images"):
+    with pytest.raises(InvalidInput, match=r"x\.npy holds one array: save .* with np.savez"):
         load_dataset(tmp_path / "x.npy")
 
 

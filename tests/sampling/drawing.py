@@ -51,7 +51,7 @@ def draw(
     noisy_shape = description.output_shape(tuple(shape))
     out = torch.full((batch, *noisy_shape), torch.nan, device=device, dtype=getattr(torch, dtype))
     parts = [Segment(0, id, first, count) for id, first, count in segments]
-    rows = _HostBuffer(batch, device).send(Batch(parts, []), padding=1)
+    rows = _HostBuffer(batch, device).send(Batch(parts, []), batch, padding=1)
     if kind == "interpreted":  # it is slow for many blocks, and for blocks that are mostly empty
         philox._BLOCK = min(8192, 2 ** max(4, inputs[0].numel().bit_length()))
     make(seed, description).write(out, inputs, parts, rows)

@@ -7,6 +7,7 @@ import torch
 from smoothcert.device.runtime import Runtime
 from smoothcert.noises import Gaussian
 from smoothcert.sampling.sampler import Batch, Sampler, VoteCounter
+from smoothcert.sampling.streams import Segment
 
 CPU = torch.device("cpu")
 INPUTS = torch.rand((12, 3, 4), generator=torch.Generator().manual_seed(1))
@@ -136,3 +137,17 @@ def test_an_empty_batch_is_only_padding():
     counter = make(slots=1, batch=8).counter
     assert counter.run(Batch([], [])) is None
     assert counter.counts[:-1].sum() == 0
+
+
+def test_kernels_get_the_rows_of_a_smaller_batch_as_one_block_of_memory(monkeypatch):
+    runtime = Runtime("cpu", "float32", "none", 1000)
+    settings = {"noise": Gaussian(0.25), "shape": (3, 4), "classes": 3, "slots": 1, "seed": 0}
+    counter, seen = VoteCounter(thirds, runtime, flexible=True, **settings), []
+    monkeypatch.setattr(counter.stream, "write", lambda out, inputs, segments, rows: seen.append((len(out), rows)))
+    counter.run(Batch([Segment(0, 7, 20, 40)], [0]))
+    counter.draw(INPUTS[0], [Segment(0, 7, 20, 40)], counter.noisy[:40])
+    for size, rows in seen:
+        assert rows.is_contiguous()
+        assert rows.shape == (4, size)
+        assert rows[:3, :2].tolist() == [[0, 0], [7, 7], [20, 21]]
+    assert [size for size, _ in seen] == [64, 40]

@@ -342,6 +342,8 @@ def test_results_in_memory_are_results_like_those_of_a_run(tmp_path):
     assert found[4] in found
     with pytest.raises(KeyError, match="no certificate of input 9"):
         found[9]
+    with pytest.raises(sc.InvalidInput, match=r"the id of one input, as in run\[0\], got slice\(0, 3, None\)"):
+        found[0:3]
     assert found.acr == pytest.approx(np.mean([c.radius * c.correct for c in found]))
     assert found.certified_accuracy([0, 0.1]).tolist() == [
         np.mean([c.correct and c.radius > r for c in found]) for r in (0, 0.1)
@@ -439,7 +441,9 @@ def test_an_error_of_the_model_has_its_own_error_as_the_cause():
             raise RuntimeError("broken")
         return x
 
-    with pytest.raises(sc.InvalidInput, match=r"^the model fails with RuntimeError: broken$") as caught:
+    with pytest.raises(
+        sc.InvalidInput, match=r"^the model fails with RuntimeError: broken \(.*, line \d+\)$"
+    ) as caught:
         smoothed(model, batch=100).certify([[0.0, 1.0]])
     assert isinstance(caught.value.__cause__, RuntimeError)
 

@@ -129,7 +129,7 @@ def test_colour_images_train_a_residual_network(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 1000}, "a batch of 1000 needs as many inputs, got 512"),
+        ({"batch": 1000}, "batch=1000 needs as many inputs, got 512"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"learning_rate": -1}, "learning_rate must be a number above 0"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0, got -1"),

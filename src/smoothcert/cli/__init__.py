@@ -68,7 +68,7 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     command = typer.main.get_command(app)
     warnings.showwarning = _warn
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # so that workers end and the display says its word
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # so that workers and the display end properly
     try:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:

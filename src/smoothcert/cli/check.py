@@ -8,6 +8,7 @@ from typing import Literal
 
 from smoothcert.cli.command import Group, Output, Table
 from smoothcert.cli.options import PlaceOptions, numbers, refuse_to_replace
+from smoothcert.errors import number_of
 
 
 def audit(
@@ -36,9 +37,10 @@ def audit(
         outcome = "all radii follow from their votes"
         if found.keeps_alpha:
             outcome = all_together(open_run(run)) or "all hold"
-    checked = f"{found.checked}" if found.checked >= found.asked else f"{found.checked} of {found.asked}"
+    checked = f"{found.checked} of " if found.checked < found.asked else ""
+    checked += number_of(max(found.checked, found.asked), "certificate")
     labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
-    shown.append(f"{run}: {checked} certificates checked{labels}, {found.redrawn} drawn again: {outcome}.")
+    shown.append(f"{run}: {checked} checked{labels}, {found.redrawn} drawn again: {outcome}.")
     shown.append("Nothing is known about the alpha of the plan." if found.coverage is None else found.coverage.sentence)
     return Output(found.plain(), shown, code=0 if found.holds else 1)
 
@@ -55,8 +57,8 @@ class SearchOptions(Group):
         copies: Noisy copies over which a gradient is averaged.
         attempts: Searches for each input.
         samples: The most samples to decide whether an attempt succeeded.
-        alpha: Probability to call an input broken that is not, at most.
-        restart: Attack again, with other settings. What was found then goes.
+        alpha: The largest probability to call an input broken that is not.
+        restart: Attack again, with other settings. Earlier results are deleted.
     """
 
     norm: Literal["l1", "l2", "linf"] | None = None
@@ -98,12 +100,12 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
         f"{run}, changes in {found.norm}",
         ["r", "certified", "not broken by attacks"],
         [[f"{radius:g}", f"{proved:.1%}", f"{survived:.1%}"] for radius, proved, survived in accuracies],
-        caption=f"{len(found)} inputs. The truth lies between the two columns.",
+        caption=f"{number_of(len(found), 'input')}. The truth lies between the two columns.",
     )
     shown: list[str | Table] = [table]
     if altered := [length for length in plain["smallest_change"].values() if length]:
         figures = f"smallest change {min(altered):.3f}, median {median(altered):.3f}"
-        shown.append(f"{len(altered)} answers were altered; {figures}")
+        shown.append(f"answers altered: {len(altered)}; {figures}")
     broken = "no input was broken within its certified radius"
     if len(found.broken):
         listed = ", ".join(map(str, found.broken[:10]))
@@ -114,7 +116,7 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
 def gate(
     run: Path, *, policy: Path, places: PlaceOptions, baseline: Path | None = None, junit: Path | None = None
 ) -> Output:
-    """Hold a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
+    """Check a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
 
     Args:
         run: The run's folder.

@@ -13,6 +13,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -120,4 +121,23 @@ def _parameters(of: Callable[..., Any], groups: dict[str, type[Group]]) -> Itera
         is_option = isinstance(of, type) or parameter.kind is parameter.KEYWORD_ONLY
         info = copy(own[0]) if own else typer.Option(*flags) if is_option else typer.Argument()
         vars(info).update(helped.get(name, {}))
+        for number, parser in ((int, _whole), (float, _number)):
+            if kind in (number, number | None):
+                info.parser, info.metavar = parser, f"<{number.__name__}>"
         yield parameter.replace(annotation=Annotated[kind, info], kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"expected a number, got {text!r}") from None
+
+
+def _whole(text: str) -> int:
+    """A whole number, also in the form 1e4."""
+    with suppress(ValueError):
+        return int(text)
+    if not (number := _number(text)).is_integer():
+        raise typer.BadParameter(f"expected a whole number, got {text!r}")
+    return int(number)

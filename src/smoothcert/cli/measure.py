@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import STARTED, Data, Ids, NoiseOptions, Skip, SubjectOptions, numbers
+from smoothcert.errors import number_of
 
 _BAR = 24
 
@@ -61,7 +62,7 @@ def probe(
         return (full * round(share * _BAR)).ljust(_BAR, empty)
 
     measured = Table(
-        f"{found.classifier} on {found.inputs} inputs of {found.data}, {found.copies} noisy copies each",
+        f"{found.classifier} on {number_of(found.inputs, 'input')} of {found.data}, {found.copies} noisy copies each",
         ["sigma", "noisy copies right", "", "majority right"],
         [
             [f"{x.sigma:g}" if x.sigma else "no noise", f"{x.accuracy:.1%}", bar(x.accuracy), f"{x.majority:.1%}"]

@@ -6,15 +6,14 @@ import inspect
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 import typer
 
-from smoothcert._registry import home
+from smoothcert._registry import defining_module
 from smoothcert.cli.command import Group
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
     from smoothcert.noises import Noise
@@ -222,7 +221,7 @@ class PlanOptions(Group):
         bound: runner-up: also bound the other classes, which certifies more. Default: binary, as in papers.
         give_up: radii: give up a radius when the chance to prove it falls below this. Default: 0.02.
         known_labels: Certify the label itself instead of the predicted class.
-        alpha: Probability that one certificate is wrong, at most. Default: 0.001.
+        alpha: The largest probability that one certificate is wrong. Default: 0.001.
         pilot: Samples of the first look. Default: 1% of the ceiling, at least 100; 50 or 105 with --method radii.
         pilot_use: fresh: the pilot only plans. reuse: it also counts, as published (not sound). Default: fresh.
         grid: exact, or the paper's grid of step 0.001. Default: exact; paper with --pilot-use reuse.
@@ -281,20 +280,23 @@ class PlanOptions(Group):
 
         if self.radii is None:
             return None
-        return sorted({_check.at_least("each radius", radius, 0) for radius in numbers("--radii", self.radii)})
+        return sorted(set(_check.radii(numbers("--radii", self.radii))))
 
 
 def _subclasses(cls: Any) -> list[Any]:
     """All public subclasses: ours that are complete, and all of the user's."""
     below = [found for sub in cls.__subclasses__() for found in (*_subclasses(sub), sub)]
-    return [sub for sub in below if not sub.__name__.startswith("_") and (home(sub) or not inspect.isabstract(sub))]
+    return [
+        sub
+        for sub in below
+        if not sub.__name__.startswith("_") and (defining_module(sub) or not inspect.isabstract(sub))
+    ]
 
 
 def _find(option: str, name: str, known: dict[str, Any]) -> Any:
     """The class that the user names, after a check that it can be used."""
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f": did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(name, known)
         raise InvalidInput(f"{option} must be one of {', '.join(sorted(known))}, got {name!r}{hint}")
     cls = known[name]
     if missing := " and ".join(sorted(getattr(cls, "__abstractmethods__", ()))):

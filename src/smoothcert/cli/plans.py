@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.cli.command import Output, Table
 from smoothcert.cli.options import NoiseOptions, PlanOptions, numbers
-from smoothcert.errors import phrase
+from smoothcert.errors import number_of, phrase
 
 if TYPE_CHECKING:
     from smoothcert.plans import Plan
@@ -33,20 +34,24 @@ def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Ou
     found = outlook(chosen, drawn, p)
     titles, columns = list(found.proved), [column.tolist() for column in found.proved.values()]
     plain, shown = [], []
+    show = partial(round_down, digits=4) if "radius" in titles else "{:.4f}".format
     for q, n, *values in zip(p, found.samples.tolist(), *columns, strict=True):
         finite = [value if isfinite(value) else None for value in values]  # the ideal radius of p = 1
         proved: dict[str, Any] = dict(zip(titles, finite, strict=True))
         if chosen.radii is not None:
             proved = {"proved": {f"{r:g}": value for r, value in zip(chosen.radii, finite, strict=True)}}
         plain.append({"p": q, "samples": n, "share": n / chosen.samples} | proved)
-        shown.append([f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *(round_down(value, 4) for value in values)])
+        shown.append([f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *map(show, values)])
+    remarks = [_ROUNDED_TWICE] if drawn.outcomes else [_SIMULATED] if found.simulated else []
+    if pilot := found.pilot_not_counted:
+        remarks.append(f"Without the pilot of {pilot:,} samples.")
     table = Table(
         f"{'Expected samples' if found.expected else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
         ["p", "samples", "share", *titles],
         shown,
-        caption=_ROUNDED_TWICE if drawn.outcomes else _SIMULATED if found.simulated else None,
+        caption=" ".join(remarks) or None,
     )
-    return Output({"map": plain, "simulated": found.simulated}, [table])
+    return Output({"map": plain, "simulated": found.simulated, "pilot_not_counted": pilot}, [table])
 
 
 def coverage(*, noise: NoiseOptions, plan: PlanOptions) -> Output:
@@ -129,7 +134,7 @@ def replay(
         **{f"certified at {radius}": (radius, ".1%") for radius in accuracy},
     }
     table = Table(
-        f"{log.name}: {found.inputs} inputs, {repetitions} repetitions\n{chosen}",
+        f"{log.name}: {number_of(found.inputs, 'input')}, {number_of(repetitions, 'repetition')}\n{chosen}",
         ["", "ceiling", chosen.name, "fixed, same cost"],
         [
             [title, *("-" if column[key] is None else format(column[key], digits) for column in columns)]

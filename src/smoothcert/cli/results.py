@@ -20,7 +20,7 @@ from smoothcert.cli.options import (
     numbers,
     refuse_to_replace,
 )
-from smoothcert.errors import InvalidInput
+from smoothcert.errors import InvalidInput, number_of
 
 if TYPE_CHECKING:
     from smoothcert.runs.comparison import Comparison
@@ -47,7 +47,8 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
 
     run = merge(runs, out=out, partial=partial)
     asked, missing = len(run.manifest.ids), len(run.manifest.ids) - len(run)
-    shown = f"{out}: {len(run):,} inputs of {len(runs)} runs" + (f", {missing:,} are missing" if missing else "")
+    shown = f"{out}: {number_of(len(run), 'input')} of {number_of(len(runs), 'run')}"
+    shown += f"; missing: {missing:,}" if missing else ""
     return Output({"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}, [shown])
 
 
@@ -104,14 +105,14 @@ def compare(
         data: The data, as for certify: A and B are models.
         out: The folder of both runs. The same command resumes them.
         samples: The ceiling for each input.
-        alpha: Probability that one certificate is wrong, at most.
+        alpha: The largest probability that one certificate is wrong.
         bound: runner-up: also bound the other classes.
     """
     from smoothcert.tasks.compare import compare
 
     def show(part: Comparison) -> None:
         figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
-        print(f"{len(part.a):,} inputs: {figures}", file=sys.stderr)
+        print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
 
     models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit, "sigma": noise.sigma}
     models["noise"] = None if noise.sigma is not None else noise.given()
@@ -121,7 +122,7 @@ def compare(
         models.clear()
     found = compare(a, b, radius=numbers("--radius", radius), margin=margin, confidence=confidence, **models)
     table = Table(
-        f"A: {found.a.name}, B: {found.b.name}, {len(found.a):,} inputs",
+        f"A: {found.a.name}, B: {found.b.name}, {number_of(len(found.a), 'input')}",
         ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
         [
             [f"{d.radius:g}", *(f"{x:.1%}" for x in d.shares), f"{d.both}", f"{len(d.only_a)}", f"{len(d.only_b)}"]
@@ -227,4 +228,4 @@ def export(
         sys.stdout.buffer.flush()
     else:
         settings = f"; noise, plan and manifest are in {beside(out).name}" if chosen == "csv" else ""
-        print(f"{out}: {len(results):,} inputs{settings}")
+        print(f"{out}: {number_of(len(results), 'input')}{settings}")

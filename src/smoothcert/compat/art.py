@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from smoothcert import _check
-from smoothcert.compat.cohen import Current, plan_for, vote
+from smoothcert.compat.cohen import SmoothedCache, plan_for, vote
 from smoothcert.errors import InvalidInput
 from smoothcert.models.architectures import Normalize, Normalized
 from smoothcert.smoothed import Smoothed
@@ -47,7 +47,7 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         if self.preprocessing_defences or self.postprocessing_defences:
             raise InvalidInput("defences are not supported: put what they do into the model, where they are certified")
         self.decline = decline
-        self._current = Current(seed=seed, denoiser=denoiser, device=str(self.device))
+        self._cache = SmoothedCache(seed=seed, denoiser=denoiser, device=str(self.device))
         self._network = self.model
         if (scaling := self.preprocessing) is not None:
             example = np.empty((1, *self.input_shape))
@@ -57,8 +57,8 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
             self._network = Normalized(normalize, self.model)
 
     def _smoothed(self, batch_size: int) -> Smoothed:
-        self._current.settle(self._network, self.scale, self.nb_classes)
-        return self._current.smoothed(batch_size, None, self.input_shape)
+        self._cache.settle(self._network, self.scale, self.nb_classes)
+        return self._cache.smoothed(batch_size, None, self.input_shape)
 
     def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The class of each input and a radius within which it does not change.

@@ -66,12 +66,12 @@ class Smooth:
         self.num_classes = num_classes
         self.sigma = sigma
         self.decline = decline
-        self._current = Current(seed=seed, denoiser=denoiser)
-        self._current.settle(base_classifier, sigma, num_classes)
+        self._cache = SmoothedCache(seed=seed, denoiser=denoiser)
+        self._cache.settle(base_classifier, sigma, num_classes)
 
     def _smoothed(self, x: Tensor, batch_size: int) -> Smoothed:
-        self._current.settle(self.base_classifier, self.sigma, self.num_classes)
-        return self._current.smoothed(batch_size, x, x.shape)
+        self._cache.settle(self.base_classifier, self.sigma, self.num_classes)
+        return self._cache.smoothed(batch_size, x, x.shape)
 
     def certify(self, x: Tensor, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
         """The class of the smoothed classifier and a radius within which it does not change.
@@ -80,7 +80,7 @@ class Smooth:
             x: One input, without a batch dimension.
             n0: Samples that choose the class.
             n: Samples that bound its probability.
-            alpha: The probability of a wrong certificate, at most.
+            alpha: The largest probability of a wrong certificate.
             batch_size: Rows per forward pass; more for small inputs.
 
         Returns:
@@ -98,14 +98,14 @@ class Smooth:
         Args:
             x: One input, without a batch dimension.
             n: Samples.
-            alpha: The probability of a wrong answer, at most.
+            alpha: The largest probability of a wrong answer.
             batch_size: Rows per forward pass; more for small inputs.
         """
         [(leader, settled)] = vote(self._smoothed(x, batch_size), [x], samples=n, alpha=alpha)
         return leader if settled and leader is not None else self.ABSTAIN
 
 
-class Current:
+class SmoothedCache:
     """`Smoothed` for a model where it is now and in its number format, as the programs do that we stand in for.
 
     `device` is None for where the model is. The other settings are those of `Smoothed`.

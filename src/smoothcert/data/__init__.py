@@ -18,7 +18,7 @@ from smoothcert.data import images
 from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.data.base import Dataset
 from smoothcert.data.wrap import as_dataset
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, did_you_mean, number_of, setting
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
@@ -74,10 +74,13 @@ def _load(spec: str, train: bool) -> Dataset:
         return load_npz(path)
     if path.is_dir():
         return images.load(path, train=train)
-    raise InvalidInput(
-        f"{spec} is neither an .npz file nor a folder of images; data sets by name are fashion-mnist, mnist, cifar10, "
-        "imagenet:DIR and hf:NAME"
-    )
+    if path.suffix == ".npy":
+        raise InvalidInput(
+            f'{spec} holds one array: save inputs and labels with np.savez("data.npz", x=inputs, y=labels)'
+        )
+    names = "; data sets by name are fashion-mnist, mnist, cifar10, imagenet:DIR and hf:NAME"
+    hint = did_you_mean(source, _SOURCES) or names
+    raise InvalidInput(f"{spec} is neither an .npz file nor a folder of images{hint}")
 
 
 def select_ids(
@@ -123,7 +126,9 @@ def select_ids(
         return chosen
     part, parts = parse_shard(shard)
     if parts > len(chosen):
-        raise InvalidInput(f"shard={part}/{parts}: {len(chosen)} inputs cannot be cut into {parts} parts")
+        raise InvalidInput(
+            f"{setting('shard', f'{part}/{parts}')}: {number_of(len(chosen), 'input')} cannot be cut into {parts} parts"
+        )
     return chosen[part - 1 :: parts]
 
 
@@ -139,7 +144,8 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise InvalidInput(f"{setting('shard', shard)} must be a part and the number of parts, as in 3/16") from None
     if not 1 <= part <= parts:
-        raise InvalidInput(f"shard={part}/{parts} must be one of 1/{max(parts, 1)} to {max(parts, 1)}/{max(parts, 1)}")
+        last = max(parts, 1)
+        raise InvalidInput(f"{setting('shard', f'{part}/{parts}')} must be one of 1/{last} to {last}/{last}")
     return part, parts
 
 

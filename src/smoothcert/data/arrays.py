@@ -84,7 +84,10 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
         return inputs[:, None]
     if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
         if inputs.dtype != np.uint8:
-            warnings.warn(f"{name}: the last axis becomes the first, as channels; a list keeps its place", stacklevel=4)
+            warnings.warn(
+                f"{name}: the last axis is taken as channels and moved to the front; a list of inputs stays as it is",
+                stacklevel=4,
+            )
         inputs = np.moveaxis(inputs, -1, 1)
     if inputs.dtype == np.uint8 and inputs.ndim == 2:
         warnings.warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it", stacklevel=4)

@@ -16,6 +16,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
 _second_team_started = False
 
 
+def say_nothing(message: str) -> None:
+    """Show no message."""
+
+
 def keep_freed_memory(device: torch.device) -> None:
     """On a CPU, make the C library keep freed memory for the next batch.
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from smoothcert.device.host import say_nothing
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import ModelFailed, SmoothcertError, first_line
 from smoothcert.executors.base import Job, LocalExecutor, Status
 from smoothcert.plans import Certificate, Plan
 from smoothcert.sampling.engine import Engine
-from smoothcert.smoothed.subject import say_nothing
 
 # Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
 # work for a driver with many workers.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from smoothcert._agreement import OtherAnswers, Reference
-from smoothcert.device.host import SetupClock
+from smoothcert.device.host import SetupClock, say_nothing
 from smoothcert.device.runtime import Runtime, blank, in_finer_format, noisy_images
 from smoothcert.errors import InvalidInput, first_line
 from smoothcert.kernels.fusion import Fusion, input_affine
@@ -40,7 +40,7 @@ class Declined:
     Args:
         reason: Why.
         disagrees: Whether there is one that gives other answers. Rounding alone changes them then, so other compilers,
-            which round differently as well, would work in vain.
+            which round differently as well, cannot help.
     """
 
     reason: str
@@ -54,7 +54,7 @@ def accelerate(
     plain: Callable[[Tensor], Tensor],
     shape: tuple[int, ...],
     runtime: Runtime,
-    say: Callable[[str], None] = lambda message: None,
+    say: Callable[[str], None] = say_nothing,
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,

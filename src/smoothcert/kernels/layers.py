@@ -33,7 +33,7 @@ class _Arguments(ctypes.Structure):
 
 
 def _launch(name: str, like: Tensor, threads: int, constants: dict[str, Any], **arguments: Any) -> None:
-    """Run a kernel of layers.cu with so many threads."""
+    """Run a kernel of layers.cu with this many threads."""
     arguments.setdefault("count", threads)
     tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
     if like.dtype not in FUSED_DTYPES or any(tensor.dtype != like.dtype for tensor in tensors):

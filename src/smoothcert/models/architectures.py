@@ -145,6 +145,15 @@ NAMED_WEIGHTS = {"fashion-cnn-clean": "fashion-cnn"}
 """Bundled weights that are a model of their own, with their architecture: trained without noise, for any sigma."""
 
 
+def bundled_name(name: str) -> str:
+    """The name of a bundled network as we write it.
+
+    >>> bundled_name("CIFAR_ResNet20")
+    'cifar-resnet20'
+    """
+    return name.replace("_", "-").lower()
+
+
 def build(name: str, *, classes: int = 10, channels: int | None = None) -> Normalized:
     """A bundled architecture with random weights.
 
@@ -152,7 +161,7 @@ def build(name: str, *, classes: int = 10, channels: int | None = None) -> Norma
     >>> module(torch.rand(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    known = _check.one_of("architecture", name.replace("_", "-").lower(), tuple(ARCHITECTURES))
+    known = _check.one_of("architecture", bundled_name(name), tuple(ARCHITECTURES))
     architecture = ARCHITECTURES[known]
     usual = architecture.input_shape[0]
     network = architecture.network(_check.whole("classes", classes, least=2), channels or usual)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
-from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build
+from smoothcert.errors import InvalidInput, did_you_mean, setting
+from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, bundled_name
 from smoothcert.models.base import Classifier, check_classes, import_path, like_weights, not_loaded, state_hash
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.outputs import SeededRows, answer, unfit
@@ -78,7 +78,7 @@ def load_classifier(
         missing = "the weights do not state their architecture" if weights else "no model is given"
         raise InvalidInput(f"{missing}: {_CHOICES}")
     with _fresh_weights():
-        if (bundled := _dashed(spec)) in (*ARCHITECTURES, *NAMED_WEIGHTS):
+        if (bundled := bundled_name(spec)) in (*ARCHITECTURES, *NAMED_WEIGHTS):
             checkpoint = _bundled_weights(bundled, sigma) if published else checkpoint
             found = replace(_load_bundled(bundled, checkpoint, classes), name=spec)
         elif names_code(spec):
@@ -86,7 +86,8 @@ def load_classifier(
         else:
             prefix, _, name = spec.partition(":")
             if prefix not in _SOURCES or not name:
-                raise InvalidInput(f"unknown model {spec!r}: {_CHOICES}")
+                hint = did_you_mean(spec, (*ARCHITECTURES, *NAMED_WEIGHTS)) or f": {_CHOICES}"
+                raise InvalidInput(f"unknown model {spec!r}{hint}")
             load: Callable[..., Classifier] = resolve_name(f"smoothcert.models.{_SOURCES[prefix]}")
             try:
                 found = load(name, published=published, classes=classes)
@@ -111,7 +112,7 @@ def _spec_of(architecture: str | None) -> str | None:
         raise InvalidInput(
             f"the weights are for {architecture}, and code that a file names is not executed: give {setting('model')}"
         )
-    if architecture is None or ":" in architecture or _dashed(architecture) in ARCHITECTURES:
+    if architecture is None or ":" in architecture or bundled_name(architecture) in ARCHITECTURES:
         return architecture
     return f"torchvision:{architecture}"
 
@@ -123,10 +124,6 @@ def names_code(spec: str) -> bool:
     """
     prefix, _, _ = spec.partition(":")
     return prefix not in ("", spec, *_SOURCES) and spec.rpartition(":")[2].isidentifier()
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-").lower()
 
 
 def _load_bundled(name: str, checkpoint: Checkpoint | None, classes: int | None) -> Classifier:

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import Answer, in_full_batch, other_companies, repeats
+from smoothcert._agreement import Answer, in_full_batch, repeats, with_other_neighbours
+from smoothcert._users_code import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.base import copied
 
@@ -194,7 +195,7 @@ def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model")
     except Exception as error:  # a model may raise any error
         kind, reason = str(x.dtype).removeprefix("torch."), first_line(error)
         raise InvalidInput(
-            f"{what} fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{_hint(x, reason)}"
+            f"{what} fails on a {kind} batch of shape {tuple(x.shape)}: {reason}{where_raised(error)}{_hint(x, reason)}"
         ) from error
 
 
@@ -246,7 +247,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     """
     rows = len(x)
     # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
-    # `other_companies`, they are not. So a model that scales by the maximum of the batch changes its answer.
+    # `with_other_neighbours`, they are not. So a model that scales by the maximum of the batch changes its answer.
     x = torch.cat([x[:-1], x[-1:] / 4])
     output = answer(module, x, classes=classes).clone()  # a copy, because a model may return the same buffer every time
     labels = output.ndim == 1 and not output.is_floating_point()
@@ -258,7 +259,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
         raise InvalidInput(
             "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
         )
-    again = other_companies(x, logits=output.is_floating_point())
+    again = with_other_neighbours(x, logits=output.is_floating_point())
     if not repeats(partial(answer, module, classes=classes), output, again):
         raise InvalidInput(
             "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
@@ -268,7 +269,7 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
 
 @torch.inference_mode()
 def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int) -> None:
-    """Refuse a classifier whose answer for a noisy input depends on its company in a full batch.
+    """Refuse a classifier whose answer for a noisy input depends on the other rows of a full batch.
 
     Raises:
         InvalidInput: It does.

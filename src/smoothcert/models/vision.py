@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from smoothcert.errors import InvalidInput, needs
+from smoothcert.errors import InvalidInput, did_you_mean, needs
 from smoothcert.models.architectures import Normalize, Normalized
 from smoothcert.models.base import Classifier, check_classes
 
@@ -61,9 +60,7 @@ def load_timm(name: str, *, published: bool, classes: int | None) -> Classifier:
 def _check_name(source: str, name: str, known: Sequence[str]) -> None:
     """Refuse a name that a source does not have, and suggest the most similar ones."""
     if name not in known:
-        similar = difflib.get_close_matches(name, known)
-        hint = f": did you mean {', '.join(similar)}?" if similar else ""
-        raise InvalidInput(f"{source} has no classifier {name!r}{hint}")
+        raise InvalidInput(f"{source} has no classifier {name!r}{did_you_mean(name, known)}")
 
 
 @contextmanager

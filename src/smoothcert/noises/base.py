@@ -51,9 +51,9 @@ def half_difference(scale: float, a: Any, b: Any) -> Any:
         return (scale / 2 * np.where(np.isinf(difference), difference, difference - rounding))[()]
 
 
-def checked_size(size: Any) -> int | None:
+def checked_size(name: str, size: Any) -> int | None:
     """The size that a noise is bound to; None for a noise that gets it from the data."""
-    return None if size is None else _check.whole("size", size, least=1)
+    return None if size is None else _check.whole(name, size, least=1)
 
 
 Law = Literal["normal", "uniform", "laplace"]
@@ -93,7 +93,7 @@ class Additive(Draw):
 
     def __post_init__(self) -> None:
         _check.one_of("law", self.law, LAWS)
-        object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
+        _check.fields(self, _check.between, "scale", low=0)
 
     @property
     def drawn_scale(self) -> float:
@@ -221,7 +221,7 @@ class Noise(Recorded, ABC):
 
     @property
     def drawing_error(self) -> float:
-        """How far the probability of a class is from that under the noise of the theorem, at most.
+        """The largest distance between the probability of a class and that under the noise of the theorem.
 
         For noises that are drawn on a grid, this holds for every classifier. For noises in floating point, it holds
         for a threshold in one coordinate: a classifier that looks at the last bits sees more (`docs/soundness.md`).

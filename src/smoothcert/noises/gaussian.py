@@ -46,7 +46,7 @@ class GaussianRadius(Noise):
     map_peaks_at_ends: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma", _check.between("sigma", self.sigma, 0))
+        _check.fields(self, _check.between, "sigma", low=0)
 
     @property
     def deviation(self) -> float:
@@ -114,7 +114,8 @@ class GridGaussian(GaussianRadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        vars(self).update(step=_check.between("step", self.step, 0), size=checked_size(self.size))
+        _check.fields(self, _check.between, "step", low=0)
+        _check.fields(self, checked_size, "size")
 
     @property
     def draw(self) -> Draw:
@@ -140,7 +141,7 @@ class Brightness(OwnDraw, GaussianRadius):
     """
 
     norm: ClassVar[str] = "brightness"
-    drawing_error = 2.0**-53  # float64 holds so many bits of the uniform number
+    drawing_error = 2.0**-53  # float64 holds this many bits of the uniform number
 
     def certified_change(self, limit: str) -> str:
         return f"change of all values by the same number, without clipping, that is smaller than {limit}"

@@ -82,7 +82,8 @@ class Ablation(Marked, SteppedNoise):
     deviation = 0.0
 
     def __post_init__(self) -> None:
-        vars(self).update(keep=_check.whole("keep", self.keep, least=1), size=checked_size(self.size))
+        _check.fields(self, _check.whole, "keep", least=1)
+        _check.fields(self, checked_size, "size")
         if self.size is not None and self.size < self.keep:
             raise InvalidInput(f"keep must be at most the number of pixels ({self.size}), got {self.keep}")
 
@@ -140,8 +141,9 @@ class Discrete(OwnDraw, SteppedNoise):
     norm: ClassVar[str] = "l0"
 
     def __post_init__(self) -> None:
-        values, keep = _check.whole("values", self.values, least=2), _check.between("keep", self.keep, 0, 1)
-        vars(self).update(values=values, keep=keep, size=checked_size(self.size))
+        _check.fields(self, _check.whole, "values", least=2)
+        _check.fields(self, _check.between, "keep", low=0, high=1)
+        _check.fields(self, checked_size, "size")
         if self.share <= Fraction(1, self.values):
             raise InvalidInput(f"keep must be above 1 / values ({1 / self.values:g}), got {self.keep:g}")
 

@@ -28,7 +28,7 @@ class LipschitzNoise(Noise):
     norm: ClassVar[str] = "l1"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
+        _check.fields(self, _check.between, "scale", low=0)
 
     @property
     def deviation(self) -> float:
@@ -91,7 +91,7 @@ class Splitting(OwnDraw, LipschitzNoise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "levels", _check.whole("levels", self.levels))
+        _check.fields(self, _check.whole, "levels")
         if self.levels and abs(2 * self.scale * self.levels - self._offsets) > 1e-6 * self._offsets:
             raise InvalidInput(
                 f"2 * scale * levels must be a whole number, got {2 * self.scale * self.levels:g}: the nearest scale "
@@ -144,7 +144,7 @@ class Laplace(Noise):
     drawing_error = LARGEST_INPUT * _TAIL_CUT + CELL
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _check.between("scale", self.scale, 0))
+        _check.fields(self, _check.between, "scale", low=0)
 
     @property
     def draw(self) -> Draw:

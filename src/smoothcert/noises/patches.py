@@ -142,7 +142,8 @@ class Blocks(PatchNoise):
 
 
 def _keep_sizes(noise: Bands | Blocks, name: str, value: int) -> None:
-    vars(noise).update({name: _check.whole(name, value, least=1), "size": checked_size(noise.size)})
+    _check.fields(noise, _check.whole, name, least=1)
+    _check.fields(noise, checked_size, "size")
     if noise.size is not None and value > noise.size:
         raise InvalidInput(f"{name} must be at most the size of a picture ({noise.size}), got {value}")
 

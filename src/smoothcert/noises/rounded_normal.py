@@ -31,7 +31,7 @@ class Thresholds(NamedTuple):
     values: NDArray[np.uint64]
     """The thresholds in increasing order: the number is `smallest` plus how many of them are at most the bits."""
     error: float
-    """The total-variation distance to a rounded normal number, at most."""
+    """An upper bound on the total-variation distance to a rounded normal number."""
 
 
 @lru_cache(maxsize=16)

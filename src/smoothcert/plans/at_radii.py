@@ -64,7 +64,7 @@ class AtRadii(Plan):
     Args:
         radii: The radii to decide.
         samples: The ceiling: the most samples that a decision rests on.
-        alpha: The probability that a certificate is wrong, at most.
+        alpha: The largest probability that a certificate is wrong.
         pilot: Samples that choose the class and do not count. 0 stands for the default: none with known labels, else
             50, or 105 with the runner-up.
         known_labels: Whether the class is the input's label instead of the pilot's choice.
@@ -103,7 +103,7 @@ class AtRadii(Plan):
             raise InvalidInput(f"with known labels, deciding radii needs no pilot, got {setting('pilot', pilot)}")
         _check.one_of("bound", self.bound, tuple(_PILOTS))
         vars(self).update(
-            radii=tuple(sorted({_check.at_least("each radius", radius, 0) for radius in given})),
+            radii=tuple(sorted(set(_check.radii(given)))),
             samples=check_ceiling(self.samples, self.alpha),
             alpha=float(self.alpha),
             pilot=0 if self.known_labels else pilot or _PILOTS[self.bound],

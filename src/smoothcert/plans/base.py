@@ -5,7 +5,7 @@ Votes and states go into a plan, and proofs come out of it.
 A plan is defined once, on arrays of states: `request` says how many more samples each state gets, `lower_bound` which
 bound on the probability of the class it proves. `machine` follows it, for one input, for a replay of 10,000, and for
 the exact failure probability. What describes, draws or verifies a plan stands beside it: `outlook`,
-`second_route`, `coverage`. These functions have spellings for some kinds of plans (`ByRule`).
+`second_route`, `coverage`. These functions have implementations for some kinds of plans (`ByRule`).
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Plan(Recorded, ABC):
     samples: int
     """The ceiling: the most samples that a bound rests on."""
     alpha: float
-    """The probability that a certificate is wrong, at most."""
+    """The largest probability that a certificate is wrong."""
     pilot: int
     """Samples of the first look, which chooses the class; 0 for no pilot."""
     known_labels: bool = False
@@ -329,7 +329,7 @@ class Plan(Recorded, ABC):
 
 
 class ByRule(Generic[Result]):
-    """A function of a plan with other spellings for some kinds of plans.
+    """A function of a plan with other implementations for some kinds of plans.
 
     What is registered for a class holds for its subclasses only if they keep its rule. A closed form was derived for
     one rule, and another rule may prove too much.

@@ -40,14 +40,19 @@ _AT_ONCE = 1_000_000
 _SMALL = 3_000_000
 # Rounding in sums of thousands of terms; far below anything that decides `valid`.
 _ROUNDING = 1e-9
-# Where the failure of a plan without a closed form is looked for: up to so many values all over, or a few in every cell
-# of the grid and then many in the best cells.
+# Where we look for the largest failure of a plan without a closed form. If there are few values of p, we try all of
+# them. Otherwise we try some in every cell of the grid, and then more in the cells with the largest failures.
 _GRID = np.concatenate([np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-5, 12), [1.0]])
-_ALL, _FEW, _MANY, _BEST_CELLS = 3_000, 8, 300, 5
+_MOST_VALUES = 3_000
+_VALUES_PER_CELL = 8
+_VALUES_PER_BEST_CELL = 300
+_BEST_CELLS = 5
 # The failure of a sound plan grows with p up to 1/2. A plan of another shape may fail more often further down.
 _BELOW_HALF = np.linspace(0, 0.5, 26)
-# A simulation looks for the worst p among so many with a few repetitions each, and measures it with fresh ones.
-_CANDIDATES, _FEW_REPETITIONS, _REPETITIONS = 100, 3_000, 100_000
+# A simulation looks for the worst p among candidates with few repetitions, and measures it with many fresh ones.
+_CANDIDATES = 100
+_SEARCH_REPETITIONS = 3_000
+_REPETITIONS = 100_000
 _CONFIDENCE = 0.99
 
 
@@ -331,14 +336,14 @@ def _simulate(plan: Plan, noise: Noise) -> Coverage:
         ended = simulated_endings(plan, noise, each, repetitions=repetitions, rng=rng, by_pilot=by_pilot)
         return ended.needed > np.maximum(ended.p, 0.5)
 
-    seen = simulated_endings(plan, noise, _GRID, repetitions=_FEW_REPETITIONS // 10, rng=rng).needed
+    seen = simulated_endings(plan, noise, _GRID, repetitions=_SEARCH_REPETITIONS // 10, rng=rng).needed
     claims = np.unique(seen[seen > 0.5])
     near_ties = np.linspace(0.5, 0.6, 11 if by_pilot else 0)
     p = np.concatenate([_spread(claims * (1 - 1e-12), _CANDIDATES), _BELOW_HALF[::5], near_ties])
     each = np.stack([p, 1 - p, 0 * p, 0 * p], axis=-1)
     if plan.remembers:  # it may look at other classes one by one
         each = np.concatenate([each, np.stack([p, *3 * [(1 - p) / 3]], axis=-1)])
-    worst = each[np.argmax(wrong(each, _FEW_REPETITIONS).mean(axis=1))]
+    worst = each[np.argmax(wrong(each, _SEARCH_REPETITIONS).mean(axis=1))]
     # Fresh votes, because the worst of many simulated shares is too large.
     failures = wrong(np.stack([worst, [0.5, 0.5, 0, 0]]), _REPETITIONS).sum(axis=1)
     low, high = interval(failures, _REPETITIONS, alpha=(1 - _CONFIDENCE) / 2)  # for both together
@@ -356,11 +361,12 @@ def _search(forward: Forward) -> tuple[float, float]:
     miss the very worst tooth. Nobody proves that the failure of just any plan has this shape.
     """
     cells = [_attainable(forward, low, high) for low, high in pairwise(_GRID.tolist())]
-    few = _ALL if sum(map(len, cells)) <= _ALL else _FEW
+    few = _MOST_VALUES if sum(map(len, cells)) <= _MOST_VALUES else _VALUES_PER_CELL
     found = [_worst(forward, _spread(cell, few)) for cell in cells]
-    order = sorted(range(len(cells)), key=lambda i: found[i], reverse=True)
-    closer = [] if few == _ALL else [_worst(forward, _spread(cells[i], _MANY)) for i in order[:_BEST_CELLS]]
-    return max([*found, *closer, _worst(forward, _BELOW_HALF)])
+    if few != _MOST_VALUES:
+        best = sorted(range(len(cells)), key=lambda i: found[i], reverse=True)[:_BEST_CELLS]
+        found += [_worst(forward, _spread(cells[i], _VALUES_PER_BEST_CELL)) for i in best]
+    return max([*found, _worst(forward, _BELOW_HALF)])
 
 
 def _worst(forward: Forward, p: Array) -> tuple[float, float]:
@@ -368,7 +374,7 @@ def _worst(forward: Forward, p: Array) -> tuple[float, float]:
 
 
 def _spread(values: Array, most: int) -> Array:
-    """At most so many of the values, evenly spread."""
+    """At most this many of the values, evenly spread."""
     return np.asarray(values[evenly(len(values), most)])
 
 

@@ -13,15 +13,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
 from smoothcert.plans import machine
 from smoothcert.plans.base import ClassVotes, ManyVotes, Plan, State, Votes
-from smoothcert.statistics.bounds import likely
+from smoothcert.statistics.bounds import Array, Counts, likely
 
-Array = NDArray[np.float64]
 _Key = tuple[int, float]  # samples, and what was proved before
 _Group = tuple[int, Array]  # the first count, and the probability of each count from there on
 
@@ -195,7 +194,7 @@ def simulated(
     return machine.follow(plan, noise, draw, shape, chosen)
 
 
-def of_class(p: Array, chosen: NDArray[np.int64]) -> Array:
+def of_class(p: Array, chosen: Counts) -> Array:
     """The probability of the chosen class of each input."""
     return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
 
@@ -205,7 +204,7 @@ class SimulatedEndings(NamedTuple):
 
     needed: Array
     """The probability of the class that the claim needs; 0 where nothing is certified."""
-    samples: NDArray[np.int64]
+    samples: Counts
     """Samples, every forward pass counted."""
     p: Array
     """The probability that the class really has."""
@@ -215,7 +214,7 @@ class SimulatedEndings(NamedTuple):
 def simulated_endings(
     plan: Plan, noise: Noise, p: ArrayLike, *, repetitions: int, rng: np.random.Generator, by_pilot: bool = False
 ) -> SimulatedEndings:
-    """Follow a plan whose class is fixed in advance, or chosen by its pilot, so many times for each p.
+    """Follow a plan whose class is fixed in advance, or chosen by its pilot, `repetitions` times for each p.
 
     p are the probabilities of the class, where all other votes are for one other class, or (..., classes) those of all
     classes with this one first.
@@ -229,7 +228,7 @@ def simulated_endings(
     return SimulatedEndings(needed, machine.spent(plan, state), of_class(each[:, None], state.chosen))
 
 
-def needed_for_claim(plan: Plan, noise: Noise, lower: NDArray[np.float64]) -> NDArray[np.float64]:
+def needed_for_claim(plan: Plan, noise: Noise, lower: Array) -> Array:
     """The smallest probability of the class for which the radius that is certified with these bounds is true.
 
     0 where nothing is certified. Any certificate needs more than 1/2.

@@ -32,7 +32,7 @@ class Exact(Plan):
     uses_rivals: ClassVar[bool] = True  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "samples", _check.whole("samples", self.samples))
+        _check.fields(self, _check.whole, "samples")
 
     def __str__(self) -> str:
         return f"exact, {self.samples:,} outcomes" if self.samples else "exact"

@@ -29,16 +29,18 @@ class Outlook(NamedTuple):
     """What a plan does with inputs whose class has a known probability; one entry per probability."""
 
     samples: Any
-    """Samples, every forward pass counted: as planned, or expected where `expected` is true."""
+    """Samples as planned, without `pilot_not_counted`; where `expected` is true, the expectation of all samples."""
     proved: dict[str, Any]
     """What is proved, by column title: radii, or probabilities to prove a radius."""
     expected: bool
     simulated: bool = False
     """Whether both are shares and averages over simulated inputs."""
+    pilot_not_counted: int = 0
+    """Samples of a pilot that an input costs in addition to `samples`."""
 
 
 def outlook(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULATED) -> Outlook:
-    """What a plan does with inputs whose class has probability p; with bets, from so many inputs for all p together."""
+    """What a plan does with inputs whose class has probability p; with bets, from `simulated` inputs in all."""
     plan, values = plan.primary.for_noise(noise), np.atleast_1d(_check.probabilities("p", p))
     known = in_closed_form(plan, values, noise)
     return _from_states(plan, values, noise, simulated) if known is None else known
@@ -54,7 +56,8 @@ def in_closed_form(plan: Plan, p: ArrayLike, noise: Noise) -> Outlook | None:
 def _(plan: Fixed, p: ArrayLike, noise: Noise) -> Outlook:
     p = np.asarray(p, float)
     radius = noise.radius(lower_bound(p * plan.samples, plan.samples, alpha=plan.level))
-    return Outlook(np.full(p.shape, plan.samples), {"radius": np.maximum(radius, 0)}, expected=False)
+    samples, extra = np.full(p.shape, plan.samples), plan.pilot - plan.counted_before()
+    return Outlook(samples, {"radius": np.maximum(radius, 0)}, expected=False, pilot_not_counted=extra)
 
 
 @in_closed_form.register(InputSpecific)
@@ -64,7 +67,8 @@ def _(plan: InputSpecific, p: ArrayLike, noise: Noise) -> Outlook:
     kept = np.where(needed > 0, psi.radius(np.maximum(needed, 1), p), 0)
     full = noise.radius(p) if plan.reference == "ideal" else psi.radius(plan.samples, p)
     title = "ideal radius" if plan.reference == "ideal" else "radius at ceiling"
-    return Outlook(needed, {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)}, expected=False)
+    proved, extra = {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)}, plan.pilot - plan.counted_before()
+    return Outlook(needed, proved, expected=False, pilot_not_counted=extra)
 
 
 @in_closed_form.register(Price)
@@ -88,7 +92,7 @@ def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook | None:
     forward = Forward(plan, noise, most_groups=np.inf)
     found = [forward.ending(float(q), limit=np.inf) for q in np.atleast_1d(p)]
     proved = {
-        f"proves {radius:g}": np.array(
+        f"proves {radius:g}": _without_rounding_errors(
             [sum(share for lower, share in end.proved.items() if lower >= threshold) for end in found]
         )
         for radius, threshold in zip(plan.radii, plan.tables(noise).thresholds.tolist(), strict=True)
@@ -103,7 +107,7 @@ def _from_states(plan: Plan, p: Any, noise: Noise, simulated: int) -> Outlook:
         forward = Forward(plan, noise)
         samples = np.array([forward.ending(q, limit=np.inf).samples for q in p.tolist()])
         proved = {
-            title: np.array([forward.ending(q, limit=limit).failed for q in p.tolist()])
+            title: _without_rounding_errors([forward.ending(q, limit=limit).failed for q in p.tolist()])
             for title, limit in limits.items()
         }
         return Outlook(samples, proved, expected=True)
@@ -112,6 +116,11 @@ def _from_states(plan: Plan, p: Any, noise: Noise, simulated: int) -> Outlook:
         ended = simulated_endings(plan, noise, p, repetitions=repetitions, rng=np.random.default_rng(0))
         proved = {title: (ended.needed > limit).mean(axis=1) for title, limit in limits.items()}
         return Outlook(ended.samples.mean(axis=1), proved, expected=True, simulated=True)
+
+
+def _without_rounding_errors(sums: ArrayLike) -> NDArray[np.float64]:
+    """Sums of probabilities, which floating-point errors can move above 1."""
+    return np.round(np.clip(sums, 0, 1), 12)
 
 
 @ByRule

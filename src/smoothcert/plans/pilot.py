@@ -35,7 +35,7 @@ class PilotPlan(Plan):
         samples: The ceiling: the most samples that a bound rests on.
         pilot: Samples of the first look. 0 stands for the default: 1% of the ceiling, at least 100; none where the
             class is known and nothing has to be planned.
-        alpha: The probability that a certificate is wrong, at most.
+        alpha: The largest probability that a certificate is wrong.
         pilot_use: Whether the pilot only plans ("fresh") or counts again ("reuse").
         bound: "binary" bounds the class alone, as papers do. "runner-up" also bounds the other classes, with half of
             alpha for the class and half for the others, and certifies a class that leads without a majority.

@@ -63,7 +63,7 @@ class Price(PilotPlan):
         super().__post_init__()
         if self.pilot_counts:
             raise InvalidInput('a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"')
-        object.__setattr__(self, "price", _check.at_least("price", self.price, 0))
+        _check.fields(self, _check.at_least, "price", low=0)
 
     def __str__(self) -> str:
         return self._in_words(*[f"{self.price:.3g} of radius per sample"] * bool(self.price))
@@ -78,7 +78,7 @@ class Price(PilotPlan):
         return int(min(self.looks[0], *np.diff(self.looks[:2]), self.pilot or self.samples))
 
     def limits(self, noise: Noise) -> NDArray[np.int64]:
-        """m_i: so many misses at a look are too many to go on.
+        """m_i: The number of misses at a look that is too large to go on.
 
         Args:
             noise: The smoothing noise.

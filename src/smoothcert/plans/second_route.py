@@ -16,14 +16,14 @@ from smoothcert.plans.combined import Combined, looks_seen_by
 from smoothcert.plans.machine import Case
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
-from smoothcert.statistics.bets import LOOKS, Array, Bet, Counts, best_bet, tangents
+from smoothcert.statistics.bets import LOOKS, Bet, best_bet, tangents
 from smoothcert.statistics.boundaries import crossing_probability_backward
-from smoothcert.statistics.bounds import summed_tail
+from smoothcert.statistics.bounds import Array, Counts, summed_tail
 
 
 @ByRule
 def p_value(plan: Plan, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
-    """The probability of votes at least as convincing as these if the true radius is no larger than this one, at most.
+    """An upper bound on the probability of votes as convincing as these if the true radius is not above this one.
 
     A proof of the radius holds if this is at most alpha. None if there is no second route.
     """
@@ -75,7 +75,7 @@ def _crossing(plan: AtRadii, noise: Noise, level: int) -> float:
 
 
 def _least_wealth(plan: AtRadii, looks: Sequence[Look], noise: Noise, label: int | None, radii: int) -> float:
-    """The least logarithm of wealth that bets reached at some look, over all rivals and so many radii.
+    """The least logarithm of wealth that bets reached at some look, over all rivals and this many radii.
 
     Every rival has its own wealth here, and every payoff is divided by the most that it yields on average under a false
     claim. That is computed from the tie curve itself, not from its tangents.

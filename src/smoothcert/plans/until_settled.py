@@ -53,7 +53,7 @@ class UntilSettled(Plan):
 
     Args:
         samples: The ceiling.
-        alpha: The probability to settle for a wrong class, at most.
+        alpha: The largest probability to settle for a wrong class.
     """
 
     samples: int

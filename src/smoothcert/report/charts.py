@@ -198,6 +198,7 @@ def sample_maps(results: Sequence[Results]) -> Chart:
         _sentences(
             "How many samples an input gets, given the probability of its class.",
             any(expected) and "Where the number depends on chance, the curve shows its expectation.",
+            any(found.pilot_not_counted for _, found in shown.values()) and "A planned number leaves out the pilot.",
         ),
     )
 

@@ -34,7 +34,8 @@ _LAYOUT = 2
 _FLUSH_SECONDS = 0.1
 # Results read the numbers of `COLUMNS` as arrays. Only a whole certificate needs the rest.
 _NUMBERS = ", ".join(f"IFNULL({c}, {NO_CLASS})" if c in ("label", "prediction") else c for c in COLUMNS)
-_ALL = ", ".join((*COLUMNS, "chosen", "proved", "looks", "plan"))
+_STORED = (*COLUMNS, "chosen", "proved", "looks", "plan")
+_ALL = ", ".join(_STORED)
 _CONSTRAINTS = {"id": "PRIMARY KEY", "label": "", "prediction": "", "upper": ""}  # all others are always known
 _DECLARED = ",\n    ".join(
     f"{c} {'REAL' if t is np.float64 else 'INTEGER'} {_CONSTRAINTS.get(c, 'NOT NULL')}" for c, t in COLUMNS.items()
@@ -168,7 +169,7 @@ class Journal:
 
     def _insert(self, rows: Iterable[tuple[Any, ...]], *, replace: bool = False) -> None:
         insert = "INSERT OR REPLACE" if replace else "INSERT"
-        self._db.executemany(f"{insert} INTO certificates ({_ALL}) VALUES ({', '.join('?' * 15)})", rows)
+        self._db.executemany(f"{insert} INTO certificates ({_ALL}) VALUES ({', '.join('?' * len(_STORED))})", rows)
 
     def keep_plans(self, plan: Plan) -> None:
         """Record the plan of the manifest, which is about to change, with all certificates that rest on it."""

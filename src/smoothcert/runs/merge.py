@@ -16,7 +16,7 @@ from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, open_run
 
 _MOST_NAMED = 5
-"""How many ids a message lists, at most."""
+"""The most ids that a message lists."""
 
 
 def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = False) -> Run:

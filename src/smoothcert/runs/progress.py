@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from smoothcert.errors import InvalidInput, first_line
-from smoothcert.executors.base import Status, WorkerStatus
+from smoothcert.errors import InvalidInput, first_line, number_of
+from smoothcert.executors.base import Status
 from smoothcert.plans import Certificate
 from smoothcert.runs.run import Run, summary
 from smoothcert.statistics.metrics import round_down
@@ -134,11 +134,11 @@ class Pace:
         eta = "" if self.eta is None else f", {timedelta(seconds=round(self.eta))} left"
         here = [worker for worker in self.status.workers if worker.until is None]
         idle = sum(not worker.open for worker in here)
-        workers = f"; {_count(here)}" + (f", {idle} idle" if idle else "") if here else ""
+        workers = f"; {number_of(len(here), 'worker')}" + (f", {idle} idle" if idle else "") if here else ""
         return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}{workers}"
 
 
-class _NowAndThen(Progress):
+class _Periodic(Progress):
     """Follows a run, and shows its figures from time to time."""
 
     def __init__(self, *, every: float = 10.0) -> None:
@@ -163,7 +163,7 @@ class _NowAndThen(Progress):
         """Show the figures."""
 
 
-class PlainProgress(_NowAndThen):
+class PlainProgress(_Periodic):
     """Prints a line from time to time, for logs and pipes.
 
     Args:
@@ -198,7 +198,7 @@ class PlainProgress(_NowAndThen):
     def end(self, run: Run) -> None:
         if workers := self._pace.status.workers:
             share = sum(worker.sampling for worker in workers) / (sum(worker.seconds for worker in workers) or 1)
-            self.say(f"{_count(workers)} took part, and sampled for {share:.0%} of the time")
+            self.say(f"{number_of(len(workers), 'worker')} took part, and sampled for {share:.0%} of the time")
         if self._summary:
             self.say(summary(run))
 
@@ -261,7 +261,7 @@ class NotebookProgress(PlainProgress):
             self._output.update(line, raw=True)
 
 
-class Tracker(_NowAndThen):
+class Tracker(_Periodic):
     """Base of all trackers, which report figures to another program such as an experiment tracker.
 
     A tracker works beside the usual display. If it raises an error, the run continues without it, with a warning. A
@@ -359,7 +359,3 @@ def progress_here(*, summary: bool = True) -> Progress:
     if getattr(shell, "kernel", None) is not None:  # IPython on a terminal has no kernel
         return NotebookProgress()
     return (LiveProgress if sys.stderr and sys.stderr.isatty() else PlainProgress)(summary=summary)
-
-
-def _count(workers: Sequence[WorkerStatus]) -> str:
-    return "1 worker" if len(workers) == 1 else f"{len(workers)} workers"

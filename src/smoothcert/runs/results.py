@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert._check import NO_CLASS
-from smoothcert.errors import InvalidInput, needs
+from smoothcert.errors import InvalidInput, needs, number_of
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan, Price
 from smoothcert.plans.outlook import basis
@@ -164,6 +164,8 @@ class Results:
         Args:
             id: The number of the input in its data set.
         """
+        if isinstance(id, slice):
+            raise InvalidInput(f"give the id of one input, as in run[0], got {id}")
         if id not in self or id not in self.kept:
             raise KeyError(f"{self.name} has no certificate of input {id}")
         return self.kept[id]
@@ -181,7 +183,7 @@ class Results:
     def __repr__(self) -> str:
         known = [str(part) for part in (self.plan, self.noise) if part is not None]
         acr = metrics.round_down(self.acr) if self.labelled else "-"
-        about = ", ".join([f"{len(self):,} inputs", *known, f"ACR {acr}"])
+        about = ", ".join([number_of(len(self), "input"), *known, f"ACR {acr}"])
         return f"<{type(self).__name__} {self.name!r}: {about}>"
 
     def _repr_html_(self) -> str:

@@ -219,7 +219,7 @@ def table(
     reference = None if reference is None else read_results(reference)
     if reference is not None and (reasons := [why for r in runs if (why := r.not_comparable(reference))]):
         warnings.warn(f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2)
-    radii = [_check.at_least("each radius", radius, 0) for radius in (usual_radii(runs) if radii is None else radii)]
+    radii = _check.radii(usual_radii(runs) if radii is None else radii)
     rows = [_row(r, [reference] if reference is not None else _ceilings(r, runs), radii) for r in runs]
     return Table(tuple(rows), tuple(radii))
 

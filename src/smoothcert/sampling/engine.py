@@ -21,7 +21,7 @@ Begun = tuple[int, Tensor, int | None, Sequence[Look]]
 """The same, and its votes so far."""
 
 _WINDOW_BYTES = 2**30
-"""Memory for open inputs, at most."""
+"""The most memory for open inputs."""
 
 
 class Engine:

@@ -48,7 +48,7 @@ def add_noise(
 
 
 def random_words(rows: Tensor, batch: int, seed: int, words: int) -> Tensor:
-    """64-bit words, so many for every row of a batch."""
+    """64-bit words, the same number for every row of a batch."""
     pairs = triton.cdiv(words, 2)
     drawn = torch.empty((batch, 2 * pairs), dtype=torch.int64, device=rows.device)
     with torch.cuda.device(rows.device):

@@ -60,7 +60,7 @@ class Sampler:
         return self._packer.rows >= self._packer.size
 
     def open(self, id: int, x: Tensor, *, drawn: int = 0) -> int:
-        """Open an input of which so many samples were drawn before; returns its slot."""
+        """Open an input of which `drawn` samples were drawn before; returns its slot."""
         slot = self._free.pop()
         self._last[slot] = Segment(slot, id, drawn, 0)
         self.counter.load(slot, x)
@@ -214,6 +214,14 @@ class VoteCounter:
         pinned = x.pin_memory() if self.device.type == "cuda" and x.device.type == "cpu" else x
         self.inputs[slot].copy_(pinned, non_blocking=pinned is not x)
 
+    def draw(self, x: Tensor, segments: list[Segment], out: Tensor) -> None:
+        """Write samples of one input, in segments of slot 0, into a noisy batch."""
+        self.load(0, x)
+        buffer = next(self._buffers)
+        rows = buffer.send(Batch(segments, completed=[]), len(out), padding=len(self.inputs) - 1)
+        self.stream.write(out, self.inputs, segments, rows)
+        buffer.finish()
+
     def size(self, rows: int) -> int:
         """The rows that are forwarded for a batch: all, or what is needed if the classifier is flexible.
 
@@ -223,10 +231,8 @@ class VoteCounter:
 
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; returns a reading if requests end in it."""
-        buffer = next(self._buffers)
-        rows = buffer.send(batch, padding=len(self.inputs) - 1)
-        size = self.size(batch.rows)
-        rows = rows[:, :size]
+        buffer, size = next(self._buffers), self.size(batch.rows)
+        rows = buffer.send(batch, size, padding=len(self.inputs) - 1)
         votes = rows[0] * self.counts.shape[1] + self._classes(batch, rows, size)
         self.counts.view(-1).scatter_add_(0, votes, self.ones[:size])
         counts = None
@@ -271,8 +277,11 @@ class _HostBuffer:
         self.rows = torch.empty((4, batch), dtype=torch.int32, pin_memory=device.type == "cuda")
         self.done: torch.cuda.Event | None = None
 
-    def send(self, batch: Batch, *, padding: int) -> Tensor:
-        """Slot, id and sample of every row, then the slots whose requests end."""
+    def send(self, batch: Batch, size: int, *, padding: int) -> Tensor:
+        """Slot, id and sample of the first `size` rows, then the slots whose requests end.
+
+        The tensor is contiguous, because kernels compute the address of an entry from `size`.
+        """
         if self.done is not None:  # only CUDA copies are asynchronous, so only they need an event
             self.done.synchronize()
         rows = self.rows.numpy()
@@ -284,7 +293,7 @@ class _HostBuffer:
         rows[2, :filled] = np.arange(filled) + np.repeat([s.first for s in segments] - starts, counts)
         rows[:, filled:] = padding
         rows[3, : len(batch.completed)] = batch.completed
-        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")
+        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")[:, :size].contiguous()
 
     def finish(self) -> torch.cuda.Event | None:
         if self.device.type == "cuda":

@@ -160,7 +160,7 @@ def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
     if device.type != "cuda":
         return HostStream(seed, draw)
     if find_spec("triton") is None:
-        log.info("this platform has no Triton, so noise is drawn on the host, and is other noise")
+        log.info("this platform has no Triton, so the host draws the noise, which differs from that of Triton")
         return HostStream(seed, draw)
     return PhiloxStream(seed, draw)
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert._agreement import REDUCED_FORMAT, check_labels_of_form, differing_labels
-from smoothcert._users_code import is_our_own
+from smoothcert._users_code import is_our_own, where_raised
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
-from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest
+from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest, say_nothing
 from smoothcert.device.runtime import CHECKED_ROWS, Runtime, blank, in_finer_format, noisy_images, place, synchronize
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, SmoothcertWarning, first_line, setting
 from smoothcert.kernels import Declined, StageClassifier, accelerate
@@ -34,7 +34,7 @@ _SMALLEST_GAIN = 0.03  # a larger batch must make a row cheaper by at least this
 _TIMING_ROUNDS = 5
 _TIMING_SECONDS = 0.5
 COMPARED_INPUTS = 8
-"""At most so many inputs are compared."""
+"""The most inputs that are compared."""
 
 _ROWS = 512
 _ROWS_OF_INPUT = 64
@@ -48,7 +48,7 @@ def prepare(
     classes: int,
     shape: tuple[int, ...],
     runtime: Runtime,
-    say: Callable[[str], None] = lambda message: None,
+    say: Callable[[str], None] = say_nothing,
     clock: SetupClock | None = None,
     *,
     draw: Draw | None = None,
@@ -199,7 +199,9 @@ def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
         except Exception as error:  # a model may raise any error
             if is_out_of_memory(error) or is_our_own(error):
                 raise
-            raise ModelFailed(f"the model fails with {type(error).__name__}: {first_line(error)}") from error
+            raise ModelFailed(
+                f"the model fails with {type(error).__name__}: {first_line(error)}{where_raised(error)}"
+            ) from error
 
     return call
 

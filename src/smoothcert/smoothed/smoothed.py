@@ -158,8 +158,8 @@ class Smoothed:
 
         Args:
             x: The inputs, as for `certify`.
-            samples: Noisy copies of each input, at most.
-            alpha: The probability of a wrong answer, at most.
+            samples: The most noisy copies of each input.
+            alpha: The largest probability of a wrong answer.
             milliseconds: The time after which inputs whose answer is not clear yet are abstentions, to the end of a
                 batch. The first call also prepares the classifier.
         """

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.host import SetupClock
+from smoothcert.device.host import say_nothing as say_nothing
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, check_values
@@ -40,10 +41,6 @@ normalised and scaled back, need half of that. The noise is added to the multipl
 _CHECKED_COPIES = 61  # of the example; a prime number, so that no pattern of rows repeats with them
 _COARSEST = 1e-3
 """How far apart neighbouring numbers may be where noise is added, as a share of the deviation of the noise."""
-
-
-def say_nothing(message: str) -> None:
-    """Show no message."""
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,7 @@ from scipy.special import expit, ndtri
 
 from smoothcert.noises import Noise
 from smoothcert.statistics.boundaries import GIVE_UP, default_looks
-
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from smoothcert.statistics.bounds import Array, Counts
 
 _COARSE = 128  # tangents among which the best one is searched
 _FINE = 32  # times as many are kept
@@ -223,7 +221,7 @@ def update(
         own: New votes of the class (...).
         rival: New votes of its rival (...).
         drawn: New samples (...).
-        alpha: The probability to beat a rival wrongly, at most.
+        alpha: The largest probability to beat a rival wrongly.
         look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a ceiling.
     """
     a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))

@@ -24,10 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
-from smoothcert.statistics.bounds import likely, smallest
-
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from smoothcert.statistics.bounds import Array, Counts, likely, smallest
 
 FIRST_LOOK = 60
 GROWTH = 1.2
@@ -171,7 +168,7 @@ class _Walk:
         return misses
 
     def absorb(self, misses: int) -> None:
-        """Cut off everything up to so many misses."""
+        """Cut off everything up to this many misses."""
         taken = min(max(misses - self._first + 1, 0), len(self._mass))
         self.spent += float(self._mass[:taken].sum()) * (1 + self._rounding)
         self._first, self._mass = self._first + taken, self._mass[taken:]

@@ -103,7 +103,7 @@ def curve_band(differences: ArrayLike, *, alpha: float) -> float:
 
     Args:
         differences: D for each input (row) and radius (column).
-        alpha: The probability that any mean is further away if A and B are alike, at most.
+        alpha: The largest probability that any mean is further away if A and B are alike.
     """
     d = np.asarray(differences, np.float32)
     generator = np.random.default_rng(0)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainc, ndtr, xlog1py, xlogy
 
-Array = NDArray[np.float64]
+from smoothcert.statistics.bounds import Array
 
 P = np.asarray(ndtr(np.arange(-20, 51) / 10))
 """The values of p, from .023 to 1 - 3e-7."""

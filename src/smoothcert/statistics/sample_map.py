@@ -40,7 +40,7 @@ class SampleMap:
         samples: The ceiling.
         decline: How much of the reference radius may be lost.
         kind: Whether the decline is a radius ("absolute") or a share of the reference ("relative").
-        alpha: The probability that a certificate is wrong, at most.
+        alpha: The largest probability that a certificate is wrong.
         reference: The radius at the ceiling ("ceiling"), or the radius of p itself ("ideal"), which no number of
             samples reaches; the ceiling then caps the samples where p is close to 1.
 

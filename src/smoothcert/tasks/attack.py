@@ -38,9 +38,9 @@ from smoothcert.training.methods.base import noisy_copies
 
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 _ROWS = 4096
-"""Noisy copies in a forward pass of the search, at most."""
+"""The most noisy copies in a forward pass of the search."""
 _MORE_COPIES = 16
-"""A vote tells less than a gradient, so the search by votes takes so many times the copies."""
+"""A vote tells less than a gradient, so the search by votes takes this many times the copies."""
 
 
 def attack(
@@ -69,13 +69,13 @@ def attack(
         norm: "l2", "l1" or "linf". Default: the norm of the certificates. Certificates in l2 also hold in linf, with
             smaller radii.
         ids: The inputs to attack, as numbers or as in "0,5,10-20". Default: all of the run.
-        limit: Attack at most so many inputs.
+        limit: Attack at most this many inputs.
         steps: Steps of gradient ascent in an attempt.
         copies: Noisy copies of an input over which the gradient is averaged.
         attempts: Searches for each input.
         samples: The most samples that `predict` may take to decide whether an attempt succeeded.
         alpha: The probability to call an input broken that is not, at most, over all of its attempts.
-        restart: Whether to attack again if the run was attacked with other settings. What was found then goes.
+        restart: Whether to attack again if the run was attacked with other settings. Earlier results are deleted.
         progress: Called with the number of attacked inputs and of all inputs.
         **places: `model=`, `weights=`, `denoiser=` and `data=`: where these are now, as for `audit`.
     """

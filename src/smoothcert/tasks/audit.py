@@ -16,6 +16,7 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset
+from smoothcert.device.host import say_nothing
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
@@ -28,7 +29,7 @@ from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, folder_of, open_run
-from smoothcert.smoothed.subject import Prepared, Subject, say_nothing
+from smoothcert.smoothed.subject import Prepared, Subject
 from smoothcert.statistics.metrics import confidence
 from smoothcert.tasks.budget import as_recorded
 from smoothcert.tasks.reload import Places, reload
@@ -254,7 +255,7 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
     if manifest.drawing != VERSION:
         raise InvalidInput("cannot draw again: this version of smoothcert draws other noise for the same seed")
     recorded_as = {c.id: c for c in chosen}
-    with LocalExecutor(_in_other_company(subject.prepare())) as executor:
+    with LocalExecutor(_with_other_neighbours(subject.prepare())) as executor:
         runtime = executor.start(Job(subject, dataset, manifest.plan), say_nothing)
         if runtime.compile != manifest.compile:
             raise InvalidInput(
@@ -274,7 +275,7 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
     return other
 
 
-def _in_other_company(prepared: Prepared) -> Prepared:
+def _with_other_neighbours(prepared: Prepared) -> Prepared:
     """The same classifier on batches whose rows are in reverse order, so that rows also have other neighbours.
 
     Our own kernels compute each row alone, and they draw the noise of their rows themselves.

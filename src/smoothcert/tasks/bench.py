@@ -21,7 +21,7 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.data import ArrayDataset, Dataset, find_dataset
-from smoothcert.device.host import SetupClock
+from smoothcert.device.host import SetupClock, say_nothing
 from smoothcert.device.runtime import Runtime, blank, place, synchronize
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier
@@ -31,7 +31,7 @@ from smoothcert.sampling.engine import Engine
 from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Smoothed
-from smoothcert.smoothed.subject import Say, Subject, say_nothing
+from smoothcert.smoothed.subject import Say, Subject
 from smoothcert.statistics.metrics import evenly
 
 PUBLISHED_BATCHES = (200, 1000)
@@ -258,10 +258,7 @@ def _disagreement(counter: VoteCounter, reference: LabelClassifier, inputs: Tens
     batch = len(exact)
     differing = 0
     for id, x in enumerate(inputs):
-        counter.load(0, x)
-        rows = torch.zeros((3, batch), dtype=torch.int32, device=counter.device)
-        rows[1], rows[2] = id, torch.arange(batch)
         for out in (counter.noisy, exact):
-            counter.stream.write(out, counter.inputs, [Segment(0, id, 0, batch)], rows)
+            counter.draw(x, [Segment(0, id, 0, batch)], out)
         differing += int((counter.classify(counter.noisy) != reference(exact)).sum())
     return differing / (batch * len(inputs))

@@ -30,8 +30,10 @@ from smoothcert.statistics.metrics import CONFIDENCE
 from smoothcert.tasks.certify import certify, smoothed_given
 from smoothcert.tasks.survey import order
 
-_FIRST, _GROWTH, _MOST_PARTS = 50, 1.25, 80
-"""Inputs before the first look at the difference, how many times as many before the next one, and the most looks."""
+_FIRST_INPUTS = 50
+_GROWTH_PER_LOOK = 1.25
+"""How many times as many inputs the next look at the difference has."""
+_MOST_LOOKS = 80
 
 
 def compare(
@@ -73,13 +75,13 @@ def compare(
         confidence: The confidence of the intervals. It has nothing to do with the alpha of a certificate.
         out: models: The folder of both runs.
         samples: models: The ceiling for each input. With few samples, what so few certify is compared.
-        alpha: models: The probability that one certificate is wrong, at most.
+        alpha: models: The largest probability that one certificate is wrong.
         bound: models: "binary", or "runner-up", which certifies more.
         ids: models: The inputs to choose from, as for `certify`.
         skip: models: Choose from every `skip`-th input.
         limit: models: Choose from the first inputs.
         model: models: The architecture of checkpoints that do not state it.
-        on_part: models: Told what is known whenever inputs were added.
+        on_part: models: Called with the comparison so far whenever inputs were added.
         **settings: models: The settings of `Smoothed`, such as `sigma=`, for those that are not one.
 
     Returns:
@@ -103,7 +105,7 @@ def compare(
     folders = [Path(out) / name for name in _names(a, b)]
     jobs = list(zip(models, folders, (_Kept(), _Kept()), strict=True))
     before = min(len(shuffled), *(open_run(f).asked if (f / FILE).is_file() else 0 for f in folders))
-    sizes = sorted({min(int(_FIRST * _GROWTH**part), len(shuffled)) for part in range(_MOST_PARTS)})
+    sizes = sorted({min(int(_FIRST_INPUTS * _GROWTH_PER_LOOK**part), len(shuffled)) for part in range(_MOST_LOOKS)})
     for size in (size for size in sizes if size >= before):
         part: dict[str, Any] = {"plan": plan, "ids": shuffled[:size], "progress": Progress()}
         for smoothed, folder, executor in jobs:

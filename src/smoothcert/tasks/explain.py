@@ -107,10 +107,7 @@ def _draw(
         denoiser = place(front, prepared.subject.runtime, subject.noisy_shape)
     for id, x in inputs.items():
         with torch.inference_mode():
-            counter.load(0, x)
-            rows = torch.zeros((3, copies), dtype=torch.int32, device=counter.device)  # slot, id and sample
-            rows[1], rows[2] = id, torch.tensor(samples)
-            counter.stream.write(noisy, counter.inputs, [Segment(0, id, sample, 1) for sample in samples], rows)
+            counter.draw(x, [Segment(0, id, sample, 1) for sample in samples], noisy)
             shown = [copy[: len(x)] for copy in _arrays(noisy)]  # a noise may add channels, which mark missing pixels
             denoised = [] if denoiser is None else _arrays(denoiser(noisy.clone()))  # it may work in place
             answers = counter.classify(noisy).tolist()

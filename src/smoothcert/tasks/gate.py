@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, number_of, setting
 from smoothcert.plans.coverage import exact_coverage
 from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.run import Run, folder_of, open_run
@@ -43,7 +43,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Gate:
-    """A run held against a policy.
+    """The check of a run against a policy.
 
     Args:
         run: The name of the run.
@@ -82,7 +82,7 @@ def gate(
     baseline: str | Path | None = None,
     **places: Unpack[Places],
 ) -> Gate:
-    """Hold a run against a policy.
+    """Check a run against a policy.
 
     Args:
         run: The run, or its folder.
@@ -118,7 +118,11 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
         yield Rule("the run is finished", "undecided", f"{len(run):,} of {run.asked:,} inputs")
     if "inputs" in policy:
         least = _check.whole("inputs", policy["inputs"])
-        yield Rule(f"at least {least:,} inputs", "passes" if len(run) >= least else "undecided", f"{len(run):,} inputs")
+        yield Rule(
+            f"at least {number_of(least, 'input')}",
+            "passes" if len(run) >= least else "undecided",
+            number_of(len(run), "input"),
+        )
     if "alpha" in policy:
         alpha, plan = _check.between("alpha", policy["alpha"], 0, 1), run.plan.primary
         kept = exact_coverage(plan, run.noise)
@@ -172,7 +176,11 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
 
 
 def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) -> Rule:
-    """To pass wrongly, a gate needs one certain rule to pass. To fail wrongly, any will do, so they share alpha."""
+    """The rule about certified accuracy at one radius.
+
+    A gate passes only if every rule passes, so each rule may use all of alpha to pass. It fails if any rule fails, so
+    the rules share alpha to fail.
+    """
     count, n = int(run.certified([radius]).sum()), len(run)
     low, high = lower_bound(count, n, alpha=alpha), upper_bound(count, n, alpha=alpha / rules)
     outcome: Outcome = "passes" if low >= least else "fails" if high < least else "undecided"
@@ -180,7 +188,7 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     reason = f"{count / n:.1%} of {n:,} inputs; shown: at least {round_down(100 * low, 1)}% and at most {most:.1f}%"
     if outcome == "undecided" and count / n != least:
         needed = ndtri(alpha) ** 2 * least * (1 - least) / (count / n - least) ** 2
-        reason += f"; about {needed:,.0f} inputs would decide such a share: certify so many other inputs"
+        reason += f"; about {needed:,.0f} inputs would decide such a share: certify this many other inputs"
     return Rule(f"certified accuracy at {radius:g} at least {100 * least:g}%", outcome, reason)
 
 

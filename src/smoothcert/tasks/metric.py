@@ -48,7 +48,7 @@ class CertifiedAccuracy:
     def __init__(
         self, radii: Sequence[float], noise: Noise, *, samples: int = 100, batch: int = 512, seed: int = 0
     ) -> None:
-        self.radii = [_check.at_least("each radius", radius, 0) for radius in radii]
+        self.radii = _check.radii(radii)
         self.noise = noise
         self.samples = _check.whole("samples", samples, least=1)
         self.batch = _check.whole("batch", batch, least=1)

@@ -205,8 +205,8 @@ def probe(
         samples: The samples per input of the certificates that the estimate is about.
         ids: The inputs, as for `certify`. Default: `limit` inputs that are spread evenly over the data.
         skip: Take every `skip`-th input.
-        limit: Take at most so many inputs.
-        on_level: Told the result for each sigma as soon as it is known.
+        limit: Take at most this many inputs.
+        on_level: Called with the result for each sigma as soon as it is known.
         **settings: The settings of `Smoothed` without a noise. Inputs without noise go to the model directly, also
             if there is a denoiser. Without `radii`, the defaults of `batch` and `compile` are 64 and "none".
 
@@ -226,7 +226,7 @@ def probe(
     if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
     copies, samples = _check.whole("copies", copies, least=1), _check.whole("samples", samples, least=1)
-    radii = None if radii is None else sorted({_check.at_least("each radius", radius, 0) for radius in radii})
+    radii = None if radii is None else sorted(set(_check.radii(radii)))
     for name, default in (("batch", _BATCH), ("compile", "none")):
         if radii is None and shared.get(name, "auto") == "auto":
             shared[name] = default
@@ -273,7 +273,7 @@ def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[In
     """The inputs that have a label."""
     inputs = [read for id in ids if (read := subject.read(dataset, id))[2] is not None]
     if not inputs:
-        raise InvalidInput(f"no chosen input of {dataset.name} has a label, so nobody knows what is right")
+        raise InvalidInput(f"no chosen input of {dataset.name} has a label, so no accuracy can be measured")
     return inputs
 
 

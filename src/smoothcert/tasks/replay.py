@@ -28,10 +28,7 @@ from smoothcert.runs.logs import read_counts, read_votes, votes
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
 from smoothcert.statistics import metrics
-from smoothcert.statistics.bounds import lower_bound
-
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from smoothcert.statistics.bounds import Array, Counts, lower_bound
 
 
 @dataclass(frozen=True)
@@ -281,7 +278,7 @@ def simulate(
     if radii is None:
         largest = float(noise.radius(lower_bound(plan.samples, plan.samples, alpha=plan.alpha)))
         radii = list(plan.radii or metrics.default_radii(largest))
-    radii = [_check.at_least("each radius", radius, 0) for radius in radii]
+    radii = _check.radii(radii)
     closed = plan.radii is not None
     own = _summary(cost, radius, reference, correct, radii, closed=closed)
     return Replay(

@@ -183,7 +183,7 @@ def _checked_classes(recipe: Recipe, own: DeviceData, held_out: DeviceData, clas
     if held_out.shape != own.shape:
         raise InvalidInput(f"the training inputs have the shape {own.shape}, the others have {held_out.shape}")
     if len(own) < recipe.batch:
-        raise InvalidInput(f"a batch of {recipe.batch} needs as many inputs, got {len(own)}: give a smaller one")
+        raise InvalidInput(f"{setting('batch', recipe.batch)} needs as many inputs, got {len(own)}: give a smaller one")
     names, others = own.class_names, held_out.class_names
     classes = max(len(names or ()), int(own.labels.max()) + 1, 2)
     if classifier is not None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from smoothcert import _check
 from smoothcert._registry import describe
+from smoothcert.models.architectures import bundled_name
 from smoothcert.training.methods.base import Method
 
 _ONECYCLE_WARM_UP = 0.3  # the share of the steps in which the rate rises
@@ -83,7 +84,7 @@ class Recipe:
     def __post_init__(self) -> None:
         name = self.architecture
         if ":" not in name:  # a bundled network; others are given as the classifier to start from
-            name = _check.one_of("architecture", name.replace("_", "-").lower(), tuple(self.method.architectures))
+            name = _check.one_of("architecture", bundled_name(name), tuple(self.method.architectures))
             object.__setattr__(self, "architecture", name)
         for default in ("learning_rate", "schedule"):
             if getattr(self, default) is None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import DENOISER, DENOISER_ROUNDINGS, Again, largest, repeats
+from smoothcert._agreement import DENOISER, DENOISER_ROUNDINGS, RepeatedBatch, largest, repeats
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, import_path, like_weights, state_hash
 from smoothcert.models.outputs import floats
@@ -259,7 +259,7 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
     first, *others = (like_weights(torch.stack([noisy, other]), denoiser) for other in neighbours)
     found = estimates(first)
     tolerance = max(DENOISER.numbers, DENOISER_ROUNDINGS * torch.finfo(found.dtype).eps)
-    again = [Again(batch, [0], [0], tolerance) for batch in others]
+    again = [RepeatedBatch(batch, [0], [0], tolerance) for batch in others]
     if not stochastic and not repeats(estimates, found, again, scale=max(largest(found[0]), largest(noisy))):
         raise InvalidInput(
             f"the denoiser {denoiser.name} changes its estimate for the same input (random numbers or batch "

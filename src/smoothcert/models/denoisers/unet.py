@@ -39,7 +39,7 @@ class UNet(Denoiser):
         channels: Channels of an image.
         widths: Channels at each resolution. Each resolution has half the height and width of the one before.
         blocks: Residual blocks on each side of each resolution.
-        patch: The first resolution has so many times fewer rows and columns than the image, and as many more channels.
+        patch: The first resolution has `patch` times fewer rows and columns than the image, and as many more channels.
         sigmas: The smallest and the largest standard deviation of the noise.
         shape: The shape of an image; None if it takes any.
     """
