@@ -187,11 +187,18 @@ def test_bad_input_is_one_line_and_code_2(smoothcert, job, change, message):
     assert "Traceback" not in answer.err
 
 
-def test_an_input_that_is_not_finite_can_be_left_out(smoothcert, job):
-    np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0], [1, 1, 1]], np.float32))
+def test_an_input_that_is_not_finite_can_be_left_out_and_this_is_told(smoothcert, job):
+    np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0], [1, 1, 1]], np.float32), y=[0, 0, 1])
     assert smoothcert(f"{job} --data nan.npz").code == 2
     assert open_run("run").id.tolist() == [0]
-    assert smoothcert(f"{job} --data nan.npz --ids 0,2 --out other").code == 0
+    answer = smoothcert(f"{job} --data nan.npz --ids 0,2")
+    assert answer.code == 0
+    assert "run: 2 inputs, 0 abstained" in answer.out
+    assert ", 1 unreadable and left out" in answer.out
+    assert "unreadable, left out" in smoothcert("table run --format markdown").out
+    assert smoothcert("report run --out page.html").code == 0
+    assert "<strong>1 input was left out</strong> because it could not be read." in Path("page.html").read_text()
+    assert smoothcert("compare run run").code == 0
 
 
 @pytest.mark.filterwarnings("always")

@@ -139,12 +139,38 @@ def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tm
                 raise sc.InvalidInput("cannot read 30.png")
             return torch.as_tensor(DATA[i][0]).float(), DATA[i][1]
 
-    with pytest.raises(sc.InvalidInput, match=r"cannot read 30\.png"):
+    with pytest.raises(sc.InvalidInput, match=r"cannot read 30\.png; you can leave input 30 out with ids="):
         certify(tmp_path, data=Damaged())
     assert sc.open_run(tmp_path).id.tolist() == list(range(30))
-    run = certify(tmp_path, data=Damaged(), ids=[i for i in range(40) if i != 30])
-    assert len(run) == 39
-    assert not run.complete
+    easy = certify(tmp_path, data=Damaged(), ids="0-4,31-39")
+    assert (len(easy), easy.asked, easy.complete) == (39, 39, True)
+    assert easy.left_out == 1
+    assert not audit(tmp_path, redraw=0).findings
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_only_what_could_not_be_read_is_left_out_and_it_may_come_back(tmp_path, last):
+    class Flaky(list):
+        broken = True
+
+        def __getitem__(self, index):
+            if index == 7 and self.broken:
+                raise OSError(errno.EIO, "disk is broken")
+            return super().__getitem__(index)
+
+    data, limit = Flaky(DATA), 8 if last else 10
+    data.fingerprint = "known"
+    with pytest.raises(sc.InvalidInput, match=r"reading input 7 .* you can leave input 7 out with ids="):
+        certify(tmp_path, data=data, limit=limit)
+    fewer = certify(tmp_path, data=data, limit=5)
+    assert (len(fewer), fewer.asked, fewer.left_out) == (7, limit - 1, 1)
+    assert fewer.complete == last  # inputs that can be read are still missing
+    grown = certify(tmp_path, data=data, ids="0-6,8-11")
+    assert (len(grown), grown.complete, bool(grown.manifest.finished)) == (11, True, True)
+    data.broken = False
+    whole = certify(tmp_path, data=data, limit=12)
+    assert (len(whole), whole.complete, whole.left_out) == (12, True, 0)
+    assert len(certify(tmp_path, data=data, ids="0-6")) == 12
     assert not audit(tmp_path, redraw=0).findings
 
 
@@ -358,7 +384,7 @@ def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_pa
     with pytest.raises(sc.InvalidInput, match="input 19 of data has label 2"):
         certify(tmp_path / "run", data=str(tmp_path / "data.npz"))
     np.savez(tmp_path / "unknown.npz", x=np.zeros((20, 6), np.float32))
-    with pytest.raises(sc.InvalidInput, match=r"input 0 of unknown has label -1, .* known_labels=True needs"):
+    with pytest.raises(sc.InvalidInput, match="input 0 of unknown has no label, and known_labels=True needs"):
         certify(tmp_path / "run", data=str(tmp_path / "unknown.npz"), plan=sc.Fixed(200, known_labels=True))
     assert not (tmp_path / "run").exists()
     assert certify(tmp_path / "run", data=str(tmp_path / "data.npz"), limit=5).complete
@@ -451,8 +477,11 @@ def test_with_known_labels_the_label_is_what_is_certified(tmp_path):
 
 
 def test_a_label_that_turns_out_to_be_missing_is_named_and_nothing_before_it_is_lost(tmp_path):
-    data = [*DATA[:5], (DATA[5][0], None)]
-    with pytest.raises(sc.InvalidInput, match="input 5 has no label, and known_labels=True needs one for every input"):
+    class ReadLater(list):
+        """A subclass may read files, so its labels are not known before."""
+
+    data = ReadLater([*DATA[:5], (DATA[5][0], None)])
+    with pytest.raises(sc.InvalidInput, match=r"input 5 of .* has no label, and known_labels=True needs one for every"):
         certify(tmp_path, data=data, plan=sc.Fixed(200, known_labels=True))
     assert sc.open_run(tmp_path).id.tolist() == list(range(5))
 
