@@ -261,6 +261,12 @@ def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):
     assert sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, **settings).label.tolist() == [3, 3]
 
 
+def test_labels_beside_named_images_leave_them_on_their_grid(tmp_path):
+    settings = {"sigma": 0.25, "plan": sc.Fixed(100), "limit": 2, "device": "cpu", "joint": True}
+    run = sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, out=tmp_path, **settings)
+    assert (run.manifest.data, run.noise.short) == ("fashion-mnist", "grid-gaussian:0.25")
+
+
 def test_fewer_inputs_than_a_run_holds_are_told(tmp_path, capsys):
     certify(tmp_path, limit=6)
     assert len(certify(tmp_path, limit=4)) == 6
@@ -388,6 +394,26 @@ def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_pa
         certify(tmp_path / "run", data=str(tmp_path / "unknown.npz"), plan=sc.Fixed(200, known_labels=True))
     assert not (tmp_path / "run").exists()
     assert certify(tmp_path / "run", data=str(tmp_path / "data.npz"), limit=5).complete
+
+
+@pytest.mark.parametrize(
+    ("x", "label", "message"),
+    [
+        (np.zeros(6), 99, "input 7 of list has label 99, but the model knows only the classes 0 to 1"),
+        (np.zeros(5), 0, r"input 7 of list has shape \(5,\), but the first input has \(6,\)"),
+        (np.zeros(6), None, "input 7 of list has no label, and known_labels=True needs one for every input"),
+    ],
+    ids=["label", "shape", "no label"],
+)
+@pytest.mark.parametrize("apart", [False, True], ids=["pairs", "labels="])
+def test_a_mistake_in_data_in_memory_is_refused_before_the_run_and_can_be_put_right(tmp_path, x, label, message, apart):
+    rows = [*DATA[:7], (x, label), *DATA[8:]]
+    data = {"data": [x for x, _ in rows], "labels": [y for _, y in rows]} if apart else {"data": rows}
+    plan = sc.Fixed(200, known_labels=True)
+    with pytest.raises(sc.InvalidInput, match=message):
+        certify(tmp_path, plan=plan, **data)
+    assert certify(tmp_path, plan=plan, limit=8).complete
+    assert certify(tmp_path / "others", plan=plan, limit=7, **data).complete
 
 
 def test_an_image_of_another_size_is_refused_before_the_run(tmp_path):
