@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from smoothcert import Fixed, InvalidInput, certify, cli, open_run
 from smoothcert.noises import Gaussian
 from smoothcert.runs.journal import Journal
+from smoothcert.runs.progress import Progress
 
 FACTORY = """
 import torch
@@ -199,6 +201,24 @@ def test_an_input_that_is_not_finite_can_be_left_out_and_this_is_told(smoothcert
     assert smoothcert("report run --out page.html").code == 0
     assert "<strong>1 input was left out</strong> because it could not be read." in Path("page.html").read_text()
     assert smoothcert("compare run run").code == 0
+
+
+def test_data_in_memory_is_not_looked_for_on_disk(smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).random((4, 1, 28, 28), np.float32), [0] * 4
+    settings = {"sigma": 0.25, "plan": Fixed(100), "device": "cpu", "progress": Progress()}
+    for name, data in (("data", (x, y)), ("labels", (list(x), y))):
+        certify("fashion-cnn", data, out=name, **settings)
+    Path("arrays").mkdir()  # the name of the data
+    Image.new("L", (28, 28)).save("arrays/0.png")
+    instead = "or check only the votes with --redraw 0\n"
+    told = "smoothcert: cannot draw again: the run was made with data in memory: give --data, "
+    assert smoothcert("audit data") == (2, "", told + instead)
+    told = "smoothcert: cannot draw again: the run was made with labels in memory, which only Python takes: "
+    assert smoothcert("audit labels") == (2, "", f"{told}give data=(DATA, LABELS) there, {instead}")
+    np.savez("saved.npz", x=x, y=y)
+    assert smoothcert("audit data --data saved.npz").code == 0
+    assert "labels not compared" in smoothcert("audit labels --redraw 0").out
 
 
 @pytest.mark.filterwarnings("always")

@@ -19,7 +19,7 @@ from smoothcert._agreement import same_votes
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable, check_settings
 from smoothcert._users_code import naming_users_code
-from smoothcert.data import Dataset, find_dataset, parse_shard, select_ids
+from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, UnreadableInput, either, phrase, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
@@ -71,7 +71,8 @@ def certify(
         model: A `Smoothed`, or a model from which one is made.
         data: A name as on the command line, arrays (X, Y), or anything that gives inputs or pairs (input, label) by
             number: a list, a torch data set, a `DataLoader`, a `datasets.Dataset`. See `as_dataset`.
-        labels: The labels, if `data` holds only inputs.
+        labels: The labels, if `data` holds only inputs, or others. To give both to `audit` again, write
+            `data=(data, labels)`.
         plan: How many samples an input gets. Default: input-specific sampling with its defaults, or `Price` with a
             budget.
         budget: Samples for all inputs together. They set the price of a plan `Price`, or the ceiling of another plan.
@@ -143,6 +144,7 @@ def certify(
             answers=subject.answers(),
             settings=subject.settings,
             budget=described,
+            in_memory=in_memory(data, dataset),
             shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
         )
         if recorded is None:
@@ -273,11 +275,11 @@ def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> J
     warn_about_training(subject)
     # Where shapes and labels are at hand: a run whose data is put right in the middle of it could not go on.
     getattr(dataset, "check_shapes", lambda ids: None)(ids)
-    labels, in_memory = getattr(dataset, "labels", None), getattr(dataset, "in_memory", False)
+    labels, all_at_hand = getattr(dataset, "labels", None), getattr(dataset, "in_memory", False)
     for id in ids:
         if labels is not None:
             subject.check_label(dataset, id, labels[id], needed=job.plan.known_labels)
-        if in_memory:
+        if all_at_hand:
             job.read(id, job.plan)
     return job
 
@@ -317,7 +319,7 @@ def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
         rule = "this plan" if goes_on else f"only {rule}"
         hint = f" ({rule} goes on with more samples, or with radii above its largest)"
     check_settings(folder, found, what="run", hint=hint)
-    moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
+    moved = {name: getattr(wanted, name) for name in ("data", "in_memory", "weights", "denoiser", "shard")}
     if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
         raise InvalidInput(f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones")
     more = len(set(recorded.ids).union(wanted.ids)) > len(wanted.ids)
