@@ -58,6 +58,19 @@ class InvalidInput(SmoothcertError, ValueError):
     """A value that is not allowed."""
 
 
+class UnreadableInput(InvalidInput):
+    """An input that cannot be read, or cannot be certified as it is.
+
+    Args:
+        message: Why.
+        id: The input.
+    """
+
+    def __init__(self, message: str, id: int) -> None:
+        super().__init__(message, id)
+        self.id = id
+
+
 class ModelFailed(InvalidInput):
     """The user's model raised an error after the check before a run. That error is the cause of this one."""
 

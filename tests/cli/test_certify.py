@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from smoothcert import Fixed, InvalidInput, certify, cli, open_run
 from smoothcert.noises import Gaussian
 from smoothcert.runs.journal import Journal
+from smoothcert.runs.progress import Progress
 
 FACTORY = """
 import torch
@@ -190,11 +192,36 @@ def test_bad_input_is_one_line_and_code_2(smoothcert, job, change, message):
     assert "Traceback" not in answer.err
 
 
-def test_an_input_that_is_not_finite_can_be_left_out(smoothcert, job):
-    np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0], [1, 1, 1]], np.float32))
+def test_an_input_that_is_not_finite_can_be_left_out_and_this_is_told(smoothcert, job):
+    np.savez("nan.npz", x=np.array([[0, 0, 0], [0, np.nan, 0], [1, 1, 1]], np.float32), y=[0, 0, 1])
     assert smoothcert(f"{job} --data nan.npz").code == 2
     assert open_run("run").id.tolist() == [0]
-    assert smoothcert(f"{job} --data nan.npz --ids 0,2 --out other").code == 0
+    answer = smoothcert(f"{job} --data nan.npz --ids 0,2")
+    assert answer.code == 0
+    assert "run: 2 inputs, 0 abstained" in answer.out
+    assert ", 1 unreadable and left out" in answer.out
+    assert "unreadable, left out" in smoothcert("table run --format markdown").out
+    assert smoothcert("report run --out page.html").code == 0
+    assert "<strong>1 input was left out</strong> because it could not be read." in Path("page.html").read_text()
+    assert smoothcert("compare run run").code == 0
+
+
+def test_data_in_memory_is_not_looked_for_on_disk(smoothcert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).random((4, 1, 28, 28), np.float32), [0] * 4
+    settings = {"sigma": 0.25, "plan": Fixed(100), "device": "cpu", "progress": Progress()}
+    for name, data in (("data", (x, y)), ("labels", (list(x), y))):
+        certify("fashion-cnn", data, out=name, **settings)
+    Path("arrays").mkdir()  # the name of the data
+    Image.new("L", (28, 28)).save("arrays/0.png")
+    instead = "or check only the votes with --redraw 0\n"
+    told = "smoothcert: cannot draw again: the run was made with data in memory: give --data, "
+    assert smoothcert("audit data") == (2, "", told + instead)
+    told = "smoothcert: cannot draw again: the run was made with labels in memory, which only Python takes: "
+    assert smoothcert("audit labels") == (2, "", f"{told}give data=(DATA, LABELS) there, {instead}")
+    np.savez("saved.npz", x=x, y=y)
+    assert smoothcert("audit data --data saved.npz").code == 0
+    assert "labels not compared" in smoothcert("audit labels --redraw 0").out
 
 
 @pytest.mark.filterwarnings("always")

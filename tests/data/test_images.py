@@ -110,15 +110,21 @@ def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path
     assert torch.equal(load_dataset(tmp_path / "mixed")[1][0], torch.from_numpy(grey).expand(3, -1, -1) / 255)
 
 
-@pytest.mark.parametrize("other", [{"size": (5, 6)}, {"mode": "RGB"}], ids=["size", "colour"])
-def test_the_error_for_an_image_of_another_size_gives_its_path(other: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "advice"),
+    [({"size": (5, 6)}, "bring all images to one size"), ({"mode": "RGB"}, "save all images in grey")],
+    ids=["size", "colour"],
+)
+def test_the_error_for_an_image_of_another_form_gives_its_path(
+    other: dict[str, Any], advice: str, tmp_path: Path
+) -> None:
     write(tmp_path / "0.png", mode="L")
     (tmp_path / "1.png").write_bytes(b"broken")
     write(tmp_path / "2.png", **{"mode": "L"} | other)
     data = load_dataset(tmp_path)
     data.check_shapes([0, 1])  # only headers of the chosen images are read, and a damaged one matters later
     for read in (data.__getitem__, lambda id: data.check_shapes([0, id])):
-        with pytest.raises(InvalidInput, match=r"2\.png is .* but the first image is 8x6 with 1 channel:"):
+        with pytest.raises(InvalidInput, match=rf"2\.png is .* but the first image is 8x6 with 1 channel: {advice}"):
             read(2)
 
 

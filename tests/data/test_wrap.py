@@ -102,8 +102,15 @@ class Loose(Dataset):
         list(zip(X, Y, strict=True)),
         [{"image": x, "label": y} for x, y in zip(X, Y, strict=True)],
         [{"pixel_values": x, "labels": y, "name": "a"} for x, y in zip(X, Y, strict=True)],
+        (X.tolist(), Y),
+        (list(X), Y.tolist()),
+        (TensorDataset(X), Y.numpy()),
+        (DataLoader(TensorDataset(X)), list(Y)),
     ],
-    ids=str.split("tuple list numpy listed-labels column tensors loader pairs dictionaries hugging-face"),
+    ids=str.split(
+        "tuple list numpy listed-labels column tensors loader pairs dictionaries hugging-face "
+        "numbers+labels list+labels tensors+labels loader+labels"
+    ),
 )
 def test_every_common_form_is_the_same_data(data):
     dataset = as_dataset(data)
@@ -153,6 +160,26 @@ def test_labels_beside_pairs_replace_theirs():
     dataset = as_dataset(list(zip(X, Y, strict=True)), [3, 3, 3, 3])
     assert torch.equal(dataset[1][0], X[1])
     assert dataset[1][1] == 3
+
+
+def test_labels_beside_a_data_set_read_no_inputs_and_keep_what_it_says_about_itself():
+    class Named(Loose):
+        name, class_names, fingerprint, levels = "mine", ("a", "b"), "known", 255
+
+    data = Named(*[(np.full(2, i / 51), 0) for i in range(50)], OSError("disk is broken"))
+    labelled = as_dataset(data, [1] * 51)
+    assert set(data.read) == {0}
+    assert (labelled.name, labelled.class_names, labelled.levels) == ("mine", ("a", "b"), 255)
+    assert labelled[7][1] == 1
+    known = {as_dataset(data).fingerprint, labelled.fingerprint, as_dataset(data, [0] * 51).fingerprint}
+    assert len(known) == 3
+    assert as_dataset((data, [1] * 51)).fingerprint == labelled.fingerprint
+
+
+def test_two_pairs_with_a_label_are_not_inputs_beside_labels():
+    for data in (((X[0], 1), (X[1], 0)), [[X[0], 1], [X[1], 0]], ((X[0].tolist(), 1), (X[1].tolist(), 0))):
+        dataset = as_dataset(data)
+        assert [(tuple(dataset[i][0].shape), dataset[i][1]) for i in range(2)] == [((2,), 1), ((2,), 0)]
 
 
 def test_a_pair_of_arrays_may_have_whole_floats_and_unknown_labels():

@@ -105,17 +105,15 @@ def test_a_model_that_cannot_be_pickled_is_refused(job, tmp_path):
         )
 
 
-def test_inputs_before_an_unreadable_one_are_certified(tmp_path):
+def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tmp_path):
+    images, run = tmp_path / "images", tmp_path / "run"
+    images.mkdir()
     for id in range(12):
-        Image.fromarray(np.full((28, 28), 20 * id, np.uint8)).save(tmp_path / f"{id:02}.png")
-    (tmp_path / "08.png").write_bytes(b"nothing")
-    with pytest.raises(SmoothcertError, match=r"input 8 failed 3 times, the last time with: .*08\.png cannot be read"):
-        certify(
-            "fashion-cnn",
-            tmp_path,
-            noise=Gaussian(0.25),
-            plan=Fixed(200),
-            out=tmp_path / "run",
-            executor=ProcessExecutor("cpu"),
-        )
-    assert set(range(8)) <= set(open_run(tmp_path / "run").id.tolist())
+        Image.fromarray(np.full((28, 28), 20 * id, np.uint8)).save(images / f"{id:02}.png")
+    (images / "08.png").write_bytes(b"nothing")
+    settings = {"noise": Gaussian(0.25), "plan": Fixed(200), "batch": 100, "out": run}
+    message = r"input 8 failed 3 times, the last time with: .*08\.png cannot be read .* leave input 8 out with ids="
+    with pytest.raises(SmoothcertError, match=message):
+        certify("fashion-cnn", images, executor=ProcessExecutor("cpu"), **settings)
+    assert set(range(8)) <= set(open_run(run).id.tolist())
+    assert certify("fashion-cnn", images, ids="0-7,9-11", **settings).complete

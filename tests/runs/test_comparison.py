@@ -122,6 +122,13 @@ def test_what_cannot_be_compared_is_refused_with_what_could(pair, change, reason
         compare_runs(*pair(1, **change), radius=0.25)
 
 
+def test_runs_on_different_data_are_refused_with_the_names_of_both(fixed_run, altered):
+    other = altered(fixed_run, name="other", manifest=replace(fixed_run.manifest, data="other.npz", data_hash="other"))
+    named = f"their data \\({fixed_run.manifest.data} and other.npz\\) have other inputs or labels"
+    with pytest.raises(InvalidInput, match=named):
+        compare_runs(fixed_run, other, radius=0.25)
+
+
 def test_an_unfinished_run_is_refused(fixed_run, altered):
     partial = altered(fixed_run, manifest=replace(fixed_run.manifest, ids=tuple(range(0, 700, 10))))
     with pytest.raises(InvalidInput, match="is not finished"):

@@ -359,6 +359,27 @@ def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
     assert not check(run, redraw=0).findings
 
 
+def test_labels_in_memory_are_asked_for_and_can_be_given_again(tmp_path):
+    labels = [1] * 500
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 3, "device": "cpu"}
+    run = sc.certify("fashion-cnn", "fashion-mnist", labels, out=tmp_path, **settings)
+    for data in (None, "fashion-mnist"):
+        with pytest.raises(sc.InvalidInput, match=r"made with labels in memory: give data=\(DATA, LABELS\), or check"):
+            audit(run, data=data)
+    for data in (("fashion-mnist", labels), (sc.load_dataset("fashion-mnist"), np.array(labels))):
+        found = audit(run, data=data)
+        assert (found.findings, found.redrawn, found.labels_checked) == ((), 3, True)
+    assert sc.explain(run, 0, data=("fashion-mnist", labels))
+    with pytest.raises(sc.InvalidInput, match="the data are not those that the run was made with"):
+        audit(run, data=("fashion-mnist", [2] * 500))
+
+
+def test_a_published_data_set_that_was_loaded_before_is_found_again_by_its_name(tmp_path):
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 2, "device": "cpu"}
+    run = sc.certify("fashion-cnn", sc.load_dataset("fashion-mnist"), out=tmp_path, **settings)
+    assert audit(run).redrawn == 2
+
+
 def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):
     network = nn.Sequential(nn.Linear(3, 2))
     run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)

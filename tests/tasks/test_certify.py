@@ -139,12 +139,38 @@ def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tm
                 raise sc.InvalidInput("cannot read 30.png")
             return torch.as_tensor(DATA[i][0]).float(), DATA[i][1]
 
-    with pytest.raises(sc.InvalidInput, match=r"cannot read 30\.png"):
+    with pytest.raises(sc.InvalidInput, match=r"cannot read 30\.png; you can leave input 30 out with ids="):
         certify(tmp_path, data=Damaged())
     assert sc.open_run(tmp_path).id.tolist() == list(range(30))
-    run = certify(tmp_path, data=Damaged(), ids=[i for i in range(40) if i != 30])
-    assert len(run) == 39
-    assert not run.complete
+    easy = certify(tmp_path, data=Damaged(), ids="0-4,31-39")
+    assert (len(easy), easy.asked, easy.complete) == (39, 39, True)
+    assert easy.left_out == 1
+    assert not audit(tmp_path, redraw=0).findings
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_only_what_could_not_be_read_is_left_out_and_it_may_come_back(tmp_path, last):
+    class Flaky(list):
+        broken = True
+
+        def __getitem__(self, index):
+            if index == 7 and self.broken:
+                raise OSError(errno.EIO, "disk is broken")
+            return super().__getitem__(index)
+
+    data, limit = Flaky(DATA), 8 if last else 10
+    data.fingerprint = "known"
+    with pytest.raises(sc.InvalidInput, match=r"reading input 7 .* you can leave input 7 out with ids="):
+        certify(tmp_path, data=data, limit=limit)
+    fewer = certify(tmp_path, data=data, limit=5)
+    assert (len(fewer), fewer.asked, fewer.left_out) == (7, limit - 1, 1)
+    assert fewer.complete == last  # inputs that can be read are still missing
+    grown = certify(tmp_path, data=data, ids="0-6,8-11")
+    assert (len(grown), grown.complete, bool(grown.manifest.finished)) == (11, True, True)
+    data.broken = False
+    whole = certify(tmp_path, data=data, limit=12)
+    assert (len(whole), whole.complete, whole.left_out) == (12, True, 0)
+    assert len(certify(tmp_path, data=data, ids="0-6")) == 12
     assert not audit(tmp_path, redraw=0).findings
 
 
@@ -233,6 +259,12 @@ def test_a_model_that_changes_during_a_run_ends_it_with_an_error(tmp_path):
 def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):
     settings = {"sigma": 0.25, "plan": PLAN, "limit": 2, "device": "cpu", "batch": 500}
     assert sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, **settings).label.tolist() == [3, 3]
+
+
+def test_labels_beside_named_images_leave_them_on_their_grid(tmp_path):
+    settings = {"sigma": 0.25, "plan": sc.Fixed(100), "limit": 2, "device": "cpu", "joint": True}
+    run = sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, out=tmp_path, **settings)
+    assert (run.manifest.data, run.noise.short) == ("fashion-mnist", "grid-gaussian:0.25")
 
 
 def test_fewer_inputs_than_a_run_holds_are_told(tmp_path, capsys):
@@ -358,10 +390,30 @@ def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_pa
     with pytest.raises(sc.InvalidInput, match="input 19 of data has label 2"):
         certify(tmp_path / "run", data=str(tmp_path / "data.npz"))
     np.savez(tmp_path / "unknown.npz", x=np.zeros((20, 6), np.float32))
-    with pytest.raises(sc.InvalidInput, match=r"input 0 of unknown has label -1, .* known_labels=True needs"):
+    with pytest.raises(sc.InvalidInput, match="input 0 of unknown has no label, and known_labels=True needs"):
         certify(tmp_path / "run", data=str(tmp_path / "unknown.npz"), plan=sc.Fixed(200, known_labels=True))
     assert not (tmp_path / "run").exists()
     assert certify(tmp_path / "run", data=str(tmp_path / "data.npz"), limit=5).complete
+
+
+@pytest.mark.parametrize(
+    ("x", "label", "message"),
+    [
+        (np.zeros(6), 99, "input 7 of list has label 99, but the model knows only the classes 0 to 1"),
+        (np.zeros(5), 0, r"input 7 of list has shape \(5,\), but the first input has \(6,\)"),
+        (np.zeros(6), None, "input 7 of list has no label, and known_labels=True needs one for every input"),
+    ],
+    ids=["label", "shape", "no label"],
+)
+@pytest.mark.parametrize("apart", [False, True], ids=["pairs", "labels="])
+def test_a_mistake_in_data_in_memory_is_refused_before_the_run_and_can_be_put_right(tmp_path, x, label, message, apart):
+    rows = [*DATA[:7], (x, label), *DATA[8:]]
+    data = {"data": [x for x, _ in rows], "labels": [y for _, y in rows]} if apart else {"data": rows}
+    plan = sc.Fixed(200, known_labels=True)
+    with pytest.raises(sc.InvalidInput, match=message):
+        certify(tmp_path, plan=plan, **data)
+    assert certify(tmp_path, plan=plan, limit=8).complete
+    assert certify(tmp_path / "others", plan=plan, limit=7, **data).complete
 
 
 def test_an_image_of_another_size_is_refused_before_the_run(tmp_path):
@@ -451,8 +503,11 @@ def test_with_known_labels_the_label_is_what_is_certified(tmp_path):
 
 
 def test_a_label_that_turns_out_to_be_missing_is_named_and_nothing_before_it_is_lost(tmp_path):
-    data = [*DATA[:5], (DATA[5][0], None)]
-    with pytest.raises(sc.InvalidInput, match="input 5 has no label, and known_labels=True needs one for every input"):
+    class ReadLater(list):
+        """A subclass may read files, so its labels are not known before."""
+
+    data = ReadLater([*DATA[:5], (DATA[5][0], None)])
+    with pytest.raises(sc.InvalidInput, match=r"input 5 of .* has no label, and known_labels=True needs one for every"):
         certify(tmp_path, data=data, plan=sc.Fixed(200, known_labels=True))
     assert sc.open_run(tmp_path).id.tolist() == list(range(5))
 

@@ -17,7 +17,7 @@ from smoothcert import _check
 from smoothcert.data import images
 from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.data.base import Dataset
-from smoothcert.data.wrap import as_dataset
+from smoothcert.data.wrap import LabelledDataset, as_dataset
 from smoothcert.errors import InvalidInput, did_you_mean, number_of, setting
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
@@ -33,8 +33,18 @@ _SOURCES = {
 
 def find_dataset(data: Any, labels: Any = None) -> Dataset:
     """The data set that the caller names or has, as `certify` takes it."""
+    if labels is None and isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], (str, Path)):
+        data, labels = data
     found = load_dataset(data) if isinstance(data, (str, Path)) else data
     return found if found is not data and labels is None else as_dataset(found, labels)
+
+
+def in_memory(data: Any, dataset: Dataset) -> str:
+    """What the caller had in memory, so that the name of the data set does not lead to it: "data", "labels" or ""."""
+    if isinstance(dataset, LabelledDataset):
+        return "labels"
+    named = isinstance(data, (str, Path)) or (data is dataset and dataset.name.partition(":")[0] in _SOURCES)
+    return "" if named else "data"
 
 
 def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:

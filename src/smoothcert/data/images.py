@@ -120,10 +120,10 @@ def fit(image: Tensor, shape: torch.Size | None, *, where: object) -> Tensor:
     if shape is None:  # it is the first one
         return image
     if image.shape[1:] != shape[1:] or len(image) > shape[0]:
-        raise InvalidInput(
-            f"{where} is {_describe(image.shape)}, but the first image is {_describe(shape)}: bring all images to one "
-            "size, or use imagenet:DIR, which resizes and crops to 224x224"
-        )
+        advice = "bring all images to one size, or use imagenet:DIR, which resizes and crops to 224x224"
+        if image.shape[1:] == shape[1:]:
+            advice = "save all images in grey, or the first one in colour"
+        raise InvalidInput(f"{where} is {_describe(image.shape)}, but the first image is {_describe(shape)}: {advice}")
     return image.expand(shape)
 
 

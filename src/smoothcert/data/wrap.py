@@ -40,7 +40,7 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
     if _is_array(data) and data.ndim:
         return ArrayDataset(as_array(data), name="array")
     if _is_inputs_and_labels(data):
-        return _with_labels(*data)
+        return as_dataset(*data)
     if isinstance(data, Mapping):
         raise InvalidInput(f"{_EXPECTED}, got a {type(data).__name__} with {', '.join(map(str, data))}: choose one")
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (str, bytes)):
@@ -61,7 +61,7 @@ class WrappedDataset:
     def __init__(self, data: Sequence[Any]) -> None:
         self._data = data
         self._warned = False
-        self._in_memory = type(data) in (list, tuple, torch_data.TensorDataset)  # a subclass may read files
+        self.in_memory = type(data) in (list, tuple, torch_data.TensorDataset)  # a subclass may read files
         self.name = type(data).__qualname__
         if hasattr(data, "fingerprint"):
             for known in ("name", "class_names", "fingerprint", "labels", "levels", "check_shapes"):
@@ -93,7 +93,7 @@ class WrappedDataset:
         run that does not certify it.
         """
         digest = hashlib.sha256(str(len(self)).encode())
-        size = len(self) * first_readable(self).nbytes if self._in_memory else None
+        size = len(self) * first_readable(self).nbytes if self.in_memory else None
         for index in hashed_inputs(len(self), size=size):
             try:
                 x, label = self[index]
@@ -105,6 +105,31 @@ class WrappedDataset:
         return digest.hexdigest()
 
 
+class LabelledDataset:
+    """A data set with other labels, which the caller gave apart from it."""
+
+    name: str
+    class_names: tuple[str, ...] | None
+
+    def __init__(self, data: Dataset, labels: Sequence[Any]) -> None:
+        self._data = data
+        self.labels = np.array([_as_label(label, index) for index, label in enumerate(labels)])
+        for known in ("name", "class_names", "levels", "check_shapes", "in_memory"):
+            if hasattr(data, known):
+                setattr(self, known, getattr(data, known))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self._data[index][0], int(self.labels[index])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of the data set and the labels."""
+        return hashlib.sha256(f"{self._data.fingerprint} {self.labels.tolist()}".encode()).hexdigest()
+
+
 def _checked(dataset: WrappedDataset) -> WrappedDataset:
     """The data set, after a check that its first input has the right form and stays the same."""
     if not len(dataset):
@@ -114,7 +139,7 @@ def _checked(dataset: WrappedDataset) -> WrappedDataset:
     except InvalidInput:  # it is damaged, which does not matter unless it is certified
         return dataset
     first = dataset[0][0]
-    if dataset._in_memory or not bool(first.isfinite().all()):  # NaN differs from itself; it has a message of its own
+    if dataset.in_memory or not bool(first.isfinite().all()):  # NaN differs from itself; it has a message of its own
         return dataset
     if any(not torch.equal(first, dataset[0][0]) for _ in range(_REPEATED_READS)):
         raise InvalidInput(f"input 0 of {dataset.name} changes from one reading to the next: use no random transforms")
@@ -143,22 +168,27 @@ def _with_labels(data: Any, labels: Any) -> Dataset:
     """Inputs and labels that were given apart from each other."""
     if not hasattr(data, "__len__") or not hasattr(labels, "__len__") or isinstance(labels, (Mapping, Set)):
         raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__} and {type(labels).__name__}")
-    if len(data) != len(labels):
-        raise InvalidInput(f"there are {len(data)} inputs but {len(labels)} labels: give one label per input")
-    if _is_array(data) and data.ndim:
-        numbers = [_as_label(label, index) for index, label in enumerate(labels)]
-        return ArrayDataset(as_array(data), np.array(numbers), name="arrays")
-    inputs = as_dataset(data)
-    return WrappedDataset([(inputs[index][0], label) for index, label in enumerate(labels)])
+    inputs = data if _is_array(data) and data.ndim else as_dataset(data)
+    if len(inputs) != len(labels):
+        raise InvalidInput(f"there are {len(inputs)} inputs but {len(labels)} labels: give one label per input")
+    if not _is_array(inputs):
+        return LabelledDataset(inputs, labels)
+    numbers = [_as_label(label, index) for index, label in enumerate(labels)]
+    return ArrayDataset(as_array(inputs), np.array(numbers), name="arrays")
 
 
 def _is_inputs_and_labels(data: Any) -> bool:
-    """Whether the data is an array of inputs and its labels. It could also be two inputs, which look alike."""
-    if not isinstance(data, (tuple, list)) or len(data) != 2 or not _is_array(data[0]) or data[0].ndim < 2:
+    """Whether the data is inputs and their labels. It could also be two inputs, or two pairs of input and label."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
         return False
-    if not _is_array(data[1]):
-        return isinstance(data[1], (tuple, list))
-    return data[1].shape != data[0].shape or as_array(data[0]).dtype.kind != as_array(data[1]).dtype.kind
+    inputs, labels = data
+    if _is_array(inputs) and _is_array(labels):
+        alike = labels.shape == inputs.shape and as_array(inputs).dtype.kind == as_array(labels).dtype.kind
+        return inputs.ndim > 1 and not alike
+    if _is_array(inputs):
+        return inputs.ndim > 1 and isinstance(labels, (tuple, list))
+    are_labels = isinstance(labels, (tuple, list, np.ndarray, Tensor)) and all(map(_is_one_value, labels))
+    return are_labels and hasattr(inputs, "__len__")
 
 
 def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
@@ -177,6 +207,10 @@ def _data_of(loader: torch_data.DataLoader[Any]) -> Any:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, (np.ndarray, Tensor))
+
+
+def _is_one_value(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float)) or getattr(value, "ndim", None) == 0
 
 
 def _as_label(label: Any, index: int) -> int:

@@ -10,6 +10,8 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable
 from math import ceil
 
+from smoothcert.errors import SmoothcertError, UnreadableInput
+
 TRIES = 3
 """After this many failures of one input, the run stops."""
 
@@ -30,7 +32,7 @@ class Assignment:
         """Inputs that failed and will be tried again. A worker gets only one of them at a time: if it dies, we know
         which input is to blame."""
         self._failures: Counter[int] = Counter()
-        self.given_up: str | None = None
+        self.given_up: SmoothcertError | None = None
         """Why no more inputs are assigned, None while they are. Inputs that are open can still be finished."""
         self._capacity: dict[Hashable, int] = {}
         self._open: dict[Hashable, set[int]] = {}
@@ -79,7 +81,7 @@ class Assignment:
             self._open[worker].remove(id)
         return assigned
 
-    def fail(self, worker: Hashable, id: int, error: str) -> None:
+    def fail(self, worker: Hashable, id: int, error: str, *, unreadable: bool = False) -> None:
         """Record that an input failed. Another worker tries it again, unless it has failed too often."""
         self._open[worker].remove(id)
         self._failures[id] += 1
@@ -87,7 +89,8 @@ class Assignment:
             self._failed_before.append(id)
         else:
             self._waiting.clear()
-            self.given_up = (
+            reason = (
                 f"input {id} failed {TRIES} times, the last time with: {error}; all finished inputs are saved, and the "
                 "same command resumes the run"
             )
+            self.given_up = UnreadableInput(reason, id) if unreadable else SmoothcertError(reason)

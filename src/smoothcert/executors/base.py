@@ -13,7 +13,7 @@ from math import inf
 
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, UnreadableInput, setting
 from smoothcert.plans import Certificate, Look, Plan
 from smoothcert.sampling.engine import Begun, Engine
 from smoothcert.smoothed.subject import Prepared, Say, Subject
@@ -37,7 +37,11 @@ class Job:
 
     def read(self, id: int, plan: Plan) -> Begun:
         """One input, as an engine with this plan opens it. Only the plan of the job goes on with earlier votes."""
-        return (*self.subject.read(self.dataset, id), self.begun.get(id, ()) if plan == self.plan else ())
+        try:
+            found = self.subject.read(self.dataset, id, known_labels=plan.known_labels)
+        except InvalidInput as error:
+            raise UnreadableInput(error.message, id) from error
+        return (*found, self.begun.get(id, ()) if plan == self.plan else ())
 
 
 @dataclass(frozen=True)

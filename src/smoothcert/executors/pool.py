@@ -109,7 +109,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         for record in self._records.values():
             record.until = time.perf_counter()
         if self._assignment.given_up:
-            raise SmoothcertError(self._assignment.given_up)
+            raise self._assignment.given_up
 
     def status(self) -> Status:
         last = [Status(), *(record.last for record in self._joined)]
@@ -215,7 +215,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Assign failed inputs again."""
         for id, error in failed:
             self._say(f"input {id} failed ({error}); another worker will try it again")
-            self._assignment.fail(worker, id, error)
+            self._assignment.fail(worker, id, error, unreadable=True)
             self._send_inputs_to_all()
 
     def _reassign_inputs(self, worker: Handle, record: _Record, error: str) -> None:

@@ -197,14 +197,16 @@ def dataset_of(manifests: Sequence[Manifest | None], given: Dataset | None = Non
 
     Published logs do not name theirs, so they are not asked. A given data set that no run was made on is refused.
     """
-    made_on = {(m.data, m.data_hash) for m in manifests if m is not None}
+    made_on = {(m.data, m.data_hash, m.in_memory) for m in manifests if m is not None}
     if given is not None:
-        if None not in manifests and given.fingerprint not in {hash for _, hash in made_on}:
+        if None not in manifests and given.fingerprint not in {hash for _, hash, _ in made_on}:
             raise InvalidInput(f"{given.name} is not the data that the runs were made on: leave it out, or give theirs")
         return given
     if len(made_on) != 1:
         return None
-    [(name, fingerprint)] = made_on
+    [(name, fingerprint, in_memory)] = made_on
+    if in_memory:
+        return None
     from smoothcert.data import load_dataset
 
     try:

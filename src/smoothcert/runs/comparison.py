@@ -282,8 +282,11 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     def refuse(why: str, instead: str) -> InvalidInput:
         return InvalidInput(f"{a.name} and {b.name} cannot be compared: {why}; {instead}")
 
+    if a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash:
+        names = f"{a.manifest.data} and {b.manifest.data}"
+        raise refuse(f"their data ({names}) have other inputs or labels", "certify both on the same data")
     common, of_a, of_b = np.intersect1d(a.id, b.id, return_indices=True)
-    if not len(common) or (a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash):
+    if not len(common):
         raise refuse("they have no inputs in common", "certify both on the same data with the same ids, skip and limit")
     if len(other := common[a.label[of_a] != b.label[of_b]]):
         raise refuse(f"input {other[0]} has another label in each", "certify both on the same data")

@@ -21,7 +21,7 @@ MOST_INPUTS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
 _NOT_SETTINGS = (
     *("answers", "weights", "batch", "compile", "forwarded", "started", "finished", "circumstances", "shard"),
-    *("values", "spending", "until_clear"),
+    *("values", "spending", "until_clear", "unreadable", "in_memory"),
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
 
@@ -58,6 +58,8 @@ class Manifest:
         budget: The budget of the run, and the settings of the plan that it may change; None without a budget.
         spending: How far the budget is spent, and the inputs and the plan of the block that is being certified.
         until_clear: Whether inputs were added until the difference from another run was clear.
+        unreadable: Inputs that could not be read. They are left out unless they are asked for again.
+        in_memory: What the user had in memory, so that the name of the data does not lead to it: "data" or "labels".
     """
 
     model: str
@@ -87,6 +89,8 @@ class Manifest:
     budget: Mapping[str, Any] | None = None
     spending: Mapping[str, Any] | None = None
     until_clear: bool = False
+    unreadable: tuple[int, ...] = ()
+    in_memory: str = ""
 
     @property
     def classifier(self) -> str:
@@ -124,6 +128,7 @@ class Manifest:
         try:
             kept |= {
                 "ids": tuple(expand_ids(kept["ids"])),
+                "unreadable": tuple(expand_ids(kept.get("unreadable", ()))),
                 "noise": restore(kept["noise"]),
                 "plan": restore(kept["plan"]),
             }

@@ -107,6 +107,7 @@ def _merged(runs: Sequence[Run]) -> Manifest:
         shard=None,
         values=(min(low for low, _ in values), max(high for _, high in values)) if len(values) == len(runs) else None,
         until_clear=any(m.until_clear for m in manifests),
+        unreadable=tuple(sorted({id for m in manifests for id in m.unreadable})),
     )
 
 

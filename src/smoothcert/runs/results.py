@@ -140,6 +140,11 @@ class Results:
         return len(self) if self.manifest is None else len(self.manifest.ids)
 
     @property
+    def left_out(self) -> int:
+        """How many inputs were left out because they could not be read."""
+        return 0 if self.manifest is None else len(set(self.manifest.unreadable).difference(self.manifest.ids))
+
+    @property
     def complete(self) -> bool:
         """Whether every input has its certificate."""
         return len(self) >= self.asked

@@ -113,6 +113,7 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
         f"{run.path}: {len(run):,}{asked} input{'' if len(run) == 1 else 's'}, {int(run.abstained.sum()):,} {without}"
         + (f", ACR {round_down(run.acr)}{decided} ({run.noise.norm})" if run.labelled else "")
         + (f", {run.unlabelled:,} without a label counted as 0" if run.labelled and run.unlabelled else "")
+        + (f", {run.left_out:,} unreadable and left out" if run.left_out else "")
     ]
     if run.labelled:
         steps = usual_radii([run])

@@ -61,10 +61,6 @@ class Engine:
 
     def open(self, id: int, x: Tensor, label: int | None, looks: Sequence[Look] = ()) -> None:
         """Open an input and request its first samples, or those after its votes so far."""
-        if self.plan.known_labels and label is None:
-            raise InvalidInput(
-                f"input {id} has no label, and {setting('known_labels', True)} needs one for every input"
-            )
         opened = _OpenInput(id, Case(self.plan, self.noise, label, looks), list(looks))
         if opened.case.state.look != len(looks):
             raise InvalidInput(

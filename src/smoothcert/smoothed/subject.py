@@ -75,9 +75,12 @@ class Subject:
         """The shape of a noisy input, which is what the classifier takes."""
         return self.noise.draw.output_shape(self.shape)
 
-    def read(self, dataset: Dataset, id: int) -> Input:
+    def read(self, dataset: Dataset, id: int, *, known_labels: bool = False) -> Input:
         """Read one input, and check that it can be certified."""
-        x, label = dataset[id]
+        try:
+            x, label = dataset[id]
+        except InvalidInput as error:
+            raise InvalidInput(f"{error.message}; you can leave input {id} out with {setting('ids')}") from error
         which = f"input {id} of {dataset.name}"
         if tuple(x.shape) != self.shape:
             raise InvalidInput(f"{which} has shape {tuple(x.shape)}, but the first input has {self.shape}")
@@ -86,11 +89,18 @@ class Subject:
         check_values(self.classifier.values, x, which)
         _check_grid(which, x, self.noise)
         _check_spacing(which, x, self.noise, double=self.runtime.dtype == "float64")
-        if label >= self.classifier.classes:
-            raise InvalidInput(
-                f"{which} has label {label}, but the model knows only the classes 0 to {self.classifier.classes - 1}"
-            )
+        self.check_label(dataset, id, label, needed=known_labels)
         return id, x, None if label < 0 else label
+
+    def check_label(self, dataset: Dataset, id: int, label: int, *, needed: bool) -> None:
+        """Refuse a label that the model does not know and, where one is needed, an unknown one."""
+        if needed and label < 0:
+            why = f"has no label, and {setting('known_labels', True)} needs one for every input"
+        elif label >= self.classifier.classes:
+            why = f"has label {label}, but the model knows only the classes 0 to {self.classifier.classes - 1}"
+        else:
+            return
+        raise InvalidInput(f"input {id} of {dataset.name} {why}")
 
     def answers(self) -> list[tuple[int, float]] | None:
         """The answers of the classifier to a few fixed noisy inputs, by which a changed classifier is noticed."""

@@ -16,12 +16,11 @@ import numpy as np
 from torch import Tensor
 
 from smoothcert._agreement import same_votes
-from smoothcert._check import NO_CLASS
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable, check_settings
 from smoothcert._users_code import naming_users_code
-from smoothcert.data import Dataset, find_dataset, parse_shard, select_ids
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, either, phrase, setting
+from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
+from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, UnreadableInput, either, phrase, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
@@ -72,7 +71,8 @@ def certify(
         model: A `Smoothed`, or a model from which one is made.
         data: A name as on the command line, arrays (X, Y), or anything that gives inputs or pairs (input, label) by
             number: a list, a torch data set, a `DataLoader`, a `datasets.Dataset`. See `as_dataset`.
-        labels: The labels, if `data` holds only inputs.
+        labels: The labels, if `data` holds only inputs, or others. To give both to `audit` again, write
+            `data=(data, labels)`.
         plan: How many samples an input gets. Default: input-specific sampling with its defaults, or `Price` with a
             budget.
         budget: Samples for all inputs together. They set the price of a plan `Price`, or the ceiling of another plan.
@@ -144,6 +144,7 @@ def certify(
             answers=subject.answers(),
             settings=subject.settings,
             budget=described,
+            in_memory=in_memory(data, dataset),
             shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
         )
         if recorded is None:
@@ -177,6 +178,8 @@ def certify(
             if todo:
                 known = _telling(before) if recorded is not None else None
                 _on_disk(job, todo, journal, manifest, executor, progress, allowed, known, begun)
+            elif recorded is not None and recorded.unreadable:
+                _finish(journal, manifest, job)
         finally:
             progress.close()
     run = open_run(folder)
@@ -268,19 +271,17 @@ def _in_memory(
 
 def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> Job:
     """What the executor gets, after the last checks before a run."""
-    plan = plan.for_noise(subject.noise)
+    job = Job(subject, dataset, plan.for_noise(subject.noise))
     warn_about_training(subject)
     # Where shapes and labels are at hand: a run whose data is put right in the middle of it could not go on.
     getattr(dataset, "check_shapes", lambda ids: None)(ids)
-    labels, classes = getattr(dataset, "labels", ()), subject.classifier.classes
-    least = 0 if plan.known_labels else NO_CLASS
-    if len(labels) and (wrong := [id for id in ids if not least <= labels[id] < classes]):
-        needed = f", and {setting('known_labels', True)} needs a label for every input" if plan.known_labels else ""
-        raise InvalidInput(
-            f"input {wrong[0]} of {dataset.name} has label {labels[wrong[0]]}, but the model knows only the classes "
-            f"0 to {classes - 1}{needed}"
-        )
-    return Job(subject, dataset, plan)
+    labels, all_at_hand = getattr(dataset, "labels", None), getattr(dataset, "in_memory", False)
+    for id in ids:
+        if labels is not None:
+            subject.check_label(dataset, id, labels[id], needed=job.plan.known_labels)
+        if all_at_hand:
+            job.read(id, job.plan)
+    return job
 
 
 def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
@@ -306,6 +307,9 @@ def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
     """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have."""
     if recorded.plan in wanted.plan.earlier_plans:
         recorded = replace(recorded, plan=wanted.plan, finished=None)
+    left_out = set(recorded.unreadable).difference(wanted.ids)
+    kept = tuple(id for id in recorded.ids if id not in left_out)
+    recorded = replace(recorded, ids=kept, unreadable=tuple(sorted(left_out)))
     found = wanted.differences(recorded)
     hint = ""
     found = [name for name in found if not name.startswith("plan.earlier")] or found
@@ -315,7 +319,7 @@ def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
         rule = "this plan" if goes_on else f"only {rule}"
         hint = f" ({rule} goes on with more samples, or with radii above its largest)"
     check_settings(folder, found, what="run", hint=hint)
-    moved = {name: getattr(wanted, name) for name in ("data", "weights", "denoiser", "shard")}
+    moved = {name: getattr(wanted, name) for name in ("data", "in_memory", "weights", "denoiser", "shard")}
     if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
         raise InvalidInput(f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones")
     more = len(set(recorded.ids).union(wanted.ids)) > len(wanted.ids)
@@ -355,7 +359,8 @@ def _on_disk(
     else:
         done = journal.certificates(plan=manifest.plan, noise=manifest.noise)
         spending = Spending.resume(budget, job, manifest, done)
-    journal.write_manifest(replace(manifest, batch=runtime.batch, compile=runtime.compile, finished=None).plain())
+    manifest = replace(manifest, batch=runtime.batch, compile=runtime.compile, finished=None)
+    journal.write_manifest(manifest.plain())
 
     def keep(finished: list[Certificate], status: Status) -> None:
         low, high = manifest.values or (status.lowest, status.highest)
@@ -382,6 +387,9 @@ def _on_disk(
                 journal.write_manifest({key: manifest.plain()[key] for key in ("plan", "spending")})
             for finished in _follow(executor, block, plan, spending):
                 keep(finished, executor.status())
+    except UnreadableInput as error:
+        journal.write_manifest({"unreadable": sorted({*manifest.unreadable, error.id})})
+        raise
     except ModelFailed as error:
         raise ModelFailed(
             f"{error.message}; all finished inputs are saved, and the same command continues"
@@ -395,8 +403,14 @@ def _on_disk(
         except InvalidInput:
             journal.write_manifest({"answers": []})  # no classifier has these, so nobody goes on with this run
             raise
-    if journal.ids().issuperset(manifest.ids) and not _begun(journal, job):
-        journal.write_manifest({"finished": _now()})
+    _finish(journal, manifest, job)
+
+
+def _finish(journal: Journal, manifest: Manifest, job: Job) -> None:
+    """Record the inputs of the run and, if all have their certificates, when it was finished."""
+    complete = journal.ids().issuperset(manifest.ids) and not _begun(journal, job)
+    entries = replace(manifest, finished=(manifest.finished or _now()) if complete else None).plain()
+    journal.write_manifest({key: entries[key] for key in ("ids", "unreadable", "finished")})
 
 
 def _follow(executor: Executor, ids: list[int], plan: Plan, spending: Spending | None) -> Iterator[list[Certificate]]:

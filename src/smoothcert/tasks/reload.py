@@ -10,7 +10,7 @@ from torch import nn
 
 from smoothcert._agreement import same_answers
 from smoothcert.data import Dataset, find_dataset
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models import Classifier
 from smoothcert.models.load import names_code
 from smoothcert.runs.manifest import Manifest
@@ -47,6 +47,11 @@ def reload(
             f"{wanted}{instead}"
         )
     given = places.get("data")
+    if m.in_memory and (given is None or (m.in_memory == "labels" and isinstance(given, (str, Path)))):
+        wanted = f": give {setting('data')}"
+        if m.in_memory == "labels":
+            wanted = either(": give data=(DATA, LABELS)", ", which only Python takes: give data=(DATA, LABELS) there")
+        raise InvalidInput(f"cannot {purpose}: the run was made with {m.in_memory} in memory{wanted}{instead}")
     try:
         dataset = find_dataset(m.data if given is None else given)
         if unknown := sorted(m.settings.keys() - Settings.__annotations__.keys()):
