@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from smoothcert import Gaussian, InputSpecific
+from smoothcert import Gaussian, InputSpecific, Translation
 from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
 from smoothcert.models.base import Classifier
+from smoothcert.sampling.sampler import Batch, VoteCounter
+from smoothcert.sampling.streams import Segment
 from smoothcert.smoothed import Subject
 from smoothcert.smoothed.prepare import prepare
 
@@ -104,3 +106,18 @@ def test_a_compiled_classifier_votes_as_the_plain_one_does(compile):
     clear = difference > difference.median() / 4
     assert torch.equal(votes[clear], expected.argmax(1)[clear])
     assert votes.unique().numel() == 2
+
+
+@pytest.mark.parametrize("noise", [Gaussian(0.5), Translation(2)], ids=str)
+def test_a_smaller_batch_draws_the_noise_of_a_full_one(noise):
+    def brightest(x):
+        return x.flatten(1).argmax(1) % 7
+
+    def votes(**flexible):
+        runtime = Runtime("cuda", "float32", "none", 512)
+        counter = VoteCounter(brightest, runtime, noise=noise, shape=SHAPE, classes=7, slots=1, seed=0, **flexible)
+        counter.inputs[0].copy_(torch.rand(SHAPE, generator=torch.Generator().manual_seed(1)))
+        [(_, counts)] = counter.run(Batch([Segment(0, 5, 20, 100)], [0])).wait()
+        return counts.tolist()
+
+    assert votes(flexible=True) == votes()
