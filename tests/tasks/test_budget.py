@@ -215,11 +215,32 @@ def test_a_forecast_is_close_to_what_the_run_takes(settings):
     assert expected.error < 0.3
 
 
+SETTINGS = {"sigma": 0.25, "device": "cpu", "dtype": "float32", "batch": 500}
+
+
 def test_a_forecast_takes_all_arguments_of_certify(tmp_path):
-    settings = {"sigma": 0.25, "plan": sc.Fixed(500), "device": "cpu", "dtype": "float32", "batch": 500}
+    settings = SETTINGS | {"plan": sc.Fixed(500)}
     expected = sc.forecast(above_half, DATA, out=tmp_path / "run", progress=Progress(), **settings)
     assert expected.samples == sc.forecast(above_half, DATA, **settings).samples
     assert not (tmp_path / "run").exists()
+
+
+def test_a_forecast_of_a_begun_run_is_about_the_rest(tmp_path):
+    settings = SETTINGS | {"plan": sc.Fixed(500, pilot=100), "out": tmp_path}
+    sc.certify(above_half, DATA, limit=90, **settings)
+    assert sc.forecast(above_half, DATA, **settings).samples == 30 * 600
+    assert str(sc.forecast(above_half, DATA, limit=90, **settings)) == "nothing is left to certify"
+    with pytest.raises(sc.InvalidInput, match="it differs in seed"):
+        sc.forecast(above_half, DATA, **settings, seed=3)
+
+
+def test_a_forecast_of_an_interrupted_budget_is_what_is_left_of_it(tmp_path):
+    settings = SETTINGS | {"budget": 50_000, "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        sc.certify(above_half, DATA, progress=Stop(60), **settings)
+    done = sc.open_run(tmp_path)
+    assert sc.forecast(above_half, DATA, **settings).samples == 50_000 - spent(done)
+    assert len(sc.open_run(tmp_path)) == len(done)
 
 
 @pytest.mark.parametrize("task", [sc.certify, sc.forecast])

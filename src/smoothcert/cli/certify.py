@@ -10,7 +10,18 @@ from typing import Annotated, Any, Literal
 import typer
 
 from smoothcert.cli.command import Output
-from smoothcert.cli.options import STARTED, Data, Folder, Ids, Limit, PlanOptions, Skip, SubjectOptions, SweepOptions
+from smoothcert.cli.options import (
+    STARTED,
+    Data,
+    Folder,
+    Ids,
+    Limit,
+    PlanOptions,
+    Skip,
+    SubjectOptions,
+    SweepOptions,
+    folder,
+)
 from smoothcert.errors import InvalidInput
 
 _DEMO_RADII = (0.0, 0.25, 0.5)
@@ -50,7 +61,7 @@ def certify(
     data: Data,
     noise: SweepOptions,
     plan: PlanOptions,
-    out: Folder,
+    out: Annotated[Path | None, typer.Option(parser=folder, metavar="<path>")] = None,
     subject: SubjectOptions,
     budget: float | None = None,
     minutes: float | None = None,
@@ -74,7 +85,7 @@ def certify(
         out: The folder of the run. The same command resumes it, also with more inputs.
         budget: Samples for all inputs, as in 5e6. They set the price, or the ceiling of a --method.
         minutes: Minutes for all inputs together, start-up included.
-        dry_run: Say what it would cost, and stop.
+        dry_run: Say what it would cost, or what the rest of a run in --out will cost, and stop.
         joint: Divide alpha by the number of inputs, so that all certificates hold together.
         shard: Take one part of these inputs: 3/16 is the third of 16 parts. It needs --batch. Merge the runs with
             merge.
@@ -89,6 +100,8 @@ def certify(
         workers: ray: the number of workers, or auto: as many as fit.
         gpus_per_worker: ray: GPUs per worker. Default: 1 if there are any.
     """
+    if not (out or dry_run):
+        raise InvalidInput("give --out DIR, the folder of the run")
     chosen = plan.build(budget=budget is not None or minutes is not None)
     noises, radii = noise.runs(), plan.shown_radii()
     from smoothcert.compat.trackers import tracker_named
@@ -110,6 +123,8 @@ def certify(
             skip=skip,
             limit=limit,
             shard=shard,
+            joint=joint,
+            out=out / f"sigma-{smoothing['sigma']:g}" if out is not None and several else out,
             executor=choose_executor(
                 executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
             ),
@@ -119,15 +134,15 @@ def certify(
         for number, smoothing in enumerate(noises, 1)
     ]
     if dry_run:
-        forecasts = [forecast(joint=joint, **what) for what in asked]
+        forecasts = [forecast(**what) for what in asked]
         plain = [asdict(expected) | {"seconds": expected.seconds} for expected in forecasts]
         return Output({"runs": plain} if several else plain[0], [f"forecast: {expected}" for expected in forecasts])
+    assert out is not None
     runs = []
     for what in asked:
         shown = Progress() if quiet else progress_here(summary=False)
         shown.command = True
-        place = out / f"sigma-{what['sigma']:g}" if several else out
-        run = certify(out=place, joint=joint, progress=[shown, *map(tracker_named, track)], **what)
+        run = certify(progress=[shown, *map(tracker_named, track)], **what)
         assert isinstance(run, Run)  # it has a folder
         runs.append(run)
         if several:

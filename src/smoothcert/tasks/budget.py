@@ -59,7 +59,7 @@ class Budget:
     Args:
         samples: Forward passes.
         minutes: Minutes, start-up included.
-        since: When the minutes began, as `time.perf_counter()` tells it.
+        since: When the minutes began, as returned by `time.perf_counter()`.
     """
 
     samples: float | None
@@ -159,9 +159,9 @@ class Spending:
             made._end = time.perf_counter() + (made.total - made.spent) / found.rate
         return made
 
-    def forecast(self, plan: Plan) -> Forecast:
-        """What the run will cost after the survey: nearly all that is left, or less if this plan cannot use it."""
-        found, rest = foresee(self.survey, plan, self.noise, len(self._order)), self.total - self.spent
+    def forecast(self, plan: Plan, inputs: int) -> Forecast:
+        """What these inputs will cost: nearly all that is left, or less if this plan cannot use it."""
+        found, rest = foresee(self.survey, plan, self.noise, inputs), self.total - self.spent
         if found.samples > 0.9 * rest or (isinstance(plan, Price) and plan.price > _PRICES[-1]):
             return replace(found, samples=rest, error=0.0 if self._end is None else None)
         return found

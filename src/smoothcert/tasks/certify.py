@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
@@ -29,7 +29,7 @@ from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import AtRadii, Certificate, OneLook, Plan, plan_or_default
 from smoothcert.plans.at_radii import continuing
 from smoothcert.plans.coverage import caveat
-from smoothcert.runs.journal import Journal
+from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.manifest import Manifest, circumstances
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
@@ -39,8 +39,10 @@ from smoothcert.smoothed.subject import say_nothing, warn_about_training
 from smoothcert.tasks.budget import Budget, Spending, as_recorded, plan_for_budget
 from smoothcert.tasks.survey import Forecast, forecast_of, is_short
 
-_MANY_SAMPLES, _LONG = 1_000_000, 30.0
-"""A run that may take so many samples gets a forecast, which is said if it is at least so many seconds."""
+_MANY_SAMPLES = 1_000_000
+"""A run that may take this many samples gets a forecast."""
+_LONG = 30.0
+"""The forecast is printed if the run takes at least this many seconds."""
 _CHECKED_SHARE = 0.02
 """How much a run may cost more for the check that the classifier has not changed in the meantime."""
 
@@ -77,7 +79,7 @@ def certify(
             budget.
         budget: Samples for all inputs together. They set the price of a plan `Price`, or the ceiling of another plan.
         minutes: Minutes for all inputs together, start-up included.
-        since: When the minutes began, as `time.perf_counter()` tells it. Default: now.
+        since: When the minutes began, as returned by `time.perf_counter()`. Default: now.
         joint: Whether to divide the alpha of the plan by the number of inputs, so that all certificates hold together
             with its confidence. Inputs cannot be added later, because this would change their alpha. Unless you choose,
             8-bit images get noise on their grid, and the model runs in float32.
@@ -85,34 +87,32 @@ def certify(
             noise; what was selected in memory must be certified with `out`.
         ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
         skip: Certify every `skip`-th input.
-        limit: Certify at most so many inputs.
+        limit: Certify at most this many inputs.
         shard: Of these inputs, certify the part of one job among several: "3/16" is the third of 16 parts. `merge` puts
             the parts together. All parts need the same batch, so `batch` must be given.
         executor: Where to compute. Default: in this process.
-        progress: Told what happens. Default: a bar or lines on stderr; `Progress()` is silent. Trackers, alone or in a
-            list, are told beside the default. It needs `out`.
+        progress: Called with what happens. Default: a bar or lines on stderr; `Progress()` is silent. Trackers, alone
+            or in a list, are called beside the default. It needs `out`.
         **settings: The settings of `Smoothed`, where `model` is not one: `noise=` or `sigma=`, `weights=`, `device=`
             and so on.
 
     Returns:
         The results. With `out`, they are a `Run`.
     """
-    allowed, plan = _budget_and_plan(plan, budget, minutes, since)
-    if (warning := caveat(plan)) is not None:
+    asked = _Request.of(
+        model, data, labels, settings, plan, budget, minutes, since, joint, ids=ids, skip=skip, limit=limit, shard=shard
+    )
+    if (warning := caveat(asked.plan)) is not None:
         warnings.warn(warning, stacklevel=3)
-    selection = {"ids": ids, "skip": skip, "limit": limit, "shard": shard}
-    smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
-    smoothed, plan, everything, chosen = _asked(smoothed, len(dataset), plan, allowed, joint, selection)
-    described = None if allowed is None else allowed.described(plan)
     if out is None:
         if progress is not None:
             raise InvalidInput(
                 f"{setting('progress')} is for certificates on disk: give {setting('out', 'DIR')} as well"
             )
-        return _in_memory(smoothed, dataset, chosen, plan, allowed, executor)
-    check_recordable(smoothed.noise)
-    check_recordable(plan)
-    if shard is not None and smoothed.batch == "auto":
+        return _in_memory(asked, executor)
+    check_recordable(asked.smoothed.noise)
+    check_recordable(asked.plan)
+    if shard is not None and asked.smoothed.batch == "auto":
         raise InvalidInput(
             f"{setting('shard', shard)} needs {setting('batch', 'N')}: the parts can only be merged if all were "
             "certified with the same one"
@@ -120,39 +120,15 @@ def certify(
     progress = choose_progress(progress)
     with executor or LocalExecutor() as executor, exclusive(out) as folder, Journal(folder, write=True) as journal:
         done = journal.ids()
-        recorded = journal.manifest() if done else None  # a run without certificates binds nobody
-        if recorded is not None:
-            smoothed = _as_begun(smoothed, recorded)
-            plan = continuing(plan, recorded.plan) if allowed is None else as_recorded(plan, recorded.plan)
-        subject = smoothed.bind(dataset, everything, resolve=executor.resolve)
-        job = job_for(subject, dataset, plan, chosen)
-        classifier, runtime = subject.classifier, subject.runtime
-        manifest = Manifest(
-            model=classifier.name,
-            classes=classifier.classes,
-            data=str(data) if isinstance(data, (str, Path)) else dataset.name,
-            data_hash=dataset.fingerprint,
-            ids=tuple(chosen),
-            noise=subject.noise,
-            plan=job.plan,
-            seed=subject.seed,
-            device=runtime.torch_device.type,
-            dtype=runtime.dtype,
-            weights=smoothed.weights,
-            weights_hash=classifier.weights_hash,
-            denoiser=classifier.denoiser,
-            answers=subject.answers(),
-            settings=subject.settings,
-            budget=described,
-            in_memory=in_memory(data, dataset),
-            shard=None if shard is None else "{}/{}".format(*parse_shard(shard)),
-        )
+        recorded = journal.manifest() if done else None  # a run without certificates has no settings to keep
+        job, manifest = asked.settle(executor, recorded)
+        subject, chosen = job.subject, asked.ids
         if recorded is None:
             manifest = replace(manifest, circumstances=circumstances(), started=_now())
             journal.write_manifest(manifest.plain())
         else:
             manifest = _continued(manifest, recorded, folder)
-            if recorded.plan in plan.earlier_plans:
+            if recorded.plan in job.plan.earlier_plans:
                 journal.keep_plans(recorded.plan)
         earlier = _begun(journal, job)
         begun = {id: earlier[id] for id in chosen if id in earlier}
@@ -166,9 +142,9 @@ def certify(
                     f"{folder} also holds {others:,} inputs that were not asked for; its figures are about all"
                 )
             if begun:
-                progress.say(f"going on with {len(begun):,} inputs: {plan}")
-            if todo and recorded is None and smoothed.sigma is not None and isinstance(subject.noise, GridGaussian):
-                sigma = smoothed.sigma
+                progress.say(f"going on with {len(begun):,} inputs: {job.plan}")
+            sigma = asked.smoothed.sigma
+            if todo and recorded is None and sigma is not None and isinstance(subject.noise, GridGaussian):
                 plain = either(f"noise=Gaussian({sigma})", f"--noise {Gaussian(sigma).short}")
                 said = (
                     f"noise on the grid of 8-bit images, exact in floating point: {subject.noise.short} "
@@ -177,7 +153,7 @@ def certify(
                 progress.say(phrase(said, command=progress.command))
             if todo:
                 known = _telling(before) if recorded is not None else None
-                _on_disk(job, todo, journal, manifest, executor, progress, allowed, known, begun)
+                _on_disk(job, todo, journal, manifest, executor, progress, asked.budget, known, begun)
             elif recorded is not None and recorded.unreadable:
                 _finish(journal, manifest, job)
         finally:
@@ -196,45 +172,135 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
         labels: The labels, if `data` holds only inputs.
         executor: Where to compute. Default: in this process.
         **asked: `plan=`, `budget=`, `minutes=`, `since=`, `joint=`, `ids=`, `skip=`, `limit=` and `shard=` as for
-            `certify`, and the settings of `Smoothed`, where `model` is not one. `out=` and `progress=` are ignored.
+            `certify`, and the settings of `Smoothed`, where `model` is not one. Of a run in `out=`, it forecasts the
+            rest; `progress=` is ignored.
     """
-    for name in ("out", "progress"):  # they change nothing about the cost
-        asked.pop(name, None)
-    plan, joint, *amount = (asked.pop(name, None) for name in ("plan", "joint", "budget", "minutes", "since"))
+    asked.pop("progress", None)
+    out, *given = (asked.pop(name, None) for name in ("out", "plan", "budget", "minutes", "since", "joint"))
     selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit", "shard")}
-    allowed, plan = _budget_and_plan(plan, *amount)
-    smoothed, dataset = smoothed_given(model, cast(Settings, asked)), find_dataset(data, labels)
-    smoothed, plan, everything, ids = _asked(smoothed, len(dataset), plan, allowed, joint, selection)
+    request = _Request.of(model, data, labels, cast(Settings, asked), *given, **selection)
+    folder = None if out is None else Path(out)
+    if folder is not None and folder.is_file():
+        raise InvalidInput(f"cannot write into {folder}: it is a file; choose another {setting('out', 'DIR')}")
+    run = open_run(folder) if folder is not None and (folder / FILE).is_file() else None
+    run = run if run is not None and len(run) else None
     with executor or LocalExecutor() as executor:
-        job = job_for(smoothed.bind(dataset, everything, resolve=executor.resolve), dataset, plan, ids)
+        job, manifest = request.settle(executor, None if run is None else run.manifest)
+        left = request.ids
+        if run is not None:
+            manifest = _continued(manifest, run.manifest, run.path)
+            done = {c.id for c in run.certificates() if c.plan not in job.plan.earlier_plans}
+            left = [id for id in left if id not in done]
+        if not left:
+            return Forecast(0, 0.0, 0.0, 0.0)
         executor.start(job, say_nothing)
-        if allowed is None:
-            return forecast_of(executor, job, ids, share=0.1)
-        spending = Spending.begin(allowed, job, ids, executor)
-        _, first = next(spending.blocks(ids))
-        return spending.forecast(first)
+        if request.budget is None:
+            return forecast_of(executor, job, left, share=0.1)
+        if run is None or manifest.spending is None:
+            spending = Spending.begin(request.budget, job, left, executor)
+        else:
+            spending = Spending.resume(request.budget, job, manifest, run.certificates())
+        _, first = next(spending.blocks(left, manifest.spending))
+        return spending.forecast(first, len(left))
 
 
-def _budget_and_plan(
-    plan: Plan | None, samples: float | None, minutes: float | None, since: float | None
-) -> tuple[Budget | None, Plan]:
-    """The budget and the plan, from what the user gave."""
-    if samples is None and minutes is None:
-        return None, plan_or_default(plan)
-    return Budget(samples, minutes, time.perf_counter() if since is None else since), plan_for_budget(plan)
+@dataclass(frozen=True)
+class _Request:
+    """What `certify` is asked for.
 
+    Args:
+        smoothed: The classifier.
+        dataset: The data set.
+        data: What its user calls it.
+        in_memory: What of the data the user had in memory.
+        plan: The plan.
+        budget: The budget; None without one.
+        everything: The inputs of all shards.
+        ids: The inputs of this one.
+        shard: The shard; None for all inputs.
+    """
 
-def _asked(
-    smoothed: Smoothed, count: int, plan: Plan, budget: Budget | None, joint: bool, selection: dict[str, Any]
-) -> tuple[Smoothed, Plan, list[int], list[int]]:
-    """The classifier and the plan as asked for, the inputs of all shards, and those of this one."""
-    shard = selection.pop("shard")
-    if budget is not None and shard is not None:
-        raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
-    everything = select_ids(count, **selection)  # of all shards, so that they agree
-    if joint:
-        plan, smoothed = _with_alpha_over(plan, len(everything)), smoothed.asking(exact=True)
-    return smoothed, plan, everything, select_ids(count, ids=everything, shard=shard)
+    smoothed: Smoothed
+    dataset: Dataset
+    data: str
+    in_memory: str
+    plan: Plan
+    budget: Budget | None
+    everything: list[int]
+    ids: list[int]
+    shard: str | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        data: Any,
+        labels: Any,
+        settings: Settings,
+        plan: Plan | None,
+        samples: float | None,
+        minutes: float | None,
+        since: float | None,
+        joint: bool | None,
+        *,
+        shard: str | tuple[int, int] | None,
+        **selection: Any,
+    ) -> _Request:
+        """The request, from the arguments of `certify`."""
+        budget = None
+        if samples is None and minutes is None:
+            plan = plan_or_default(plan)
+        else:
+            budget = Budget(samples, minutes, time.perf_counter() if since is None else since)
+            plan = plan_for_budget(plan)
+        smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
+        if budget is not None and shard is not None:
+            raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
+        everything = select_ids(len(dataset), **selection)
+        if joint:
+            plan, smoothed = _with_alpha_over(plan, len(everything)), smoothed.asking(exact=True)
+        return cls(
+            smoothed,
+            dataset,
+            str(data) if isinstance(data, (str, Path)) else dataset.name,
+            in_memory(data, dataset),
+            plan,
+            budget,
+            everything,
+            select_ids(len(dataset), ids=everything, shard=shard),
+            None if shard is None else "{}/{}".format(*parse_shard(shard)),
+        )
+
+    def settle(self, executor: Executor, recorded: Manifest | None) -> tuple[Job, Manifest]:
+        """The job and its manifest. What the user left open is settled as a recorded run began."""
+        smoothed, plan = self.smoothed, self.plan
+        if recorded is not None:
+            smoothed = _as_begun(smoothed, recorded)
+            plan = continuing(plan, recorded.plan) if self.budget is None else as_recorded(plan, recorded.plan)
+        # All shards together, so that they agree.
+        subject = smoothed.bind(self.dataset, self.everything, resolve=executor.resolve)
+        job = job_for(subject, self.dataset, plan, self.ids)
+        classifier, runtime = subject.classifier, subject.runtime
+        return job, Manifest(
+            model=classifier.name,
+            classes=classifier.classes,
+            data=self.data,
+            data_hash=self.dataset.fingerprint,
+            ids=tuple(self.ids),
+            noise=subject.noise,
+            plan=job.plan,
+            seed=subject.seed,
+            device=runtime.torch_device.type,
+            dtype=runtime.dtype,
+            weights=smoothed.weights,
+            weights_hash=classifier.weights_hash,
+            denoiser=classifier.denoiser,
+            answers=subject.answers(),
+            settings=subject.settings,
+            budget=None if self.budget is None else self.budget.described(self.plan),
+            in_memory=self.in_memory,
+            shard=self.shard,
+        )
 
 
 def smoothed_given(model: Any, settings: Settings) -> Smoothed:
@@ -254,16 +320,15 @@ def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
     return replace(plan, alpha=float(each))  # type: ignore[type-var]
 
 
-def _in_memory(
-    smoothed: Smoothed, dataset: Dataset, ids: list[int], plan: Plan, budget: Budget | None, executor: Executor | None
-) -> Results:
+def _in_memory(asked: _Request, executor: Executor | None) -> Results:
     """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
+    smoothed, dataset, ids = asked.smoothed, asked.dataset, asked.ids
     resolve = None if executor is None else executor.resolve
     subject = smoothed.bind(dataset, ids, flexible=True, resolve=resolve)
-    job = job_for(replace(subject, seed=smoothed.next_key("interactive")), dataset, plan, ids)
+    job = job_for(replace(subject, seed=smoothed.next_key("interactive")), dataset, asked.plan, ids)
     with executor or LocalExecutor(subject.prepared) as executor:
         executor.start(job, say_nothing)
-        spending = None if budget is None else Spending.begin(budget, job, ids, executor)
+        spending = None if asked.budget is None else Spending.begin(asked.budget, job, ids, executor)
         blocks = [(ids, job.plan)] if spending is None else spending.blocks(ids)
         found = [c for block, own in blocks for timed in _follow(executor, block, own, spending) for c in timed]
     return Results.from_certificates(dataset.name, found)
@@ -381,7 +446,7 @@ def _on_disk(
             if spending is not None:
                 if manifest.spending is None:  # the first block
                     manifest = replace(manifest, plan=plan)
-                    progress.say(f"forecast: {spending.forecast(plan)}")
+                    progress.say(f"forecast: {spending.forecast(plan, len(ids))}")
                 too_late += len(block) if isinstance(plan, OneLook) else 0
                 manifest = replace(manifest, spending=spending.record(block, plan))
                 journal.write_manifest({key: manifest.plain()[key] for key in ("plan", "spending")})

@@ -69,9 +69,11 @@ class Forecast:
     @property
     def seconds(self) -> float:
         """How long sampling will take."""
-        return self.samples / self.rate
+        return self.samples / self.rate if self.samples else 0.0
 
     def __str__(self) -> str:
+        if not self.inputs:
+            return "nothing is left to certify"
         minutes = f"{self.seconds / 60:.3g} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} s"
         samples, each = (f"{float(f'{number:.3g}'):,.0f}" for number in (self.samples, self.samples / self.inputs))
         error = "" if self.error is None else f" ±{self.error:.0%}"
