@@ -97,13 +97,15 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
     """
     shuffled, key = order(ids, job.subject.seed), key_for(job.subject.seed, "survey")
     enough = _MOST_COPIES * min(len(ids), _MOST_INPUTS)
-    size, spent = _FIRST, 0
+    size, spent, rows, last_seconds = _FIRST, 0, 0, 0.0
     while True:
         part = shuffled[: min(max(size // _COPIES, 4), _MOST_INPUTS)]
         plan = OneLook(max(size // len(part), 1))
         start, before = time.perf_counter(), executor.status().forwarded
         votes = {c.id: votes_of(c, job.plan) for found in executor.certify(part, plan, key) for c in found}
-        rate = (executor.status().forwarded - before) / (time.perf_counter() - start)
+        seconds, forwarded = time.perf_counter() - start, executor.status().forwarded - before
+        rate = _rate(forwarded, seconds, rows, last_seconds)
+        rows, last_seconds = forwarded, seconds
         spent += len(part) * plan.pilot
         result = Survey(votes, spent, rate)
         last, size = size, int(min(_GROWTH * size, enough, most(result) - spent))
@@ -120,10 +122,20 @@ def rate_of(executor: Executor, job: Job, ids: Sequence[int], seconds: float) ->
         for _ in executor.certify(few, OneLook(samples), key):
             pass
         now, forwarded = time.perf_counter() - start, executor.status().forwarded - before
-        if now >= seconds:  # the first and the last batch wait for the host, so only what is added counts
-            return (forwarded - rows) / max(now - last, now / 2)
+        if now >= seconds:
+            return _rate(forwarded, now, rows, last)
         rows, last = forwarded, now
         samples = max(_TIMED_GROWTH * forwarded // len(few), 1)
+
+
+def _rate(rows: int, seconds: float, rows_before: int, seconds_before: float) -> float:
+    """Samples per second of a round after a smaller one.
+
+    The first and the last batch of every round wait for the host, so only what is added counts.
+    """
+    if rows == rows_before:
+        return rows / seconds
+    return (rows - rows_before) / max(seconds - seconds_before, seconds / 2)
 
 
 def votes_of(certificate: Certificate, plan: Plan) -> Votes:
