@@ -116,6 +116,8 @@ def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, p
     confidence = _check.between("confidence", policy.get("confidence", CONFIDENCE), 0, 1)
     if not run.complete:
         yield Rule("the run is finished", "undecided", f"{len(run):,} of {run.asked:,} inputs")
+    if run.left_out:
+        yield Rule("no input was left out", "undecided", f"{number_of(run.left_out, 'input')} could not be read")
     if "inputs" in policy:
         least = _check.whole("inputs", policy["inputs"])
         yield Rule(
