@@ -151,6 +151,11 @@ def test_a_run_with_a_budget_is_continued_only_with_the_same_budget_and_inputs(t
         certify(budget=50_000, plan=sc.Price(price=0, alpha=0.01), out=tmp_path, limit=50)
 
 
+def test_a_budget_needs_a_plan_with_a_ceiling_of_its_own():
+    with pytest.raises(sc.InvalidInput, match="a budget cannot set the ceiling of"):
+        certify(plan=sc.Combined((sc.InputSpecific(1_000), sc.Fixed(1_000))), budget=100_000)
+
+
 def test_price_and_budget_exclude_one_another():
     with pytest.raises(sc.InvalidInput, match="a budget sets the price"):
         certify(plan=sc.Price(price=1e-6), budget=50_000)

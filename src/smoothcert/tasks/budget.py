@@ -250,7 +250,10 @@ def plan_for_budget(plan: Plan | None) -> Plan:
     """The plan whose price or ceiling a budget will set."""
     if isinstance(plan, Price) and plan.price:
         raise InvalidInput(f"a budget sets the price: leave out {setting('price', plan.price)}, or the budget")
-    return plan_or_default(plan or Price(price=0))
+    plan = plan_or_default(plan or Price(price=0))
+    if "samples" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
+        raise InvalidInput(f"a budget cannot set the ceiling of {plan}: give another plan, or leave the budget out")
+    return plan
 
 
 def as_recorded(plan: Plan, recorded: Plan) -> Plan:
