@@ -6,9 +6,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -17,26 +16,24 @@ from torch import Tensor
 
 from smoothcert._agreement import same_votes
 from smoothcert._files import exclusive
-from smoothcert._registry import check_recordable, check_settings
+from smoothcert._registry import check_recordable
 from smoothcert._users_code import naming_users_code
-from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, select_ids
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, UnreadableInput, either, phrase, setting
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
-from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import AtRadii, Certificate, OneLook, Plan, plan_or_default
-from smoothcert.plans.at_radii import continuing
+from smoothcert.plans import Certificate, OneLook, Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.manifest import Manifest, circumstances
 from smoothcert.runs.progress import Progress, choose_progress
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run, open_run
-from smoothcert.smoothed import Settings, Smoothed, Subject
-from smoothcert.smoothed.subject import say_nothing, warn_about_training
-from smoothcert.tasks.budget import Budget, Spending, as_recorded, plan_for_budget
+from smoothcert.smoothed import Settings, Smoothed
+from smoothcert.smoothed.subject import say_nothing
+from smoothcert.tasks.budget import Budget, Spending
+from smoothcert.tasks.request import Request, continued, job_for
 from smoothcert.tasks.survey import Forecast, forecast_of, is_short
 
 _MANY_SAMPLES = 1_000_000
@@ -99,7 +96,7 @@ def certify(
     Returns:
         The results. With `out`, they are a `Run`.
     """
-    asked = _Request.of(
+    asked = Request.of(
         model, data, labels, settings, plan, budget, minutes, since, joint, ids=ids, skip=skip, limit=limit, shard=shard
     )
     if (warning := caveat(asked.plan)) is not None:
@@ -127,7 +124,7 @@ def certify(
             manifest = replace(manifest, circumstances=circumstances(), started=_now())
             journal.write_manifest(manifest.plain())
         else:
-            manifest = _continued(manifest, recorded, folder)
+            manifest = continued(manifest, recorded, folder, done)
             if recorded.plan in job.plan.earlier_plans:
                 journal.keep_plans(recorded.plan)
         earlier = _begun(journal, job)
@@ -178,7 +175,7 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
     asked.pop("progress", None)
     out, *given = (asked.pop(name, None) for name in ("out", "plan", "budget", "minutes", "since", "joint"))
     selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit", "shard")}
-    request = _Request.of(model, data, labels, cast(Settings, asked), *given, **selection)
+    request = Request.of(model, data, labels, cast(Settings, asked), *given, **selection)
     folder = None if out is None else Path(out)
     if folder is not None and folder.is_file():
         raise InvalidInput(f"cannot write into {folder}: it is a file; choose another {setting('out', 'DIR')}")
@@ -188,7 +185,7 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
         job, manifest = request.settle(executor, None if run is None else run.manifest)
         left = request.ids
         if run is not None:
-            manifest = _continued(manifest, run.manifest, run.path)
+            manifest = continued(manifest, run.manifest, run.path, run.id.tolist())
             done = {c.id for c in run.certificates() if c.plan not in job.plan.earlier_plans}
             left = [id for id in left if id not in done]
         if not left:
@@ -204,123 +201,7 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
         return spending.forecast(first, len(left))
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What `certify` is asked for.
-
-    Args:
-        smoothed: The classifier.
-        dataset: The data set.
-        data: What its user calls it.
-        in_memory: What of the data the user had in memory.
-        plan: The plan.
-        budget: The budget; None without one.
-        everything: The inputs of all shards.
-        ids: The inputs of this one.
-        shard: The shard; None for all inputs.
-    """
-
-    smoothed: Smoothed
-    dataset: Dataset
-    data: str
-    in_memory: str
-    plan: Plan
-    budget: Budget | None
-    everything: list[int]
-    ids: list[int]
-    shard: str | None
-
-    @classmethod
-    def of(
-        cls,
-        model: Any,
-        data: Any,
-        labels: Any,
-        settings: Settings,
-        plan: Plan | None,
-        samples: float | None,
-        minutes: float | None,
-        since: float | None,
-        joint: bool | None,
-        *,
-        shard: str | tuple[int, int] | None,
-        **selection: Any,
-    ) -> _Request:
-        """The request, from the arguments of `certify`."""
-        budget = None
-        if samples is None and minutes is None:
-            plan = plan_or_default(plan)
-        else:
-            budget = Budget(samples, minutes, time.perf_counter() if since is None else since)
-            plan = plan_for_budget(plan)
-        smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
-        if budget is not None and shard is not None:
-            raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
-        everything = select_ids(len(dataset), **selection)
-        if joint:
-            plan, smoothed = _with_alpha_over(plan, len(everything)), smoothed.asking(exact=True)
-        return cls(
-            smoothed,
-            dataset,
-            str(data) if isinstance(data, (str, Path)) else dataset.name,
-            in_memory(data, dataset),
-            plan,
-            budget,
-            everything,
-            select_ids(len(dataset), ids=everything, shard=shard),
-            None if shard is None else "{}/{}".format(*parse_shard(shard)),
-        )
-
-    def settle(self, executor: Executor, recorded: Manifest | None) -> tuple[Job, Manifest]:
-        """The job and its manifest. What the user left open is settled as a recorded run began."""
-        smoothed, plan = self.smoothed, self.plan
-        if recorded is not None:
-            smoothed = _as_begun(smoothed, recorded)
-            plan = continuing(plan, recorded.plan) if self.budget is None else as_recorded(plan, recorded.plan)
-        # All shards together, so that they agree.
-        subject = smoothed.bind(self.dataset, self.everything, resolve=executor.resolve)
-        job = job_for(subject, self.dataset, plan, self.ids)
-        classifier, runtime = subject.classifier, subject.runtime
-        return job, Manifest(
-            model=classifier.name,
-            classes=classifier.classes,
-            data=self.data,
-            data_hash=self.dataset.fingerprint,
-            ids=tuple(self.ids),
-            noise=subject.noise,
-            plan=job.plan,
-            seed=subject.seed,
-            device=runtime.torch_device.type,
-            dtype=runtime.dtype,
-            weights=smoothed.weights,
-            weights_hash=classifier.weights_hash,
-            denoiser=classifier.denoiser,
-            answers=subject.answers(),
-            settings=subject.settings,
-            budget=None if self.budget is None else self.budget.described(self.plan),
-            in_memory=self.in_memory,
-            shard=self.shard,
-        )
-
-
-def smoothed_given(model: Any, settings: Settings) -> Smoothed:
-    """The subject, from what the user gave."""
-    if not isinstance(model, Smoothed):
-        return Smoothed(model, **settings)
-    if settings:
-        raise InvalidInput(f"the model is a Smoothed already: give {', '.join(settings)} to Smoothed(...)")
-    return model
-
-
-def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
-    """The plan with its alpha divided over inputs, so that all certificates hold together (Bonferroni)."""
-    if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
-        raise InvalidInput(f"{plan} has no alpha of its own to divide: leave {setting('joint', True)} out")
-    each = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(plan.alpha / inputs))
-    return replace(plan, alpha=float(each))  # type: ignore[type-var]
-
-
-def _in_memory(asked: _Request, executor: Executor | None) -> Results:
+def _in_memory(asked: Request, executor: Executor | None) -> Results:
     """Certificates that nobody keeps on disk. Their noise is not that of a run with the same seed."""
     smoothed, dataset, ids = asked.smoothed, asked.dataset, asked.ids
     resolve = None if executor is None else executor.resolve
@@ -334,61 +215,12 @@ def _in_memory(asked: _Request, executor: Executor | None) -> Results:
     return Results.from_certificates(dataset.name, found)
 
 
-def job_for(subject: Subject, dataset: Dataset, plan: Plan, ids: list[int]) -> Job:
-    """What the executor gets, after the last checks before a run."""
-    job = Job(subject, dataset, plan.for_noise(subject.noise))
-    warn_about_training(subject)
-    # Where shapes and labels are at hand: a run whose data is put right in the middle of it could not go on.
-    getattr(dataset, "check_shapes", lambda ids: None)(ids)
-    labels, all_at_hand = getattr(dataset, "labels", None), getattr(dataset, "in_memory", False)
-    for id in ids:
-        if labels is not None:
-            subject.check_label(dataset, id, labels[id], needed=job.plan.known_labels)
-        if all_at_hand:
-            job.read(id, job.plan)
-    return job
-
-
-def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
-    """The same classifier with everything that was left open settled as the run began: noise, format and batch."""
-    begun: dict[str, Any] = {}
-    if smoothed.sigma is not None and is_gaussian(recorded.noise, smoothed.sigma):
-        begun |= {"noise": recorded.noise, "sigma": None}
-    # The batch is part of the classifier as run, so it is measured once.
-    known = {"dtype": recorded.dtype, "compile": recorded.compile and recorded.compile_request, "batch": recorded.batch}
-    open_ = {name: value for name, value in known.items() if value and getattr(smoothed, name) == "auto"}
-    return smoothed.asking(**begun, **open_)
-
-
 def _begun(journal: Journal, job: Job) -> dict[int, Certificate]:
     """The certificates of a run that is continued which rest on an earlier plan."""
     if not job.plan.earlier_plans:
         return {}
     found = journal.certificates(plan=job.plan, noise=job.subject.noise)
     return {c.id: c for c in found if c.plan != job.plan}
-
-
-def _continued(wanted: Manifest, recorded: Manifest, folder: Path) -> Manifest:
-    """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have."""
-    if recorded.plan in wanted.plan.earlier_plans:
-        recorded = replace(recorded, plan=wanted.plan, finished=None)
-    left_out = set(recorded.unreadable).difference(wanted.ids)
-    kept = tuple(id for id in recorded.ids if id not in left_out)
-    recorded = replace(recorded, ids=kept, unreadable=tuple(sorted(left_out)))
-    found = wanted.differences(recorded)
-    hint = ""
-    found = [name for name in found if not name.startswith("plan.earlier")] or found
-    if found and all(name.startswith(("plan.samples", "plan.radii")) for name in found):
-        rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
-        goes_on = isinstance(wanted.plan, AtRadii) and wanted.plan.remembers
-        rule = "this plan" if goes_on else f"only {rule}"
-        hint = f" ({rule} goes on with more samples, or with radii above its largest)"
-    check_settings(folder, found, what="run", hint=hint)
-    moved = {name: getattr(wanted, name) for name in ("data", "in_memory", "weights", "denoiser", "shard")}
-    if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
-        raise InvalidInput(f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones")
-    more = len(set(recorded.ids).union(wanted.ids)) > len(wanted.ids)
-    return replace(recorded, **moved, ids=recorded.ids if more else wanted.ids)
 
 
 def _on_disk(
@@ -445,7 +277,7 @@ def _on_disk(
         for block, plan in [(ids, job.plan)] if spending is None else spending.blocks(ids, manifest.spending):
             if spending is not None:
                 if manifest.spending is None:  # the first block
-                    manifest = replace(manifest, plan=plan)
+                    manifest = manifest if isinstance(plan, OneLook) else replace(manifest, plan=plan)
                     progress.say(f"forecast: {spending.forecast(plan, len(ids))}")
                 too_late += len(block) if isinstance(plan, OneLook) else 0
                 manifest = replace(manifest, spending=spending.record(block, plan))

@@ -27,7 +27,8 @@ from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Settings, Smoothed
 from smoothcert.smoothed.subject import Say
 from smoothcert.statistics.metrics import CONFIDENCE
-from smoothcert.tasks.certify import certify, smoothed_given
+from smoothcert.tasks.certify import certify
+from smoothcert.tasks.request import smoothed_given
 from smoothcert.tasks.survey import order
 
 _FIRST_INPUTS = 50

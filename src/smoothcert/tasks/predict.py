@@ -13,7 +13,7 @@ from smoothcert.data import find_dataset
 from smoothcert.plans import Certificate, Look
 from smoothcert.plans.until_settled import UntilSettled
 from smoothcert.smoothed import Smoothed
-from smoothcert.tasks.certify import job_for
+from smoothcert.tasks.request import job_for
 
 
 @dataclass(frozen=True)
