@@ -24,16 +24,24 @@ from benchmarks.experiments import Inputs
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        "python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true", help="only show what there is")
     parser.add_argument("--weights", type=Path, help="the folder of the six CIFAR-10 models")
     parser.add_argument("--data", type=Path, help="the folder of CIFAR-10")
     parser.add_argument("--logs", type=Path, help="the folder of published logs")
-    parser.add_argument("--imagenet", type=Path, help="a folder with test/ and train/ images of ImageNet")
-    parser.add_argument("--resnet50", type=Path, help="weights of a ResNet-50, for examples/keras_resnet50.py")
-    parser.add_argument("--work", type=Path, default=Path("runs/results"), help="the folder for unfinished runs")
+    parser.add_argument(
+        "--imagenet", type=Path, help="a folder with test/ and train/ images of ImageNet"
+    )
+    parser.add_argument(
+        "--resnet50", type=Path, help="weights of a ResNet-50, for examples/keras_resnet50.py"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/results"), help="the folder for unfinished runs"
+    )
     parser.add_argument("--out", type=Path, default=results.FOLDER, help="the folder for the files")
     args = parser.parse_args()
     if args.names == ["render"]:

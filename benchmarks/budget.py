@@ -10,7 +10,17 @@ from benchmarks import results
 from benchmarks.cifar10 import CEILING, RADII, subject, weights
 from benchmarks.experiments import Inputs
 from benchmarks.paper import axis, panel
-from smoothcert import Fixed, Gaussian, InputSpecific, Price, Smoothed, State, certify, forecast, probe
+from smoothcert import (
+    Fixed,
+    Gaussian,
+    InputSpecific,
+    Price,
+    Smoothed,
+    State,
+    certify,
+    forecast,
+    probe,
+)
 from smoothcert.plans.base import ClassVotes
 from smoothcert.plans.machine import follow
 from smoothcert.runs.logs import read_log
@@ -25,7 +35,9 @@ PRICES = np.geomspace(8e-5, 1e-6, 9)  # per unit of sigma
 def log_population(inputs: Inputs, name: str, sigma: float, alpha: float) -> Population:
     assert inputs.logs is not None
     log = read_log(inputs.logs / f"{name}.tsv")
-    return from_shares(probabilities(log, noise=Gaussian(sigma), samples=CEILING, alpha=alpha), log.correct)
+    return from_shares(
+        probabilities(log, noise=Gaussian(sigma), samples=CEILING, alpha=alpha), log.correct
+    )
 
 
 def price(inputs: Inputs, *, logs: list[tuple[str, float, float]], figure: str) -> dict[str, Any]:
@@ -34,7 +46,9 @@ def price(inputs: Inputs, *, logs: list[tuple[str, float, float]], figure: str) 
     for name, sigma, alpha in logs:
         population, noise = log_population(inputs, name, sigma, alpha), Gaussian(sigma)
 
-        def outcome(plan: Any, population: Population = population, noise: Gaussian = noise) -> tuple[float, float]:
+        def outcome(
+            plan: Any, population: Population = population, noise: Gaussian = noise
+        ) -> tuple[float, float]:
             found = simulate(population, plan, noise=noise, repetitions=REPETITIONS).plan
             return found.samples, found.acr
 
@@ -42,14 +56,24 @@ def price(inputs: Inputs, *, logs: list[tuple[str, float, float]], figure: str) 
         specific = [outcome(InputSpecific(CEILING, decline=decline)) for decline in DECLINES]
         row: dict[str, Any] = {"log": name, "inputs": len(population)}
         for decline, (samples, acr) in zip(DECLINES, specific, strict=True):
-            row[f"{decline:.2f}"] = {"samples": samples, "acr": acr, "price": _samples_for(acr, curve) / samples}
+            row[f"{decline:.2f}"] = {
+                "samples": samples,
+                "acr": acr,
+                "price": _samples_for(acr, curve) / samples,
+            }
         rows.append(row)
         if name == figure:
             sizes = np.geomspace(curve[0][0], CEILING, 8).astype(int).tolist()
             fixed = [outcome(Fixed(n)) for n in sizes]
-            more = [outcome(InputSpecific(CEILING, decline=decline)) for decline in (0.4, 0.3, 0.2, 0.03, 0.02)]
+            more = [
+                outcome(InputSpecific(CEILING, decline=decline))
+                for decline in (0.4, 0.3, 0.2, 0.03, 0.02)
+            ]
             series = {"fixed": fixed, "input-specific": sorted([*specific, *more]), "price": curve}
-            lines = [{"series": key, "x": [s for s, _ in at], "y": [a for _, a in at]} for key, at in series.items()]
+            lines = [
+                {"series": key, "x": [s for s, _ in at], "y": [a for _, a in at]}
+                for key, at in series.items()
+            ]
             panels = [panel(name, axis("average samples", kind="count"), axis("ACR"), lines=lines)]
     worst = {f"{d:.2f}": max(row[f"{d:.2f}"]["price"] for row in rows) for d in DECLINES}
     return {"rows": rows, "worst": worst, "figures": {"trade-off": panels}}
@@ -64,7 +88,11 @@ def estimates(inputs: Inputs, *, logs: list[tuple[str, float, float]]) -> dict[s
     """Estimates of certified accuracy against what fixed sampling would certify, in points."""
     rows = []
     for name, sigma, alpha in logs:
-        population, noise, radii = log_population(inputs, name, sigma, alpha), Gaussian(sigma), RADII[sigma]
+        population, noise, radii = (
+            log_population(inputs, name, sigma, alpha),
+            Gaussian(sigma),
+            RADII[sigma],
+        )
         p = population.p[np.arange(len(population)), population.label]
         plan, draw = _UntilClear.at(radii, noise, CEILING), np.random.default_rng(0).binomial
         shape = (REPETITIONS, len(p))
@@ -88,7 +116,9 @@ def models(inputs: Inputs, *, models: list[str], shares: list[float]) -> dict[st
         smoothed, data = _cifar10(inputs, model)
         row: dict[str, Any] = {"model": model}
         for decline in DECLINES:
-            specific = certify(smoothed, data, plan=InputSpecific(CEILING, decline=decline), skip=20)
+            specific = certify(
+                smoothed, data, plan=InputSpecific(CEILING, decline=decline), skip=20
+            )
             budgets = [round(share * specific.samples.sum()) for share in shares]
             spent = [certify(smoothed, data, budget=budget, skip=20) for budget in budgets]
             curve = [(budget, run.acr) for budget, run in zip(budgets, spent, strict=True)]
@@ -96,7 +126,10 @@ def models(inputs: Inputs, *, models: list[str], shares: list[float]) -> dict[st
                 "samples": specific.average_samples,
                 "acr": specific.acr,
                 "price": _samples_for(specific.acr, curve) / specific.samples.sum(),
-                "budgets": [{"share": share, "acr": run.acr} for share, run in zip(shares, spent, strict=True)],
+                "budgets": [
+                    {"share": share, "acr": run.acr}
+                    for share, run in zip(shares, spent, strict=True)
+                ],
             }
         rows.append(row)
     return {"rows": rows}
@@ -122,12 +155,25 @@ def model_estimates(inputs: Inputs, *, models: list[str]) -> dict[str, Any]:
     rows = []
     for model in models:
         sigma, data = float(model.rpartition("-")[2]), f"cifar10:{inputs.data}"
-        given: dict[str, Any] = {"weights": weights(inputs, model), "sigmas": [sigma], "radii": RADII[sigma]}
+        given: dict[str, Any] = {
+            "weights": weights(inputs, model),
+            "sigmas": [sigma],
+            "radii": RADII[sigma],
+        }
         found = probe(None, data, **given, skip=20, limit=500)
         certified = (results.read(f"cifar10-{model}") or {})["numbers"]["rows"][0]["ca"]
-        estimated = {f"{r:g}": 100 * (ca or 0) for r, ca in (found.levels[1].estimated or {}).items()}
+        estimated = {
+            f"{r:g}": 100 * (ca or 0) for r, ca in (found.levels[1].estimated or {}).items()
+        }
         error = max(abs(ca - certified[r]) for r, ca in estimated.items())
-        rows.append({"model": model, "estimated": estimated, "largest error": error, "seconds": found.seconds})
+        rows.append(
+            {
+                "model": model,
+                "estimated": estimated,
+                "largest error": error,
+                "seconds": found.seconds,
+            }
+        )
     return {"rows": rows}
 
 

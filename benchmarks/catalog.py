@@ -9,13 +9,19 @@ from benchmarks.experiments import Experiment
 
 def chosen(names: list[str]) -> list[Experiment]:
     """The experiments with these names or patterns, as in "radii-*", or all of them."""
-    return [found for found in EXPERIMENTS if not names or any(fnmatch(found.name, name) for name in names)]
+    return [
+        found
+        for found in EXPERIMENTS
+        if not names or any(fnmatch(found.name, name) for name in names)
+    ]
 
 
 def _bench(name: str, model: str, minutes: float, options: str) -> Experiment:
     """Time a model: on a GPU twice, with empty and with filled caches."""
     on_cpu = "--device cpu" in options
-    states = {"seconds": 4, "states": ["cold"]} if on_cpu else {"seconds": 2, "states": ["cold", "warm"]}
+    states = (
+        {"seconds": 4, "states": ["cold"]} if on_cpu else {"seconds": 2, "states": ["cold", "warm"]}
+    )
     settings = {"model": model, "options": options} | states
     return Experiment(f"speed-{name}", "speed.bench", minutes, "" if on_cpu else "gpu", settings)
 
@@ -31,7 +37,14 @@ def _replays(log: str, radii: str) -> dict[str, str]:
 
 
 def _trained(
-    name: str, label: str, minutes: float, needs: str, both: str, train: str, certify: str, radii: list[float]
+    name: str,
+    label: str,
+    minutes: float,
+    needs: str,
+    both: str,
+    train: str,
+    certify: str,
+    radii: list[float],
 ) -> Experiment:
     """Train with a noise and certify with it. `both` are the options of both commands."""
     steps = [
@@ -44,7 +57,9 @@ def _trained(
 
 SMALL = "--data fashion-mnist --sigma 0.25 --device cpu"
 BEHIND = "--denoiser {work}/denoiser/weights.safetensors"
-CIFAR10_MODELS = [f"{method}-{sigma:.2f}" for method in ("gaussian", "consistency") for sigma in (0.25, 0.5, 1)]
+CIFAR10_MODELS = [
+    f"{method}-{sigma:.2f}" for method in ("gaussian", "consistency") for sigma in (0.25, 0.5, 1)
+]
 SEVEN_RADII = "--method radii --radii 0,0.25,0.5,0.75,1,1.25,1.5"
 CLEAN = "--weights {kept}/clean/weights.safetensors --denoiser {kept}/unet/weights.safetensors --data cifar10:{data}"
 RESNET50 = "--model examples/keras_resnet50.py:resnet50 --weights {resnet50}"
@@ -74,9 +89,18 @@ EXPERIMENTS = [
             {"model": f"{method}-{sigma:.2f}", "sigma": sigma, "ceilings": ceilings},
         )
         for sigma in (0.5, 0.25, 1.0)
-        for method, minutes, ceilings in (("consistency", 2.0, [100_000, 500_000]), ("gaussian", 1.4, [100_000]))
+        for method, minutes, ceilings in (
+            ("consistency", 2.0, [100_000, 500_000]),
+            ("gaussian", 1.4, [100_000]),
+        )
     ),
-    Experiment("cifar10-whole", "cifar10.whole", 1.7, "gpu weights data", {"model": "consistency-0.50", "sigma": 0.5}),
+    Experiment(
+        "cifar10-whole",
+        "cifar10.whole",
+        1.7,
+        "gpu weights data",
+        {"model": "consistency-0.50", "sigma": 0.5},
+    ),
     # Speed. Whole commands, and `smoothcert bench` by model.
     Experiment(
         "speed-certify",
@@ -94,17 +118,35 @@ EXPERIMENTS = [
         },
     ),
     _bench("resnet110", "ResNet-110", 0.8, "--model cifar-resnet110 --weights none --sigma 0.5"),
-    _bench("resnet50", "ResNet-50 at 224", 1, "--model torchvision:resnet50 --weights none --sigma 0.5"),
+    _bench(
+        "resnet50", "ResNet-50 at 224", 1, "--model torchvision:resnet50 --weights none --sigma 0.5"
+    ),
     _bench("vit", "ViT-B/16", 1.2, "--model torchvision:vit_b_16 --weights none --sigma 0.5"),
-    _bench("cpu", "the demo's CNN", 0.6, "--model fashion-cnn --data fashion-mnist --sigma 0.25 --device cpu"),
-    _bench("cpu-resnet110", "ResNet-110", 2, "--model cifar-resnet110 --weights none --sigma 0.5 --device cpu"),
+    _bench(
+        "cpu",
+        "the demo's CNN",
+        0.6,
+        "--model fashion-cnn --data fashion-mnist --sigma 0.25 --device cpu",
+    ),
+    _bench(
+        "cpu-resnet110",
+        "ResNet-110",
+        2,
+        "--model cifar-resnet110 --weights none --sigma 0.5 --device cpu",
+    ),
     # Other programs.
     Experiment(
         "peers",
         "peers.side_by_side",
         2,
         "gpu weights data",
-        {"model": "gaussian-0.50", "data": "cifar10", "sigma": 0.5, "samples": 100_000, "images": 20}
+        {
+            "model": "gaussian-0.50",
+            "data": "cifar10",
+            "sigma": 0.5,
+            "samples": 100_000,
+            "images": 20,
+        }
         | {"radius": 0.5, "batch": 1000},
     ),
     Experiment(
@@ -125,7 +167,13 @@ EXPERIMENTS = [
         "peers.side_by_side",
         1,
         "",
-        {"model": "fashion-cnn", "data": "fashion-mnist", "sigma": 0.25, "samples": 10_000, "images": 20}
+        {
+            "model": "fashion-cnn",
+            "data": "fashion-mnist",
+            "sigma": 0.25,
+            "samples": 10_000,
+            "images": 20,
+        }
         | {"radius": 0.25, "batch": 1000},
     ),
     # Other norms: train with the noise, then certify.
@@ -179,7 +227,13 @@ EXPERIMENTS = [
                 "--method radii --radii 0,0.5,1,2,4 --known-labels",
                 [0, 0.5, 1, 2, 4],
             ),
-            ("splitting-1", "`splitting`, sigma 1", f"splitting:{883 / 510!r},255", "--method exact", [0, 0.5, 1]),
+            (
+                "splitting-1",
+                "`splitting`, sigma 1",
+                f"splitting:{883 / 510!r},255",
+                "--method exact",
+                [0, 0.5, 1],
+            ),
             (
                 "splitting-3",
                 "`splitting`, sigma 3",
@@ -187,7 +241,13 @@ EXPERIMENTS = [
                 "--method exact",
                 [0, 0.5, 1, 2, 4],
             ),
-            ("ablation", "`ablation`, 75 pixels", "ablation:75", "--method fixed --samples 10000", [0, 2, 4, 6, 8]),
+            (
+                "ablation",
+                "`ablation`, 75 pixels",
+                "ablation:75",
+                "--method fixed --samples 10000",
+                [0, 2, 4, 6, 8],
+            ),
             ("bands", "`bands:4`", "bands:4", "--method exact", [0, 1, 2, 3, 4]),
         )
     ),
@@ -282,7 +342,9 @@ EXPERIMENTS = [
         "logs",
         {
             "rows": {
-                "imagenet-consistency-0.50": _replays("imagenet-consistency-0.50.tsv --sigma 0.5", "0,0.5,1,1.5"),
+                "imagenet-consistency-0.50": _replays(
+                    "imagenet-consistency-0.50.tsv --sigma 0.5", "0,0.5,1,1.5"
+                ),
                 "cifar10-consistency-0.50": _replays(
                     "cifar10-consistency-0.50.tsv --sigma 0.5", "0,0.25,0.5,0.75,1,1.25,1.5"
                 ),
@@ -299,13 +361,21 @@ EXPERIMENTS = [
         "logs",
         {
             "rows": {
-                name: {"replay": f"cifar10-votes-0.25.txt --sigma 0.25 --radii 0,0.25,0.5,0.75 {options}"}
+                name: {
+                    "replay": f"cifar10-votes-0.25.txt --sigma 0.25 --radii 0,0.25,0.5,0.75 {options}"
+                }
                 for name, options in (
                     ("fixed, binary", "--method fixed --pilot 1000"),
                     ("fixed, runner-up", "--method fixed --pilot 1000 --bound runner-up"),
                     ("radii, binary, known labels", "--method radii --known-labels"),
-                    ("radii, runner-up, known labels", "--method radii --bound runner-up --known-labels"),
-                    ("the same, `--give-up 0.1`", "--method radii --bound runner-up --known-labels --give-up 0.1"),
+                    (
+                        "radii, runner-up, known labels",
+                        "--method radii --bound runner-up --known-labels",
+                    ),
+                    (
+                        "the same, `--give-up 0.1`",
+                        "--method radii --bound runner-up --known-labels --give-up 0.1",
+                    ),
                     ("radii, binary", "--method radii"),
                     ("radii, runner-up", "--method radii --bound runner-up"),
                 )
@@ -327,8 +397,12 @@ EXPERIMENTS = [
         {
             "rows": {
                 "one radius": _replays("cifar10-consistency-0.50.tsv --sigma 0.5", "0.5"),
-                "ideal": {"specific": "cifar10-consistency-0.50.tsv --sigma 0.5 --reference ideal --radii 0,0.5,1,1.5"},
-                "imagenet-consistency-1.00": {"specific": "imagenet-consistency-1.00.tsv --sigma 1"},
+                "ideal": {
+                    "specific": "cifar10-consistency-0.50.tsv --sigma 0.5 --reference ideal --radii 0,0.5,1,1.5"
+                },
+                "imagenet-consistency-1.00": {
+                    "specific": "imagenet-consistency-1.00.tsv --sigma 1"
+                },
             }
         },
     ),
@@ -364,13 +438,21 @@ EXPERIMENTS = [
         "logs",
         {
             "rows": {
-                noise: {"specific": f"imagenet-l1-{file}-2.0.tsv --noise {noise}:3.4641 --decline 0.05"}
+                noise: {
+                    "specific": f"imagenet-l1-{file}-2.0.tsv --noise {noise}:3.4641 --decline 0.05"
+                }
                 for noise, file in (("uniform", "uniform"), ("splitting", "split"))
             }
         },
     ),
     # Budgets.
-    Experiment("budget-price", "budget.price", 5, "logs", {"logs": LOGS, "figure": "cifar10-consistency-0.50"}),
+    Experiment(
+        "budget-price",
+        "budget.price",
+        5,
+        "logs",
+        {"logs": LOGS, "figure": "cifar10-consistency-0.50"},
+    ),
     Experiment("budget-limits", "limits.limits", 10, "logs", {"logs": LOGS[-2:], "decline": 0.1}),
     Experiment("budget-estimates", "budget.estimates", 0.5, "logs", {"logs": LOGS}),
     Experiment(
@@ -383,20 +465,42 @@ EXPERIMENTS = [
             "shares": [0.5, 0.75, 1.0],
         },
     ),
-    Experiment("budget-estimates-cifar10", "budget.model_estimates", 1, "gpu weights data", {"models": CIFAR10_MODELS}),
-    Experiment("budget-forecasts", "budget.forecasts", 2, "gpu weights data", {"models": CIFAR10_MODELS}),
+    Experiment(
+        "budget-estimates-cifar10",
+        "budget.model_estimates",
+        1,
+        "gpu weights data",
+        {"models": CIFAR10_MODELS},
+    ),
+    Experiment(
+        "budget-forecasts", "budget.forecasts", 2, "gpu weights data", {"models": CIFAR10_MODELS}
+    ),
     # Many machines.
     Experiment(
         "scale-tail",
         "scale.tail",
         1,
         "logs",
-        {"logs": {"imagenet-consistency-0.50": 0.5, "imagenet-consistency-1.00": 1.0}, "rate": 37_000, "window": 6},
+        {
+            "logs": {"imagenet-consistency-0.50": 0.5, "imagenet-consistency-1.00": 1.0},
+            "rate": 37_000,
+            "window": 6,
+        },
     ),
     # What survives.
     *(
-        Experiment(f"reliability-{name}", "reliability.kills", minutes, needs, {"executor": name, "times": times})
-        for name, minutes, needs, times in (("local", 9, "", 700), ("processes", 20, "", 200), ("ray", 20, "ray", 100))
+        Experiment(
+            f"reliability-{name}",
+            "reliability.kills",
+            minutes,
+            needs,
+            {"executor": name, "times": times},
+        )
+        for name, minutes, needs, times in (
+            ("local", 9, "", 700),
+            ("processes", 20, "", 200),
+            ("ray", 20, "ray", 100),
+        )
     ),
     Experiment("reliability-disks", "reliability.full_disks", 4, settings={"times": 30}),
     Experiment("reliability-nodes", "reliability.lost_nodes", 5, "ray", {"times": 5}),
@@ -410,7 +514,12 @@ EXPERIMENTS = [
     # Many inputs.
     Experiment("size-10000", "size.commands", 0.6, settings={"size": 10_000}),
     Experiment("size-100000", "size.commands", 2.5, settings={"size": 100_000}),
-    *(Experiment(f"size-1000000-part-{n}", "size.part", 6, settings={"size": 1_000_000, "number": n}) for n in (1, 2)),
+    *(
+        Experiment(
+            f"size-1000000-part-{n}", "size.part", 6, settings={"size": 1_000_000, "number": n}
+        )
+        for n in (1, 2)
+    ),
     Experiment("size-1000000", "size.commands", 7, settings={"size": 1_000_000}),
     # The paper, replayed on published logs.
     *(
@@ -437,7 +546,12 @@ EXPERIMENTS = [
         "attacks.both_sides",
         2,
         "",
-        {"models": {"fashion-cnn": [None, 0.25]}, "data": "fashion-mnist", "radii": [0, 0.25, 0.5], "limit": 50},
+        {
+            "models": {"fashion-cnn": [None, 0.25]},
+            "data": "fashion-mnist",
+            "radii": [0, 0.25, 0.5],
+            "limit": 50,
+        },
     ),
     Experiment(
         "attack-cifar10",
@@ -454,7 +568,12 @@ EXPERIMENTS = [
             "skip": 20,
         },
     ),
-    Experiment("comparing-errors", "comparing.errors", 0.2, settings={"repetitions": 1_000, "sequences": 5_000}),
+    Experiment(
+        "comparing-errors",
+        "comparing.errors",
+        0.2,
+        settings={"repetitions": 1_000, "sequences": 5_000},
+    ),
     Experiment(
         "comparing-demo",
         "comparing.demo",

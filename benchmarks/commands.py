@@ -43,7 +43,10 @@ def demo(inputs: Inputs) -> dict[str, Any]:
         "fixed": ("fixed sampling", "questions that you do not know yet"),
         "input-specific": ("input-specific sampling", "the ACR and large radii"),
         "radii": ("deciding radii, known labels", "a table of certified accuracy at chosen radii"),
-        "radii-runner-up": ("the same, with the runner-up", "the most that the same votes certify at these radii"),
+        "radii-runner-up": (
+            "the same, with the runner-up",
+            "the most that the same votes certify at these radii",
+        ),
     }
     runs = json.loads(smoothcert("demo", "--out", inputs.work, "--json"))["runs"]
     rows = [
@@ -71,7 +74,9 @@ def demo(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def chain(inputs: Inputs, *, steps: list[str], rows: dict[str, str], radii: list[float]) -> dict[str, Any]:
+def chain(
+    inputs: Inputs, *, steps: list[str], rows: dict[str, str], radii: list[float]
+) -> dict[str, Any]:
     """Commands one after the other, which all resume, and a table of the runs that they leave in folders of {work}.
 
     {kept} is a folder that stays for other experiments of this version.
@@ -79,10 +84,16 @@ def chain(inputs: Inputs, *, steps: list[str], rows: dict[str, str], radii: list
     folders = vars(inputs) | {"kept": inputs.work.parent / "kept"}
     for step in steps:
         smoothcert(*step.format(**folders).split())
-    return {"rows": [row(open_run(inputs.work / folder), radii, name=name) for name, folder in rows.items()]}
+    return {
+        "rows": [
+            row(open_run(inputs.work / folder), radii, name=name) for name, folder in rows.items()
+        ]
+    }
 
 
-def row(results: Results, radii: list[float], reference: Results | None = None, **names: Any) -> dict[str, Any]:
+def row(
+    results: Results, radii: list[float], reference: Results | None = None, **names: Any
+) -> dict[str, Any]:
     """One row of a table. ACR is left out where only chosen radii are decided."""
     shares = results.certified_accuracy(radii).tolist()
     return names | {

@@ -22,12 +22,17 @@ def errors(inputs: Inputs, *, repetitions: int, sequences: int) -> dict[str, Any
     needed = int(critical_count(Gaussian(0.5).probability(0.25), 1_000, alpha=0.001))
     claimed = 0
     for _ in range(repetitions):
-        p = rng.normal(0.75, 0.08, INPUTS).clip(0, 1)  # many inputs are close to the radius, so many pairs differ
+        p = rng.normal(0.75, 0.08, INPUTS).clip(
+            0, 1
+        )  # many inputs are close to the radius, so many pairs differ
         a, b = (rng.binomial(1_000, p) >= needed for _ in range(2))
         claimed += mcnemar(int(np.sum(a & ~b)), int(np.sum(b & ~a))) <= 0.05
     powers = [
         {"differing": 100 * differing}
-        | {f"{points} points": 100 * power(points / 100, differing, INPUTS, alpha=0.05) for points in (3, 5)}
+        | {
+            f"{points} points": 100 * power(points / 100, differing, INPUTS, alpha=0.05)
+            for points in (3, 5)
+        }
         for differing in (0.06, 0.08, 0.12)
     ]
     looks = np.unique(np.geomspace(50, 10_000, 25).astype(int))
@@ -39,11 +44,17 @@ def errors(inputs: Inputs, *, repetitions: int, sequences: int) -> dict[str, Any
         wealth = log_wealth(pairs[..., 0], pairs[..., 1], looks[:, None], -margin)
         accepted = 100 * float(np.mean(np.any(wealth >= np.log(40), axis=0)))
         bets.append({"margin": 100 * margin, "differing": 100 * differing, "accepted": accepted})
-    about = {"repetitions": repetitions, "sequences": sequences, "itself": 100 * claimed / repetitions}
+    about = {
+        "repetitions": repetitions,
+        "sequences": sequences,
+        "itself": 100 * claimed / repetitions,
+    }
     return about | {"rows": powers, "bets": bets}
 
 
-def demo(inputs: Inputs, *, sigma: float, radius: float, samples: int, margin: float) -> dict[str, Any]:
+def demo(
+    inputs: Inputs, *, sigma: float, radius: float, samples: int, margin: float
+) -> dict[str, Any]:
     """Checkpoints of the demo model, compared by runs on all 500 images and by models."""
     data, settings = "fashion-mnist", {"sigma": sigma}
     checkpoints = {"trained at 0.25": "fashion-cnn-0.25", "trained at 0.5": "fashion-cnn-0.50"}
@@ -51,7 +62,15 @@ def demo(inputs: Inputs, *, sigma: float, radius: float, samples: int, margin: f
     paths = {name: ASSETS / f"{stem}.safetensors" for name, stem in checkpoints.items()}
     plan = AtRadii([radius], samples=samples, known_labels=True)
     runs = {
-        name: certify(None, data, weights=path, plan=plan, out=inputs.work / "runs" / path.stem, seed=1, **settings)
+        name: certify(
+            None,
+            data,
+            weights=path,
+            plan=plan,
+            out=inputs.work / "runs" / path.stem,
+            seed=1,
+            **settings,
+        )
         for name, path in paths.items()
     }
     first, *others = paths
@@ -68,7 +87,10 @@ def demo(inputs: Inputs, *, sigma: float, radius: float, samples: int, margin: f
             out=folder,
             **settings,
         )
-        rows += [{"by": by, "b": other} | _row(found) for by, found in (("runs", by_runs), ("models", by_models))]
+        rows += [
+            {"by": by, "b": other} | _row(found)
+            for by, found in (("runs", by_runs), ("models", by_models))
+        ]
     return {"rows": rows}
 
 
@@ -77,7 +99,10 @@ def cifar10(inputs: Inputs, *, radii: dict[str, list[float]], margin: float) -> 
     assert inputs.weights is not None
     rows = []
     for sigma, chosen in radii.items():
-        models = [inputs.weights / f"{method}-{float(sigma):.2f}.safetensors" for method in ("gaussian", "consistency")]
+        models = [
+            inputs.weights / f"{method}-{float(sigma):.2f}.safetensors"
+            for method in ("gaussian", "consistency")
+        ]
         for radius in chosen:
             start = time.perf_counter()
             found = compare(
@@ -88,7 +113,11 @@ def cifar10(inputs: Inputs, *, radii: dict[str, list[float]], margin: float) -> 
                 sigma=float(sigma),
                 out=inputs.work / f"{sigma}-{radius}",
             )
-            row = {"sigma": float(sigma), "radius": radius, "minutes": (time.perf_counter() - start) / 60}
+            row = {
+                "sigma": float(sigma),
+                "radius": radius,
+                "minutes": (time.perf_counter() - start) / 60,
+            }
             rows.append(row | _row(found))
     return {"rows": rows}
 

@@ -39,7 +39,11 @@ class Experiment:
 
     @property
     def command(self) -> str:
-        folders = [f"--{need} {need.upper()}" for need in self.needs.split() if need in Inputs.__dataclass_fields__]
+        folders = [
+            f"--{need} {need.upper()}"
+            for need in self.needs.split()
+            if need in Inputs.__dataclass_fields__
+        ]
         return " ".join(["python -m benchmarks", self.name, *folders])
 
     def state(self, folder: Path) -> str:
@@ -62,14 +66,18 @@ class Experiment:
         start = time.perf_counter()
         numbers = getattr(import_module(f"benchmarks.{module}"), function)(own, **self.settings)
         seconds = time.perf_counter() - start
-        path = results.write(self.name, self.command, self.settings, numbers, seconds, folder=folder)
+        path = results.write(
+            self.name, self.command, self.settings, numbers, seconds, folder=folder
+        )
         shutil.rmtree(own.work, ignore_errors=True)
         return path
 
 
 def _has(need: str, inputs: Inputs) -> bool:
     if need == "gpu":
-        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # so that this process may be forked
+        os.environ.setdefault(
+            "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
+        )  # so that this process may be forked
         import torch
 
         return torch.cuda.is_available()

@@ -71,7 +71,9 @@ class _Stopping:
             all_ = top + np.log(np.exp(log - top).sum(axis=0))
             self.posterior.append(np.exp(log - all_))
             self.right_given.append(self.right @ self.posterior[-1])
-            null = xlogy(n - misses, self.thresholds[:, None]) + xlog1py(misses, -self.thresholds[:, None])
+            null = xlogy(n - misses, self.thresholds[:, None]) + xlog1py(
+                misses, -self.thresholds[:, None]
+            )
             self.ratio.append(np.exp(np.minimum(null - all_, 600)))
 
     def _drawn(self, look: int, p: Any) -> Any:
@@ -94,7 +96,9 @@ class _Stopping:
                 drawn, size = self._drawn(look + 1, self.p), len(stop)
                 padded = np.zeros(size + drawn.shape[1])
                 padded[: min(len(value), len(padded))] = value[: len(padded)]
-                expected = fftconvolve(padded[None], drawn[:, ::-1], axes=1)[:, drawn.shape[1] - 1 :][:, :size]
+                expected = fftconvolve(padded[None], drawn[:, ::-1], axes=1)[
+                    :, drawn.shape[1] - 1 :
+                ][:, :size]
                 further = (self.posterior[look] * expected).sum(axis=0)
                 further -= price * (self.looks[look + 1] - self.looks[look])
             goes_on.append(further > stop)
@@ -113,11 +117,15 @@ class _Stopping:
             if not further.any():
                 break
             drawn = self._drawn(look + 1, self.thresholds)
-            at = fftconvolve(np.where(further[:size], at, 0), drawn, axes=1)[:, : self.most[look + 1] + 1]
+            at = fftconvolve(np.where(further[:size], at, 0), drawn, axes=1)[
+                :, : self.most[look + 1] + 1
+            ]
         return spent
 
 
-def limits(inputs: Inputs, *, logs: list[tuple[str, float, float]], decline: float) -> dict[str, Any]:
+def limits(
+    inputs: Inputs, *, logs: list[tuple[str, float, float]], decline: float
+) -> dict[str, Any]:
     """The share of the samples of input-specific sampling below which no plan reaches its ACR."""
     measured = {row["log"]: row for row in (results.read("budget-price") or {})["numbers"]["rows"]}
     rows = []
@@ -134,7 +142,9 @@ def _stopping(inputs: Population, noise: Gaussian) -> _Stopping:
     quantiles = np.where(p < 1, np.round(ndtri(np.minimum(p, 1 - 1e-7)) / _GROUP) * _GROUP, np.inf)
     levels, where = np.unique(quantiles, return_inverse=True)
     count = np.bincount(where)
-    return _Stopping(ndtr(levels), count / len(p), np.bincount(where, right) / count, noise.sigma, CEILING, 0.001)
+    return _Stopping(
+        ndtr(levels), count / len(p), np.bincount(where, right) / count, noise.sigma, CEILING, 0.001
+    )
 
 
 def _sharpest(found: _Stopping, price: float) -> float:

@@ -42,7 +42,10 @@ def _radii(columns: dict[str, str]) -> str | None:
 def _replay(inputs: Inputs, arguments: str) -> dict[str, Any]:
     found = json.loads(smoothcert("replay", *_with_folder(inputs, arguments), "--json"))
     ceiling, fixed = found["ceiling"], found["fixed"]
-    lost = {r: 100 * (ceiling["certified_accuracy"][r] - share) for r, share in found["certified_accuracy"].items()}
+    lost = {
+        r: 100 * (ceiling["certified_accuracy"][r] - share)
+        for r, share in found["certified_accuracy"].items()
+    }
     return {
         "samples": found["average_samples"],
         "acr": found["acr"],
@@ -50,7 +53,9 @@ def _replay(inputs: Inputs, arguments: str) -> dict[str, Any]:
         "ceiling acr": ceiling["acr"],
         "times fewer": ceiling["samples"] / found["average_samples"],
         "ca": {radius: 100 * share for radius, share in found["certified_accuracy"].items()},
-        "ceiling ca": {radius: 100 * share for radius, share in ceiling["certified_accuracy"].items()},
+        "ceiling ca": {
+            radius: 100 * share for radius, share in ceiling["certified_accuracy"].items()
+        },
         "lost": max(lost.values()),
         "lost at": max(lost, key=lambda radius: lost[radius]),
     }
@@ -60,7 +65,10 @@ def over_samples(inputs: Inputs, *, log: str, sigma: float, radii: list[float]) 
     """Certified accuracy, mean over the radii, against samples: all plans with known labels, for several ceilings."""
     assert inputs.logs is not None
     population = read_population(inputs.logs / log, Fixed(), noise=Gaussian(sigma))[0]
-    axes = axis("average samples (log scale)", kind="count", log=True), axis("certified accuracy", kind="percent")
+    axes = (
+        axis("average samples (log scale)", kind="count", log=True),
+        axis("certified accuracy", kind="percent"),
+    )
     panels = []
     for bound in ("binary", "runner-up"):
         options: dict[str, Any] = {"known_labels": True, "bound": bound}
@@ -71,7 +79,10 @@ def over_samples(inputs: Inputs, *, log: str, sigma: float, radii: list[float]) 
         }
         lines = []
         for name, chosen in plans.items():
-            found = [simulate(population, p, noise=Gaussian(sigma), radii=radii, repetitions=5).plan for p in chosen]
+            found = [
+                simulate(population, p, noise=Gaussian(sigma), radii=radii, repetitions=5).plan
+                for p in chosen
+            ]
             shares = [float(np.mean(list(one.certified_accuracy.values()))) for one in found]
             lines.append({"series": name, "x": [one.samples for one in found], "y": shares})
         panels.append(panel(f"bound: {bound}", *axes, lines=lines))
@@ -107,14 +118,21 @@ def sequential(inputs: Inputs, *, logs: list[tuple[str, float, float, float]]) -
     rows: list[dict[str, Any]] = []
     for name, sigma, radius, log_alpha in logs:
         noise, log = Gaussian(sigma), read_log(inputs.logs / f"{name}.tsv")
-        population = from_shares(probabilities(log, noise=noise, samples=CEILING, alpha=log_alpha), log.correct)
+        population = from_shares(
+            probabilities(log, noise=noise, samples=CEILING, alpha=log_alpha), log.correct
+        )
         p = population.p[np.arange(len(population)), population.label]
         found = {}
         for method, plan in (
             ("fixed", Fixed(CEILING, known_labels=True)),
-            ("input-specific, decline .05", InputSpecific(CEILING, decline=0.05, known_labels=True)),
+            (
+                "input-specific, decline .05",
+                InputSpecific(CEILING, decline=0.05, known_labels=True),
+            ),
         ):
-            outcome = simulate(population, plan, noise=noise, radii=[radius], repetitions=REPETITIONS).plan
+            outcome = simulate(
+                population, plan, noise=noise, radii=[radius], repetitions=REPETITIONS
+            ).plan
             found[method] = outcome.samples, outcome.certified_accuracy[radius]
         threshold = float(noise.probability(radius))
         for method, needed, looks in (
@@ -135,7 +153,12 @@ def sequential(inputs: Inputs, *, logs: list[tuple[str, float, float, float]]) -
 def union_bound(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
     """Clopper-Pearson at look i with alpha / (i (i + 1)): the spent parts add up to alpha for any number of looks."""
     shares = [ALPHA / (i * (i + 1)) for i in range(1, len(looks) + 1)]
-    return np.array([int(critical_count(threshold, n, alpha=alpha)) for n, alpha in zip(looks, shares, strict=True)])
+    return np.array(
+        [
+            int(critical_count(threshold, n, alpha=alpha))
+            for n, alpha in zip(looks, shares, strict=True)
+        ]
+    )
 
 
 def betting(threshold: float, looks: tuple[int, ...]) -> np.ndarray:

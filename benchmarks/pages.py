@@ -38,10 +38,13 @@ BLOCK = re.compile(
     re.S,
 )
 INLINE = re.compile(
-    r"(?P<start><!--= (?P<file>\S+) (?P<path>[^:>]+?)(?::(?P<format>[^>]*?))? -->)(?P<body>.*?)(?P<end><!--/-->)", re.S
+    r"(?P<start><!--= (?P<file>\S+) (?P<path>[^:>]+?)(?::(?P<format>[^>]*?))? -->)(?P<body>.*?)(?P<end><!--/-->)",
+    re.S,
 )
 FIELD = re.compile(r"\{([^:}]+)(?::([^}]*))?\}")
-NUMBER = re.compile(r"[.\d][\d.,]*\s*($|[^\w\s]|(s|ms|min|x|to|at|points|samples|times|hours|GiB|dB|million)\b)")
+NUMBER = re.compile(
+    r"[.\d][\d.,]*\s*($|[^\w\s]|(s|ms|min|x|to|at|points|samples|times|hours|GiB|dB|million)\b)"
+)
 CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -63,12 +66,18 @@ def fill(page: Path, text: str) -> str:
     """The text of a page with the present numbers."""
 
     def block(match: re.Match[str]) -> str:
-        write = {"table": _table, "figure": _image, "output": _output, "sources": _sources}[match["kind"]]
+        write = {"table": _table, "figure": _image, "output": _output, "sources": _sources}[
+            match["kind"]
+        ]
         what = text if match["kind"] == "sources" else " ".join(match["what"].split())
         return match["start"] + write(page, what) + match["end"]
 
     def number(match: re.Match[str]) -> str:
-        return match["start"] + _number(match["file"], match["path"].strip(), match["format"] or "") + match["end"]
+        return (
+            match["start"]
+            + _number(match["file"], match["path"].strip(), match["format"] or "")
+            + match["end"]
+        )
 
     return INLINE.sub(number, BLOCK.sub(block, text))
 
@@ -81,7 +90,12 @@ def blocks(text: str) -> Iterator[tuple[str, str, str]]:
 
 def used(text: str) -> set[str]:
     """The result files that a page shows."""
-    shown = {name for kind, what, _ in blocks(text) if what for name in results.names(re.split("[#:]", what)[0])}
+    shown = {
+        name
+        for kind, what, _ in blocks(text)
+        if what
+        for name in results.names(re.split("[#:]", what)[0])
+    }
     return shown | _inline(text)
 
 
@@ -93,7 +107,11 @@ def unmarked_tables(text: str) -> Iterator[str]:
     """Titles of the tables with a cell that is a number with or without its unit, outside of markers and code."""
     outside = CODE.sub("", BLOCK.sub("\n", text))
     for match in re.finditer(r"^(\|.*)\n\|[\s:|-]+\n((?:\|.*\n?)+)", outside, re.M):
-        cells = [cell.strip(" *~+-") for row in match[2].splitlines() for cell in row.strip().strip("|").split("|")]
+        cells = [
+            cell.strip(" *~+-")
+            for row in match[2].splitlines()
+            for cell in row.strip().strip("|").split("|")
+        ]
         if any(NUMBER.match(cell) for cell in cells):
             yield match[1]
 
@@ -112,7 +130,13 @@ def _all(value: Any, path: str) -> list[Any]:
 
 
 def _step(value: Any, key: str) -> list[Any]:
-    items = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else {}
+    items = (
+        value
+        if isinstance(value, dict)
+        else dict(enumerate(value))
+        if isinstance(value, list)
+        else {}
+    )
     if key == "*":
         return list(items.values())
     name, equal, wanted = key.partition("=")
@@ -135,19 +159,26 @@ def _table(page: Path, what: str) -> str:
     pattern, _, key = place.partition("#")
     files = results.names(pattern.strip())
     if not files:
-        [experiment] = (experiment for experiment in EXPERIMENTS if experiment.name == pattern.strip())
+        [experiment] = (
+            experiment for experiment in EXPERIMENTS if experiment.name == pattern.strip()
+        )
         return f"Not measured yet: `{experiment.command}`.\n"
     rows: list[dict[str, Any]] = []
     for file in files:
         found = results.read(file) or {}
-        rows += [found["settings"] | row for row in pick(found["numbers"], key.strip() or "rows") or []]
+        rows += [
+            found["settings"] | row for row in pick(found["numbers"], key.strip() or "rows") or []
+        ]
     titles, cells = [], []
     for column in columns.split("|"):
         title, _, template = (part.strip() for part in column.partition(" = "))
         for shown, cell in _expanded(title, template or f"{{{title}}}", rows):
             titles.append(shown)
             cells.append(cell)
-    numeric = [all(re.search(r":[^}]*[fd%g]", field[0]) for field in FIELD.finditer(cell)) for cell in cells]
+    numeric = [
+        all(re.search(r":[^}]*[fd%g]", field[0]) for field in FIELD.finditer(cell))
+        for cell in cells
+    ]
     lines = [titles, ["---:" if right else "---" for right in numeric]]
     lines += [[_cell(row, cell) for cell in cells] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{_origin(page, files)}\n"
@@ -179,7 +210,10 @@ def _origin(page: Path, files: list[str]) -> str:
         link = os.path.relpath(results.FOLDER / f"{file}.json", page.parent)
         where = f"{found['machine']}{', ' + found['note'] if 'note' in found else ''}"
         groups.setdefault((found["version"], where), []).append(f"[{file}]({link})")
-    parts = [f"version {version} on {where}: {', '.join(links)}" for (version, where), links in groups.items()]
+    parts = [
+        f"version {version} on {where}: {', '.join(links)}"
+        for (version, where), links in groups.items()
+    ]
     return f"<small>Measured with {'; with '.join(parts)}.</small>"
 
 
@@ -235,7 +269,12 @@ def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
     for panel in panels:
         kinds = {"lines": vega.Line, "points": vega.Points, "bars": vega.histogram}
         layers = [
-            kinds[kind](**{key: np.array(value) if isinstance(value, list) else value for key, value in layer.items()})
+            kinds[kind](
+                **{
+                    key: np.array(value) if isinstance(value, list) else value
+                    for key, value in layer.items()
+                }
+            )
             for kind in kinds
             for layer in panel.get(kind, [])
         ]
@@ -243,4 +282,6 @@ def _draw(path: Path, panels: list[dict[str, Any]]) -> None:
         axes = vega.Axis(**panel["x"]), vega.Axis(**panel["y"])
         drawn.append(vega.Chart(path.stem, panel["title"], series, *axes, tuple(layers)))
     save(drawn if len(drawn) > 1 else drawn[0], path.with_suffix(""), ["svg"])
-    path.write_text(path.read_text(encoding="utf-8").rstrip() + f"\n{seal(panels)}\n", encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").rstrip() + f"\n{seal(panels)}\n", encoding="utf-8"
+    )

@@ -49,7 +49,10 @@ def printed(table: str) -> list[tuple[Printed, Printed]]:
                 minutes=int(row["minutes"]),
                 mad=float(row["mad"]) if row["mad"] else None,
                 acr=float(row["acr"]),
-                ca={f"{step * i:g}": float(share) for i, share in enumerate(row["certified_accuracy"].split())},
+                ca={
+                    f"{step * i:g}": float(share)
+                    for i, share in enumerate(row["certified_accuracy"].split())
+                },
             )
             for row in csv.DictReader(file)
             if row["table"] == table
@@ -60,7 +63,9 @@ def printed(table: str) -> list[tuple[Printed, Printed]]:
 def setting(method: str, *, pilot_use: str = "reuse") -> InputSpecific:
     """The plan behind a name like ISS-AD-10-0.05; the grid of the map goes with the use of the pilot."""
     _, kind, ceiling, decline = method.split("-")
-    return InputSpecific(10_000 * int(ceiling), decline=float(decline), kind=KINDS[kind], pilot_use=pilot_use)
+    return InputSpecific(
+        10_000 * int(ceiling), decline=float(decline), kind=KINDS[kind], pilot_use=pilot_use
+    )
 
 
 def read(inputs: Inputs, data: str, model: str, sigma: float) -> Results:
@@ -70,13 +75,17 @@ def read(inputs: Inputs, data: str, model: str, sigma: float) -> Results:
     return log.only(log.id % 20 == 0) if data == "cifar10" else log
 
 
-def _replay(log: Results, plan: Plan, sigma: float, alpha: float = 0.001, **settings: Any) -> Replay:
+def _replay(
+    log: Results, plan: Plan, sigma: float, alpha: float = 0.001, **settings: Any
+) -> Replay:
     """Simulate a plan on the inputs of a log."""
     p = probabilities(log, noise=Gaussian(sigma), samples=LOG_SAMPLES, alpha=alpha)
     return simulate(from_shares(p, log.correct), plan, noise=Gaussian(sigma), **settings)
 
 
-def table(inputs: Inputs, *, table: str, model: str, sigmas: list[float], alpha: float) -> dict[str, Any]:
+def table(
+    inputs: Inputs, *, table: str, model: str, sigmas: list[float], alpha: float
+) -> dict[str, Any]:
     """Every row that the paper prints for these sigmas, and the same settings replayed on a log made at `alpha`."""
     data = table.partition("-")[0]
     found: dict[str, Any] = {}
@@ -111,7 +120,9 @@ def table(inputs: Inputs, *, table: str, model: str, sigmas: list[float], alpha:
                 for row in shares:
                     row["ca"] = {r: share for r, share in row["ca"].items() if r != radius}
         found[f"{sigma:g}"] = {"rows": rows, "ca": shares}
-    return found | {"differences": {name: [min(values), max(values)] for name, values in differences.items()}}
+    return found | {
+        "differences": {name: [min(values), max(values)] for name, values in differences.items()}
+    }
 
 
 def _shares(outcome: Outcome) -> dict[str, float]:
@@ -149,7 +160,9 @@ def figures(inputs: Inputs) -> dict[str, Any]:
     crossing, gain = iss_minus_ias()
     radius_rows, radius = radius_against_samples()
     pilot_rows, pilot = pilot_share(imagenet)
-    p = probabilities(imagenet[0.5], noise=HALF, samples=LOG_SAMPLES, alpha=0.001)[~imagenet[0.5].abstained]
+    p = probabilities(imagenet[0.5], noise=HALF, samples=LOG_SAMPLES, alpha=0.001)[
+        ~imagenet[0.5].abstained
+    ]
     inputs_of_log = len(imagenet[0.5])
     edges = np.linspace(0.5, 1, 51)
     bars = {"series": "ImageNet", "edges": edges, "y": np.histogram(p, edges)[0] / inputs_of_log}
@@ -165,7 +178,10 @@ def figures(inputs: Inputs) -> dict[str, Any]:
         "figures": {
             "trade-off": [
                 trade_off(f"{title}, sigma {sigma:g}", table, sigma, log)
-                for title, table, logs in (("ImageNet", "imagenet-ad", imagenet), ("CIFAR-10", "cifar10-ad", cifar10))
+                for title, table, logs in (
+                    ("ImageNet", "imagenet-ad", imagenet),
+                    ("CIFAR-10", "cifar10-ad", cifar10),
+                )
                 for sigma, log in logs.items()
             ],
             "radius-against-samples": radius,
@@ -181,17 +197,23 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
     return {"title": title, "zero": False} | options
 
 
-def panel(title: str, x: dict[str, Any], y: dict[str, Any], **layers: list[dict[str, Any]]) -> dict[str, Any]:
+def panel(
+    title: str, x: dict[str, Any], y: dict[str, Any], **layers: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {"title": title, "x": x, "y": y} | layers
 
 
 def trade_off(title: str, table: str, sigma: float, log: Results) -> dict[str, Any]:
     """ACR against average samples, ISS and IAS; the paper's printed rows as hollow marks."""
     plans: dict[str, Any] = {
-        f"ISS, {decline}": [setting(f"ISS-AD-{ceiling}-{decline}") for ceiling in (5, 10, 20, 30, 40, 50)]
+        f"ISS, {decline}": [
+            setting(f"ISS-AD-{ceiling}-{decline}") for ceiling in (5, 10, 20, 30, 40, 50)
+        ]
         for decline in ("0.05", "0.10")
     }
-    plans["IAS"] = [Fixed(n, pilot_use="reuse") for n in np.geomspace(10_000, 300_000, 12).astype(int).tolist()]
+    plans["IAS"] = [
+        Fixed(n, pilot_use="reuse") for n in np.geomspace(10_000, 300_000, 12).astype(int).tolist()
+    ]
     lines = []
     for name, chosen in plans.items():
         found = [_replay(log, plan, sigma, repetitions=3).plan for plan in chosen]
@@ -202,7 +224,9 @@ def trade_off(title: str, table: str, sigma: float, log: Results) -> dict[str, A
         for row, name in ((iss, f"ISS, {iss.method.rpartition('-')[2]}"), (ias, "IAS"))
         if row.sigma == sigma
     ]
-    return panel(title, axis("average samples", kind="count"), axis("ACR"), lines=lines, points=points)
+    return panel(
+        title, axis("average samples", kind="count"), axis("ACR"), lines=lines, points=points
+    )
 
 
 def radius_against_samples() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -216,7 +240,15 @@ def radius_against_samples() -> tuple[list[dict[str, Any]], list[dict[str, Any]]
             for name, samples in ((f"ISS: {n:,}", n), ("IAS: 50,000", 50_000))
         ]
         curve = {"series": "", "x": k, "y": np.maximum(psi.radius(k, p), 0), "label": "R"}
-        panels.append(panel(f"p = {p}", axis("samples", kind="count"), axis("radius"), lines=[curve], points=points))
+        panels.append(
+            panel(
+                f"p = {p}",
+                axis("samples", kind="count"),
+                axis("radius"),
+                lines=[curve],
+                points=points,
+            )
+        )
     full, fixed, ours = (psi.radius(n, [0.51, 0.99]) for n in (100_000, 50_000, planned))
     rows = [
         ("ISS samples at p = .51", f"{planned[0]:,}", "35,000"),
@@ -239,7 +271,10 @@ def iss_minus_ias() -> tuple[dict[str, float], list[dict[str, Any]]]:
     # As run: the pilot is random, so the radius is averaged over what it may say.
     a0 = np.arange(plan.pilot + 1)
     counted = np.maximum(plan.after_pilot(a0, HALF) + plan.pilot, 1)
-    as_run = np.array([binom.pmf(a0, plan.pilot, q) @ np.maximum(psi.radius(counted, q), 0) for q in p]) - fixed
+    as_run = (
+        np.array([binom.pmf(a0, plan.pilot, q) @ np.maximum(psi.radius(counted, q), 0) for q in p])
+        - fixed
+    )
     curves = {"p known": exact, "p estimated by the pilot": as_run}
     panels = []
     for low, title in ((0.5, "all p"), (0.985, "p near 1")):
@@ -247,7 +282,10 @@ def iss_minus_ias() -> tuple[dict[str, float], list[dict[str, Any]]]:
         lines = [{"series": "", "x": [low, 1.0], "y": [0.0, 0.0], "label": "equal"}]
         lines += [{"series": name, "x": p[near], "y": gain[near]} for name, gain in curves.items()]
         panels.append(panel(title, axis("p"), axis("radius, ISS minus IAS"), lines=lines))
-    first = {name: float(p[np.flatnonzero(d <= 0)[-1] + 1]) for name, d in (("exact", exact), ("as run", as_run))}
+    first = {
+        name: float(p[np.flatnonzero(d <= 0)[-1] + 1])
+        for name, d in (("exact", exact), ("as run", as_run))
+    }
     return first | {"needed at .94": int(psi(0.94))}, panels
 
 
@@ -278,11 +316,16 @@ def pilot_share(logs: dict[float, Results]) -> tuple[list[dict[str, Any]], list[
         found = {
             use: [
                 _replay(log, plan, sigma).plan
-                for plan in (InputSpecific(pilot=int(share * 100_000), pilot_use=use) for share in shares)
+                for plan in (
+                    InputSpecific(pilot=int(share * 100_000), pilot_use=use) for share in shares
+                )
             ]
             for use in ("reuse", "fresh")
         }
-        curves |= {f"sigma {sigma:g}{', default' * (use == 'fresh')}": outcomes for use, outcomes in found.items()}
+        curves |= {
+            f"sigma {sigma:g}{', default' * (use == 'fresh')}": outcomes
+            for use, outcomes in found.items()
+        }
         for share, old, new in zip(shares, found["reuse"], found["fresh"], strict=True):
             row = {"sigma": sigma, "share": share, "samples": old.samples, "acr": old.acr}
             rows.append(row | {"default": {"samples": new.samples, "acr": new.acr}})
@@ -293,7 +336,8 @@ def pilot_share(logs: dict[float, Results]) -> tuple[list[dict[str, Any]], list[
             axis("pilot / ceiling", log=True, zero=True),
             axes,
             lines=[
-                {"series": name, "x": shares, "y": [getattr(o, field) for o in found]} for name, found in curves.items()
+                {"series": name, "x": shares, "y": [getattr(o, field) for o in found]}
+                for name, found in curves.items()
             ],
         )
         for field, axes in y.items()

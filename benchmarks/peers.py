@@ -26,10 +26,20 @@ Found = tuple[float, bool, float]
 
 
 def side_by_side(
-    inputs: Inputs, *, model: str, data: str, sigma: float, samples: int, images: int, radius: float, batch: int
+    inputs: Inputs,
+    *,
+    model: str,
+    data: str,
+    sigma: float,
+    samples: int,
+    images: int,
+    radius: float,
+    batch: int,
 ) -> dict[str, Any]:
     """Seconds and samples per input, and what is certified. Every program certifies one input first, to warm up."""
-    own = None if data == "fashion-mnist" else weights(inputs, model)  # the bundled model needs none
+    own = (
+        None if data == "fashion-mnist" else weights(inputs, model)
+    )  # the bundled model needs none
     network = load_classifier(model if own is None else None, weights=own, sigma=sigma).module
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network = network.to(device).eval()
@@ -48,7 +58,11 @@ def side_by_side(
         def run(some: Any) -> list[Found]:
             answers = [(*certify(x), label) for x, label in some]
             return [
-                (bound * (answer == label), bool(answer == label and bound > radius), pilot + samples)
+                (
+                    bound * (answer == label),
+                    bool(answer == label and bound > radius),
+                    pilot + samples,
+                )
                 for answer, bound, label in answers
             ]
 
@@ -74,18 +88,26 @@ def side_by_side(
             scale=sigma,
             alpha=ALPHA,
         )
-        return theirs(lambda x: tuple(part[0].item() for part in estimator.certify(x.numpy()[None], samples, batch)))
+        return theirs(
+            lambda x: tuple(
+                part[0].item() for part in estimator.certify(x.numpy()[None], samples, batch)
+            )
+        )
 
     smooth = Smooth(network, 10, sigma)
     programs: dict[str, Callable[[Any], list[Found]]] = {
         **{f"loop: {name}": loop.follows(plan, noise, radius) for name, plan in plans.items()},
         f"loop: betting confidence sequence at {radius:g}": loop.bets(radius, noise, samples),
-        "`compat.cohen`": theirs(lambda x: smooth.certify(x.to(device), pilot, samples, ALPHA, batch)),
+        "`compat.cohen`": theirs(
+            lambda x: smooth.certify(x.to(device), pilot, samples, ALPHA, batch)
+        ),
         **{f"smoothcert: {name}": packed(plan) for name, plan in plans.items()},
         f"smoothcert: radius {radius:g}, known labels": packed(deciding),
     }
     if find_spec("art"):
-        from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing as Theirs
+        from art.estimators.certification.randomized_smoothing import (
+            PyTorchRandomizedSmoothing as Theirs,
+        )
 
         from smoothcert.compat.art import PyTorchRandomizedSmoothing
 
@@ -121,7 +143,9 @@ class Loop:
         votes, x = np.zeros(10, int), x.to(self.device)
         while n:
             rows = x.repeat((min(self.batch, n), 1, 1, 1))
-            for label in self.model(rows + torch.randn_like(rows) * self.sigma).argmax(1).cpu().numpy():
+            for label in (
+                self.model(rows + torch.randn_like(rows) * self.sigma).argmax(1).cpu().numpy()
+            ):
                 votes[label] += 1
             n -= len(rows)
         return votes
@@ -130,9 +154,13 @@ class Loop:
         def one(x: Tensor, label: int) -> Found:
             case, looks = Case(plan, noise), []
             while more := case.more:
-                looks.append(Look(more, {c: int(n) for c, n in enumerate(self.votes(x, more)) if n}))
+                looks.append(
+                    Look(more, {c: int(n) for c, n in enumerate(self.votes(x, more)) if n})
+                )
                 case.add(looks[-1])
-            return _found(Certificate.from_votes(looks, plan=plan, noise=noise, label=label), radius)
+            return _found(
+                Certificate.from_votes(looks, plan=plan, noise=noise, label=label), radius
+            )
 
         return lambda some: [one(x, label) for x, label in some]
 

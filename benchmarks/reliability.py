@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +76,25 @@ def kills(inputs: Inputs, *, executor: str, times: int) -> dict[str, Any]:
     if state.is_file():
         found = json.loads(state.read_text())
     else:
-        found = {"executor": executor, "kills": 0, "of runs": 0, "of workers": 0, "before sampling": 0}
+        found = {
+            "executor": executor,
+            "kills": 0,
+            "of runs": 0,
+            "of workers": 0,
+            "before sampling": 0,
+        }
         found |= {"runs": 0, "stopped": 0, "certificates": 0, "lost": 0, "different": 0}
     expected, out = _undisturbed(inputs.work / "undisturbed"), inputs.work / "killed"
     while found["kills"] < times or out.exists():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{found['kills']} of {times} kills are done: run the same command again to go on")
+            raise RuntimeError(
+                f"{found['kills']} of {times} kills are done: run the same command again to go on"
+            )
         rng = random.Random(f"{executor} {found['kills']} {found['runs']}")
         left = max(times - found["kills"], 0)
-        code, told, killed = _try(out, make, rng, start if left else None, workers=executor != "local" and left > 1)
+        code, told, killed = _try(
+            out, make, rng, start if left else None, workers=executor != "local" and left > 1
+        )
         found["kills"] += sum(killed.values())
         found["of runs"] += killed["run"]
         found["of workers"] += killed["worker"]
@@ -129,7 +140,11 @@ def _fill(disk: Path, size: int, told: Path, out: Path) -> None:
 
     if libc.unshare(_NEW_USER | _NEW_MOUNTS):
         raise OSError(ctypes.get_errno(), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"0 {user} 1"),
+        ("gid_map", f"0 {group} 1"),
+    ):
         Path(f"/proc/self/{name}").write_text(text)
     mount(0, f"size={size}k")
     ours, theirs = os.pipe()
@@ -149,9 +164,22 @@ def lost_nodes(inputs: Inputs, *, times: int, model: str | None = None) -> dict[
     """Take one of the two nodes of a Ray cluster away during a run; with a model, of a run on a GPU that they share."""
 
     def on_a_gpu(out: Path, executor: Executor, progress: sc.Progress) -> None:
-        settings: dict[str, Any] = {"weights": inputs.weights / f"{model}.safetensors", "sigma": 0.5, "batch": 2048}
+        settings: dict[str, Any] = {
+            "weights": inputs.weights / f"{model}.safetensors",
+            "sigma": 0.5,
+            "batch": 2048,
+        }
         data, plan = f"cifar10:{inputs.data}", sc.InputSpecific(100_000)
-        sc.certify(None, data, plan=plan, skip=20, out=out, executor=executor, progress=progress, **settings)
+        sc.certify(
+            None,
+            data,
+            plan=plan,
+            skip=20,
+            out=out,
+            executor=executor,
+            progress=progress,
+            **settings,
+        )
 
     run: Run = on_a_gpu if model else certify
     expected, out = _undisturbed(inputs.work / "undisturbed", run), inputs.work / "lost"
@@ -160,7 +188,8 @@ def lost_nodes(inputs: Inputs, *, times: int, model: str | None = None) -> dict[
     for number in range(times):
         shutil.rmtree(out, ignore_errors=True)
         after = random.Random(number).randrange(len(expected) // 2)
-        ended = os.waitpid(_fork(lambda: _lose_a_node(out, run, after, gpu=bool(model)), f"node {number}"), 0)[1]  # noqa: B023
+        lose_a_node = partial(_lose_a_node, out, run, after, gpu=bool(model))
+        _, ended = os.waitpid(_fork(lose_a_node, f"node {number}"), 0)
         _end_others(f"node {number}")
         if ended:
             raise RuntimeError("a run on a cluster that lost a node failed")
@@ -184,8 +213,14 @@ def _lose_a_node(out: Path, run: Run, after: int, *, gpu: bool) -> None:
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon, **small})
+    soon = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": 500,
+        "health_check_failure_threshold": 3,
+    }
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon, **small}
+    )
     nodes = [cluster.add_node(num_cpus=1, num_gpus=int(gpu), **small) for _ in range(2)]
     removal = _Removal(after, lambda: cluster.remove_node(nodes[1], allow_graceful=False))
     run(out, choose_executor("ray", address=cluster.address, workers=2), removal)
@@ -201,7 +236,12 @@ def _add(found: dict[str, Any], expected: dict[int, sc.Certificate], out: Path, 
 
 
 def _try(
-    out: Path, make: Callable[[], Executor], rng: random.Random, start: float | None, *, workers: bool
+    out: Path,
+    make: Callable[[], Executor],
+    rng: random.Random,
+    start: float | None,
+    *,
+    workers: bool,
 ) -> tuple[int, set[int], dict[str, int]]:
     """Certify in a process of its own, and kill workers of it, and then all of it: in one of four cases during its
     start, else in the second after its first certificate. Returns its exit code, the inputs that it reported as saved,
@@ -212,13 +252,20 @@ def _try(
     pid = _fork(lambda: certify(out, make(), Told(theirs)), mark)
     os.close(theirs)
     os.set_blocking(ours, False)
-    told, moment = b"", time.monotonic() + rng.uniform(0, start or 0) if start and rng.random() < 0.25 else None
+    told, moment = (
+        b"",
+        time.monotonic() + rng.uniform(0, start or 0) if start and rng.random() < 0.25 else None,
+    )
     while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
         told += _read(ours)
         if moment is None and start and told:
             moment = time.monotonic() + rng.uniform(0, 1)
         if moment is not None and time.monotonic() >= moment:
-            found = [p for p in _marked(mark) if _is_worker(p)] if workers and rng.random() < 0.6 else []
+            found = (
+                [p for p in _marked(mark) if _is_worker(p)]
+                if workers and rng.random() < 0.6
+                else []
+            )
             if found:
                 with suppress(ProcessLookupError):
                     os.kill(rng.choice(found), signal.SIGKILL)
@@ -250,7 +297,11 @@ def _fork(work: Callable[[], None], mark: str) -> int:
         work()
         code = 0
     except sc.SmoothcertError as error:
-        code = _STOPPED if "times, the last time with" in str(error) or "could not start" in str(error) else 1
+        code = (
+            _STOPPED
+            if "times, the last time with" in str(error) or "could not start" in str(error)
+            else 1
+        )
         print(error, file=sys.stderr)
     except BaseException:
         traceback.print_exc()

@@ -35,7 +35,13 @@ def names(pattern: str) -> list[str]:
 
 
 def write(
-    name: str, command: str, settings: dict[str, Any], numbers: dict[str, Any], seconds: float, *, folder: Path
+    name: str,
+    command: str,
+    settings: dict[str, Any],
+    numbers: dict[str, Any],
+    seconds: float,
+    *,
+    folder: Path,
 ) -> Path:
     content = {
         "command": command,
@@ -88,7 +94,9 @@ def _commit() -> str:
     if told := os.environ.get("SMOOTHCERT_COMMIT"):
         return told
     try:
-        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        )
     except FileNotFoundError:
         return "unknown"
     return done.stdout.strip() or "unknown"
@@ -101,4 +109,6 @@ def _machine() -> str:
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", info.read_text()) if info.is_file() else None
     threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
-    return f"{model[1] if model else platform.processor()}, {threads} thread{'s' * (threads != '1')}"
+    return (
+        f"{model[1] if model else platform.processor()}, {threads} thread{'s' * (threads != '1')}"
+    )

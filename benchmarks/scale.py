@@ -29,7 +29,10 @@ class Windows(Assignment):
 
     def give(self, worker: int) -> list[int]:
         mine = self._open[worker]
-        given = [self._waiting.popleft() for _ in range(min(self._capacity[worker] - len(mine), len(self._waiting)))]
+        given = [
+            self._waiting.popleft()
+            for _ in range(min(self._capacity[worker] - len(mine), len(self._waiting)))
+        ]
         mine.update(given)
         return given
 
@@ -43,7 +46,9 @@ class SimulatedWorker:
     current: tuple[int, int] | None = None
 
 
-def makespan(assignment: Assignment, first: int, draws: NDArray[np.int64], *, workers: int, window: int) -> float:
+def makespan(
+    assignment: Assignment, first: int, draws: NDArray[np.int64], *, workers: int, window: int
+) -> float:
     """How long the run takes, in units of the time for one sample. An input costs its `first` look, then its draws."""
     simulated = [SimulatedWorker() for _ in range(workers)]
     looked: set[int] = set()
@@ -83,19 +88,33 @@ def tail(inputs: Inputs, *, logs: dict[str, float], rate: float, window: int) ->
     for name, sigma in logs.items():
         noise, plan = Gaussian(sigma), InputSpecific(100_000, decline=0.05)
         rng = np.random.default_rng(0)
-        p = probabilities(read_log(inputs.logs / f"{name}.tsv"), noise=noise, samples=100_000, alpha=0.001)
+        p = probabilities(
+            read_log(inputs.logs / f"{name}.tsv"), noise=noise, samples=100_000, alpha=0.001
+        )
         draws = plan.after_pilot(rng.binomial(plan.pilot, rng.choice(p, INPUTS)), noise)
         cost = draws + plan.pilot
         hours = {"specific": cost.mean(), "fixed": plan.most_samples}
         hours = {name: INPUTS * samples / rate / 3600 for name, samples in hours.items()}
-        costs.append({"sigma": sigma, "samples": cost.mean(), "largest": cost.max() / rate, "hours": hours})
+        costs.append(
+            {"sigma": sigma, "samples": cost.mean(), "largest": cost.max() / rate, "hours": hours}
+        )
         for workers in WORKERS:
             ideal = cost.sum() / workers
             simulated = {
-                "full": makespan(Windows(range(INPUTS)), plan.pilot, draws, workers=workers, window=window),
-                "shrinking": makespan(Assignment(range(INPUTS)), plan.pilot, draws, workers=workers, window=window),
+                "full": makespan(
+                    Windows(range(INPUTS)), plan.pilot, draws, workers=workers, window=window
+                ),
+                "shrinking": makespan(
+                    Assignment(range(INPUTS)), plan.pilot, draws, workers=workers, window=window
+                ),
             }
-            times = {name: {"seconds": t / rate, "busy": 100 * ideal / t} for name, t in simulated.items()}
+            times = {
+                name: {"seconds": t / rate, "busy": 100 * ideal / t}
+                for name, t in simulated.items()
+            }
             done = INPUTS / times["shrinking"]["seconds"]
-            rows.append({"sigma": sigma, "workers": workers, "ideal": ideal / rate, "per second": done} | times)
+            rows.append(
+                {"sigma": sigma, "workers": workers, "ideal": ideal / rate, "per second": done}
+                | times
+            )
     return {"rows": rows, "costs": costs}

@@ -34,7 +34,11 @@ def requests(
                 "median_ms": 1000 * float(np.median(seconds)),
                 "slow_ms": 1000 * float(np.quantile(seconds, 0.99)),
                 "abstained": float(np.mean([answer.prediction is None for answer in answers])),
-                "right": float(np.mean([a.prediction == label for a, label in zip(answers, labels, strict=True)])),
+                "right": float(
+                    np.mean(
+                        [a.prediction == label for a, label in zip(answers, labels, strict=True)]
+                    )
+                ),
             }
         )
     return {"rows": rows}

@@ -9,7 +9,9 @@ plans = sc.Combined(
         sc.InputSpecific(2_000, decline=0.1, kind="relative"),
     )
 )
-run = sc.certify("fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=plans, limit=10, out="runs/plans")
+run = sc.certify(
+    "fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=plans, limit=10, out="runs/plans"
+)
 each = run.split()
 print(sc.table(each).render())
 sc.write_report(each, "plans.html")

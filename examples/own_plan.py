@@ -37,7 +37,9 @@ class ThreeLooks(sc.Plan):
         """How many more samples each state gets. The pilot is look 1."""
         proved = noise.radius(self.lower_bound(state, noise)) >= self.wanted
         tenth, third = self.samples // 10, self.samples // 3
-        next_draw = np.array([0, tenth, third, self.samples - tenth - third, 0])[np.minimum(state.look, 4)]
+        next_draw = np.array([0, tenth, third, self.samples - tenth - third, 0])[
+            np.minimum(state.look, 4)
+        ]
         return np.where(proved & (np.asarray(state.look) > 1), 0, next_draw)[()]
 
     def lower_bound(self, state, noise):
@@ -47,6 +49,11 @@ class ThreeLooks(sc.Plan):
 
 if __name__ == "__main__":
     run = sc.certify(
-        "fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=ThreeLooks(), limit=50, out="runs/own-plan"
+        "fashion-cnn",
+        "fashion-mnist",
+        noise=sc.Gaussian(0.25),
+        plan=ThreeLooks(),
+        limit=50,
+        out="runs/own-plan",
     )
     print(run.table())

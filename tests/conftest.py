@@ -61,7 +61,9 @@ def _simulate(name: str, plan: Plan, *, inputs: int = 60, seed: int = 0) -> Resu
             votes = np.bincount(label[drawn : drawn + more], minlength=3)
             looks.append(Look(more, {c: int(n) for c, n in enumerate(votes) if n}))
             drawn += more
-        return Certificate.from_votes(looks, plan=plan, noise=noise, id=10 * id, label=0, seconds=1e-5 * drawn)
+        return Certificate.from_votes(
+            looks, plan=plan, noise=noise, id=10 * id, label=0, seconds=1e-5 * drawn
+        )
 
     return Results.from_certificates(
         name, map(certificate, range(inputs)), manifest=_manifest(plan, inputs=inputs, seed=seed)
@@ -107,7 +109,9 @@ def on_disk(tmp_path_factory):
                     count = int(votes[drawn : drawn + more].sum())
                     looks.append(Look(more, {0: count, 1: more - count}))
                     drawn += more
-                journal.add(Certificate.from_votes(looks, plan=plan, noise=noise, id=id, label=0), {})
+                journal.add(
+                    Certificate.from_votes(looks, plan=plan, noise=noise, id=id, label=0), {}
+                )
         return open_run(folder)
 
     return write

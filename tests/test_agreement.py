@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from smoothcert._agreement import OtherAnswers, RepeatedBatch, check_labels_of_form, differing_labels, repeats
+from smoothcert._agreement import (
+    OtherAnswers,
+    RepeatedBatch,
+    check_labels_of_form,
+    differing_labels,
+    repeats,
+)
 from smoothcert.errors import InvalidInput
 
 X = torch.rand((6, 4), generator=torch.Generator().manual_seed(0))

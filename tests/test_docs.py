@@ -31,7 +31,9 @@ SMALLER = {
     "certify": ["--limit", "3", "--samples", "1000", "--batch", "200"],
     "bench": ["--seconds", "0.1", "--batch", "200"],
 }
-BLOCK = re.compile(r"(?:<!-- (?P<remark>[^>]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"(?:<!-- (?P<remark>[^>]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
@@ -49,7 +51,12 @@ class Snippet(NamedTuple):
 def _snippets(page: Path) -> list[Snippet]:
     text = page.read_text(encoding="utf-8")
     return [
-        Snippet(f"{page.name}:{text.count(chr(10), 0, m.start('text'))}", m["language"], m["text"], m["remark"] or "")
+        Snippet(
+            f"{page.name}:{text.count(chr(10), 0, m.start('text'))}",
+            m["language"],
+            m["text"],
+            m["remark"] or "",
+        )
         for m in BLOCK.finditer(text)
     ]
 
@@ -60,7 +67,9 @@ def _commands(snippet: Snippet) -> list[tuple[list[str], str]]:
     if snippet.language == "console":
         typed = [part.partition("\n") for part in re.split(r"^\$ ", joined, flags=re.M)[1:]]
         return [(shlex.split(line, comments=True), shown) for line, _, shown in typed]
-    return [(words, "") for line in joined.splitlines() if (words := shlex.split(line, comments=True))]
+    return [
+        (words, "") for line in joined.splitlines() if (words := shlex.split(line, comments=True))
+    ]
 
 
 def _after_imports(arguments: list[str]) -> list[str]:
@@ -102,12 +111,20 @@ def smoothcert(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
 
     def run(arguments: list[str]) -> str:
-        monkeypatch.setattr(sys, "argv", ["smoothcert", *arguments, *SMALLER.get(_after_imports(arguments)[0], [])])
+        monkeypatch.setattr(
+            sys, "argv", ["smoothcert", *arguments, *SMALLER.get(_after_imports(arguments)[0], [])]
+        )
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit:
             main()
         out, err = capsys.readouterr()
-        expected = 1 if "does NOT keep its alpha" in out else 3 if "undecided with so few inputs" in out else 0
+        expected = (
+            1
+            if "does NOT keep its alpha" in out
+            else 3
+            if "undecided with so few inputs" in out
+            else 0
+        )
         assert exit.value.code == expected, err
         return out
 
@@ -153,7 +170,9 @@ def test_every_snippet_works(page, smoothcert):
 def _compare(snippet: Snippet, shown: str, printed: str) -> None:
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     if shown and snippet.remark != "output varies":
-        assert doctest.OutputChecker().check_output(shown, printed, flags), f"{snippet.where} prints\n{printed}"
+        assert doctest.OutputChecker().check_output(shown, printed, flags), (
+            f"{snippet.where} prints\n{printed}"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -163,7 +182,9 @@ def test_every_link_leads_somewhere(page):
         assert path.exists(), f"{page.name} links to {target}"
         if anchor and path.suffix == ".md":
             titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
-            assert anchor in [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles], anchor
+            assert anchor in [
+                re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles
+            ], anchor
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
@@ -176,9 +197,13 @@ def test_every_example_runs(example, tmp_path, monkeypatch, capsys):
 def test_the_page_of_commands_is_that_of_the_source(tmp_path):
     written = tmp_path / "commands.md"
     options = ["--name", "smoothcert", "--title", "Commands", "--output", str(written)]
-    subprocess.run([sys.executable, "-m", "typer", "smoothcert.cli", "utils", "docs", *options], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "typer", "smoothcert.cli", "utils", "docs", *options], check=True
+    )
     committed = ROOT / "docs" / "reference" / "commands.md"
-    assert committed.read_text(encoding="utf-8") == written.read_text(encoding="utf-8"), "run `make commands`"
+    assert committed.read_text(encoding="utf-8") == written.read_text(encoding="utf-8"), (
+        "run `make commands`"
+    )
 
 
 def _listed() -> set[str]:
@@ -188,14 +213,21 @@ def _listed() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "package", ["", ".data", ".executors", ".models", ".models.denoisers", ".noises", ".plans", ".training"]
+    "package",
+    ["", ".data", ".executors", ".models", ".models.denoisers", ".noises", ".plans", ".training"],
 )
 def test_the_page_of_the_python_interface_lists_every_public_name(package):
     module = import_module(f"smoothcert{package}")
-    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    names = getattr(module, "__all__", None) or [
+        name for name in vars(module) if not name.startswith("_")
+    ]
     public = {name: getattr(module, name) for name in names}
     defined = {f"{value.__module__}.{name}" for name, value in public.items() if callable(value)}
-    assert not {name for name in defined if name not in _listed() and name.rpartition(".")[0] not in _listed()}
+    assert not {
+        name
+        for name in defined
+        if name not in _listed() and name.rpartition(".")[0] not in _listed()
+    }
 
 
 def test_what_the_page_of_the_python_interface_lists_exists():

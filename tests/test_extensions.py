@@ -36,7 +36,11 @@ sc.certify("fashion-cnn", "fashion-mnist", {arguments}, **settings)
 """
 CASES = {
     "plan": ("own_plan", "ThreeLooks", "noise=sc.Gaussian(0.25), plan=ThreeLooks()"),
-    "noise": ("own_noise", "UniformNoise", "noise=UniformNoise(0.25 * 3**0.5), plan=sc.InputSpecific(1_000)"),
+    "noise": (
+        "own_noise",
+        "UniformNoise",
+        "noise=UniformNoise(0.25 * 3**0.5), plan=sc.InputSpecific(1_000)",
+    ),
 }
 OPTIONS = {
     "plan": ["--method", "three-looks", "--sigma", "0.25"],
@@ -48,11 +52,17 @@ OPTIONS = {
 def started(folder, case, *argv):
     """What a new process would begin with: the folder, the arguments, and none of the user's modules."""
     forget(CASES[case][0])
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as err,
+    ):
         patch.chdir(folder)
         patch.setattr(sys, "path", list(sys.path))
         patch.setattr(sys, "argv", list(argv))
-        patch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; this restores it
+        patch.setattr(
+            warnings, "showwarning", warnings.showwarning
+        )  # `main` replaces it; this restores it
         yield patch, out, err
     forget(CASES[case][0])
 
@@ -64,7 +74,10 @@ def script(folder, case, what):
 
 
 def command(folder, case, *arguments, code=0):
-    with started(folder, case, "smoothcert", *arguments) as (_, out, err), pytest.raises(SystemExit) as exit:
+    with (
+        started(folder, case, "smoothcert", *arguments) as (_, out, err),
+        pytest.raises(SystemExit) as exit,
+    ):
         main()
     assert exit.value.code == code, err.getvalue()
     return out.getvalue(), err.getvalue()
@@ -76,7 +89,9 @@ def smoothcert(folder, case, *arguments):
 
 
 def process(folder, *arguments, code=0):
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == code, done.stderr
     return done.stdout
 
@@ -100,7 +115,9 @@ def folder(case, tmp_path_factory):
     return folder
 
 
-def test_a_killed_run_is_resumed_to_the_certificates_of_an_uninterrupted_one(folder, case, tmp_path):
+def test_a_killed_run_is_resumed_to_the_certificates_of_an_uninterrupted_one(
+    folder, case, tmp_path
+):
     module, _, _ = CASES[case]
     for file in (f"{module}.py", "mine.py"):
         shutil.copy(folder / file, tmp_path)
@@ -130,8 +147,27 @@ def test_it_can_be_audited_tabulated_reported_and_replayed(folder, case):
 def test_processes_find_its_module(tmp_path):
     (tmp_path / "mine").mkdir()
     shutil.copy(EXAMPLES / "own_plan.py", tmp_path / "mine")
-    small = ["--model", "fashion-cnn", "--data", "fashion-mnist", "--limit", "2", "--batch", "64", "--out", "run"]
-    certify = ["--import", "mine/own_plan.py", "certify", *OPTIONS["plan"], *small, "--devices", "cpu"]
+    small = [
+        "--model",
+        "fashion-cnn",
+        "--data",
+        "fashion-mnist",
+        "--limit",
+        "2",
+        "--batch",
+        "64",
+        "--out",
+        "run",
+    ]
+    certify = [
+        "--import",
+        "mine/own_plan.py",
+        "certify",
+        *OPTIONS["plan"],
+        *small,
+        "--devices",
+        "cpu",
+    ]
     assert "2 inputs" in process(tmp_path, "-P", "-m", "smoothcert", *certify)
 
 
@@ -139,13 +175,17 @@ def test_its_coverage_and_map_are_computed(folder, case):
     found = json.loads(smoothcert(folder, case, "coverage", *OPTIONS[case], "--json"))
     assert found["valid"]
     assert 0 < found["worst_failure"] <= 0.001
-    rows = json.loads(smoothcert(folder, case, "map", *OPTIONS[case], "--at", "0.9,0.99", "--json"))["map"]
+    rows = json.loads(
+        smoothcert(folder, case, "map", *OPTIONS[case], "--at", "0.9,0.99", "--json")
+    )["map"]
     assert [row["p"] for row in rows] == [0.9, 0.99]
     assert all(row["samples"] > 0 for row in rows)
 
 
 def test_the_example_of_a_plan_keeps_to_its_ceiling():
-    rows = json.loads(smoothcert(EXAMPLES, "plan", "map", *OPTIONS["plan"], "--samples", "1000", "--json"))["map"]
+    rows = json.loads(
+        smoothcert(EXAMPLES, "plan", "map", *OPTIONS["plan"], "--samples", "1000", "--json")
+    )["map"]
     assert max(row["samples"] for row in rows) <= 1_000 + 50  # and its pilot
     assert min(row["samples"] for row in rows) < 200
 

@@ -98,7 +98,11 @@ def test_a_users_plan_and_noise_come_back_from_json(own):
         assert restore(described) == config
         check_recordable(config)
     described = describe(own.Flat(0.5))
-    assert (described["name"], described["module"], described["half_width"]) == ("Flat", "users_own", 0.5)
+    assert (described["name"], described["module"], described["half_width"]) == (
+        "Flat",
+        "users_own",
+        0.5,
+    )
     assert described["file"] == own.__file__
 
 
@@ -116,7 +120,8 @@ def test_a_users_module_is_named_with_its_file_and_not_imported_because_a_record
 
 def test_a_module_that_no_longer_has_the_class_says_what_it_has(own):
     with pytest.raises(
-        InvalidInput, match="there is no plan or noise 'Thirds' in module 'users_own'; it has Flat, Halves"
+        InvalidInput,
+        match="there is no plan or noise 'Thirds' in module 'users_own'; it has Flat, Halves",
     ):
         restore({"name": "Thirds", "module": "users_own"})
 
@@ -145,8 +150,14 @@ def test_a_record_restores_nothing_but_plans_and_noises():
 @pytest.mark.parametrize(
     ("description", "named"),
     [
-        ({"name": "Sequential", "samples": 10}, "no plan or noise 'Sequential' in this version of smoothcert"),
-        ({"name": "Fixed", "samples": 10, "pace": 2}, "Fixed were written by another version: .*'pace'"),
+        (
+            {"name": "Sequential", "samples": 10},
+            "no plan or noise 'Sequential' in this version of smoothcert",
+        ),
+        (
+            {"name": "Fixed", "samples": 10, "pace": 2},
+            "Fixed were written by another version: .*'pace'",
+        ),
     ],
 )
 def test_a_plan_of_a_later_version_is_refused(description, named):
@@ -198,16 +209,31 @@ def local_noise():
 UNRECORDABLE = [
     (Undecorated(), "Undecorated cannot be recorded: make it a frozen dataclass"),
     (local_noise(), "Local is defined inside a function, so no run can name it: move it out of it"),
-    (Callback(1_000), "Callback.when cannot be recorded: fields may be numbers, .* got builtin_function_or_method"),
+    (
+        Callback(1_000),
+        "Callback.when cannot be recorded: fields may be numbers, .* got builtin_function_or_method",
+    ),
     (Forgetful(1_000), "does not come back from its own record"),
 ]
 
 
 @pytest.mark.parametrize(("config", "named"), UNRECORDABLE, ids=lambda value: str(value)[:20])
-def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path, config, named):
-    given = {"noise": config} if isinstance(config, Noise) else {"noise": Gaussian(0.5), "plan": config}
+def test_what_could_not_be_read_again_is_refused_before_anything_is_written(
+    tmp_path, config, named
+):
+    given = (
+        {"noise": config} if isinstance(config, Noise) else {"noise": Gaussian(0.5), "plan": config}
+    )
     with pytest.raises(InvalidInput, match=named):
-        certify(lambda x: x[:, :2], [([0.5, 0.5], 0)], classes=2, device="cpu", batch=10, out=tmp_path / "run", **given)
+        certify(
+            lambda x: x[:, :2],
+            [([0.5, 0.5], 0)],
+            classes=2,
+            device="cpu",
+            batch=10,
+            out=tmp_path / "run",
+            **given,
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -237,7 +263,9 @@ def test_a_class_of_a_script_is_recorded_under_the_scripts_name(tmp_path):
         + "    check_recordable(Halves(600))\n"
         + "    print(json.dumps(describe(Halves(600))))\n"
     )
-    done = subprocess.run([sys.executable, tmp_path / "mine.py"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "mine.py"], capture_output=True, text=True, check=True
+    )
     described = json.loads(done.stdout)
     assert (described["name"], described["module"]) == ("Halves", "mine")
 
@@ -272,7 +300,10 @@ def test_every_difference_is_named_once_with_both_values():
 
 
 def test_of_plans_with_other_settings_the_shared_ones_that_differ_are_named():
-    there, now = {"plan": {"name": "Fixed", "pilot": 1}}, {"plan": {"name": "InputSpecific", "pilot": 1, "decline": 2}}
+    there, now = (
+        {"plan": {"name": "Fixed", "pilot": 1}},
+        {"plan": {"name": "InputSpecific", "pilot": 1, "decline": 2}},
+    )
     assert differences(there, now) == ["plan.name (there Fixed, now InputSpecific)"]
     assert differences({"plan": {"a": 1}}, {"plan": {"b": 1}}) == [
         "plan.b (there the default, now 1)",
@@ -281,7 +312,9 @@ def test_of_plans_with_other_settings_the_shared_ones_that_differ_are_named():
 
 
 def test_long_values_and_hashes_are_shortened():
-    [long, hashed] = differences({"ids": list(range(500)), "hash": "a" * 64}, {"ids": [1], "hash": "b" * 64})
+    [long, hashed] = differences(
+        {"ids": list(range(500)), "hash": "a" * 64}, {"ids": [1], "hash": "b" * 64}
+    )
     assert len(long) < 160
     assert "..." in long
     assert hashed == "hash (there aaaaaaaa..., now bbbbbbbb...)"
@@ -289,7 +322,11 @@ def test_long_values_and_hashes_are_shortened():
 
 def test_the_error_names_the_folder_what_it_holds_and_what_to_do():
     with pytest.raises(InvalidInput) as caught:
-        check_settings("models/a", differences({"seed": 1, "epochs": 3}, {"seed": 2, "epochs": 4}), what="training")
+        check_settings(
+            "models/a",
+            differences({"seed": 1, "epochs": 3}, {"seed": 2, "epochs": 4}),
+            what="training",
+        )
     assert str(caught.value) == (
         "models/a holds another training: it differs in seed (there 1, now 2); epochs (there 3, now 4); "
         "choose another out=DIR"

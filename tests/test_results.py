@@ -24,9 +24,13 @@ def test_a_page_shows_the_numbers_of_its_files(page):
     text = page.read_text(encoding="utf-8")
     assert pages.fill(page, text) == text, "run: python -m benchmarks render"
     for path, seal in pages.figures(text):
-        assert path.read_text(encoding="utf-8").endswith(f"{seal}\n"), f"{path.name}: run: python -m benchmarks render"
+        assert path.read_text(encoding="utf-8").endswith(f"{seal}\n"), (
+            f"{path.name}: run: python -m benchmarks render"
+        )
     if pages.INLINE.search(text):
-        assert "<!-- sources -->" in text, "a page with numbers in sentences says where they are from"
+        assert "<!-- sources -->" in text, (
+            "a page with numbers in sentences says where they are from"
+        )
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: str(page.relative_to(results.ROOT)))
@@ -46,7 +50,9 @@ def test_every_measured_number_of_the_readme_names_its_file():
 
 def test_every_file_is_shown_and_can_be_made_again():
     files = {path.stem for path in results.FOLDER.glob("*.json")}
-    assert files == set().union(*(pages.used(page.read_text(encoding="utf-8")) for page in pages.PAGES))
+    assert files == set().union(
+        *(pages.used(page.read_text(encoding="utf-8")) for page in pages.PAGES)
+    )
     assert files <= {experiment.name for experiment in EXPERIMENTS}
 
 
@@ -63,7 +69,9 @@ def test_a_table_without_a_marker_is_noticed():
     measured = "| plan | samples |\n|---|---:|\n| fixed | 10,100 |\n"
     assert list(pages.unmarked_tables(measured)) == ["| plan | samples |"]
     assert not list(pages.unmarked_tables(f"<!-- table x: plan -->\n{measured}<!-- /table -->"))
-    assert not list(pages.unmarked_tables("| option | is |\n|---|---|\n| `--samples 100` | the ceiling |\n"))
+    assert not list(
+        pages.unmarked_tables("| option | is |\n|---|---|\n| `--samples 100` | the ceiling |\n")
+    )
 
 
 @pytest.fixture
@@ -76,7 +84,12 @@ def files(tmp_path, monkeypatch):
             {"plan": "radii", "samples": 551.858, "ca": {"0": 89.6}},
         ]
     }
-    content = {"version": "1.0", "machine": "a GPU", "settings": {"sigma": 0.25}, "numbers": numbers}
+    content = {
+        "version": "1.0",
+        "machine": "a GPU",
+        "settings": {"sigma": 0.25},
+        "numbers": numbers,
+    }
     (tmp_path / "a.json").write_text(json.dumps(content))
     return tmp_path / "page.md"
 
@@ -108,7 +121,9 @@ and <!--= a rows/plan=radii/samples:.0f -->552<!--/--> for radii.
 def test_an_experiment_is_current_until_version_or_settings_change(files):
     experiment = EXPERIMENTS[0]
     assert experiment.state(files.parent) == "missing"
-    results.write(experiment.name, experiment.command, experiment.settings, {}, 1.0, folder=files.parent)
+    results.write(
+        experiment.name, experiment.command, experiment.settings, {}, 1.0, folder=files.parent
+    )
     assert experiment.state(files.parent) == "current"
     path = Path(files.parent / f"{experiment.name}.json")
     path.write_text(path.read_text().replace('"version": "', '"version": "0.'))

@@ -62,7 +62,10 @@ def test_on_a_cpu_sigma_is_plain_gaussian_noise(tmp_path, data):
     run = certify(tmp_path / "a", data, sigma=0.25, progress=said)
     assert run.noise == sc.Gaussian(0.25)
     assert not any("grid" in message for message in said.messages)
-    assert run.radius.tolist() == certify(tmp_path / "b", data, noise=sc.Gaussian(0.25)).radius.tolist()
+    assert (
+        run.radius.tolist()
+        == certify(tmp_path / "b", data, noise=sc.Gaussian(0.25)).radius.tolist()
+    )
 
 
 def test_data_without_a_known_grid_gets_plain_gaussian_noise(tmp_path, cuda):
@@ -78,7 +81,9 @@ def test_noise_too_large_for_a_grid_is_plain(tmp_path, cuda):
     assert certify(tmp_path, sigma=20.0).noise == sc.Gaussian(20.0)
 
 
-@pytest.mark.parametrize("noise", [sc.Gaussian(0.25), sc.GridGaussian(0.25), sc.GridGaussian(0.25, 1 / 510)], ids=str)
+@pytest.mark.parametrize(
+    "noise", [sc.Gaussian(0.25), sc.GridGaussian(0.25), sc.GridGaussian(0.25, 1 / 510)], ids=str
+)
 @pytest.mark.parametrize("on_cuda", [True, False])
 def test_a_resumed_run_keeps_its_noise(tmp_path, noise, on_cuda, monkeypatch):
     begun = certify(tmp_path, noise=noise, limit=4)
@@ -104,11 +109,15 @@ def test_a_run_with_another_sigma_or_another_noise_is_not_resumed(tmp_path, cuda
 
 def test_a_model_that_was_trained_on_the_grid_fits_both(tmp_path):
     model = Classifier(above_half, 2, "mine", trained_noise=sc.GridGaussian(0.25))
-    certify(tmp_path, model=model, sigma=0.25, limit=1)  # without a warning, which would be an error
+    certify(
+        tmp_path, model=model, sigma=0.25, limit=1
+    )  # without a warning, which would be an error
 
 
 def test_data_sets_know_whether_they_hold_bytes(tmp_path):
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "image.png")
     np.savez(tmp_path / "floats.npz", x=np.zeros((2, 3)))
-    found = [load_dataset(spec).levels for spec in ("fashion-mnist", tmp_path, tmp_path / "floats.npz")]
+    found = [
+        load_dataset(spec).levels for spec in ("fashion-mnist", tmp_path, tmp_path / "floats.npz")
+    ]
     assert found == [255, 255, None]

@@ -23,7 +23,9 @@ def execute(path: Path) -> nbformat.NotebookNode:
     """
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        NotebookClient(
+            notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": folder}}
+        ).execute()
     notebook.metadata = {"language_info": {"name": "python"}}
     for cell in notebook.cells:
         cell.metadata = {}
@@ -38,7 +40,10 @@ def main() -> None:
     for path in sorted(EXAMPLES.glob("*.ipynb")):
         notebook = execute(path)
         nbformat.write(notebook, path)
-        print(f"{path.name}: {len(notebook.cells)} cells, {path.stat().st_size / 1000:.0f} kB", file=sys.stderr)
+        print(
+            f"{path.name}: {len(notebook.cells)} cells, {path.stat().st_size / 1000:.0f} kB",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 _IMPORT = re.compile(r"^from (\S+) import (\w+) as", re.M)
-_HOME = {name: module for module, name in _IMPORT.findall(Path(__file__).with_suffix(".pyi").read_text())}
+_HOME = {
+    name: module for module, name in _IMPORT.findall(Path(__file__).with_suffix(".pyi").read_text())
+}
 
 __all__ = list(_HOME)
 

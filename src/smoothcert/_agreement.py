@@ -107,9 +107,13 @@ class Reference:
         found = outputs(_copy(self.x))
         if found.shape != self.exact.shape:
             raise OtherAnswers("this form returns another shape")
-        _check_no_worse(found[self.usual], self.plain[self.usual], self.exact[self.usual], OTHER_FORM)
+        _check_no_worse(
+            found[self.usual], self.plain[self.usual], self.exact[self.usual], OTHER_FORM
+        )
         for rows in self.far:
-            if self.plain[rows].isfinite().all():  # otherwise the format is too small for this scale
+            if (
+                self.plain[rows].isfinite().all()
+            ):  # otherwise the format is too small for this scale
                 far = FAR_FORM if found.is_floating_point() else FAR_LABELS
                 _check_no_worse(found[rows], self.plain[rows], self.exact[rows], far)
 
@@ -137,7 +141,9 @@ class RepeatedBatch(NamedTuple):
     """Whether the batch has another size, which some models do not take."""
 
 
-def repeats(outputs: Outputs, first: Tensor, again: Iterable[RepeatedBatch], scale: float | None = None) -> bool:
+def repeats(
+    outputs: Outputs, first: Tensor, again: Iterable[RepeatedBatch], scale: float | None = None
+) -> bool:
     """Whether rows get the same answers in other batches as in the first one, whose outputs are given."""
     scale = largest(first) if scale is None else scale
     for other in again:
@@ -163,7 +169,12 @@ def with_other_neighbours(x: Tensor, *, logits: bool) -> Iterator[RepeatedBatch]
     import torch
 
     all_rows, half = range(len(x)), range(len(x) // 2)
-    yield RepeatedBatch(x, all_rows, all_rows, max(SAME_BATCH.numbers, SAME_BATCH_ROUNDINGS * torch.finfo(x.dtype).eps))
+    yield RepeatedBatch(
+        x,
+        all_rows,
+        all_rows,
+        max(SAME_BATCH.numbers, SAME_BATCH_ROUNDINGS * torch.finfo(x.dtype).eps),
+    )
     if logits:
         order = OTHER_ORDER if x.dtype.itemsize >= 4 else OTHER_ORDER_REDUCED
         yield RepeatedBatch(x.flip(0), all_rows[::-1], all_rows, order.numbers)
@@ -189,18 +200,27 @@ def in_full_batch(outputs: Outputs, few: Tensor, rows: int) -> bool:
     first = outputs(batch).clone()
     reduced = few.dtype.itemsize < 4
     order, alone = (OTHER_ORDER_REDUCED, ALONE_REDUCED) if reduced else (OTHER_ORDER, ALONE)
-    if not repeats(lambda same: first, first, [RepeatedBatch(batch, range(rows), kept.tolist(), order.numbers)]):
+    if not repeats(
+        lambda same: first, first, [RepeatedBatch(batch, range(rows), kept.tolist(), order.numbers)]
+    ):
         return False
     different = min(rows, len(few))
     chosen = {round(i * (different - 1) / (_ALONE_ROWS - 1)) for i in range(_ALONE_ROWS)}
-    last = {int(i): number for number, i in enumerate(kept)}  # the last place of each row in the batch
+    last = {
+        int(i): number for number, i in enumerate(kept)
+    }  # the last place of each row in the batch
     # Copies, because some classifiers change their inputs.
     singles = (
-        RepeatedBatch(few[i : i + 1].clone(), [0], [last[i]], alone.numbers, may_fail=True) for i in sorted(chosen)
+        RepeatedBatch(few[i : i + 1].clone(), [0], [last[i]], alone.numbers, may_fail=True)
+        for i in sorted(chosen)
     )
     # As in a run, the same memory gets other rows. A classifier that remembers batches by their address fails here.
     batch.copy_(few[kept.flip(0).to(few.device)])
-    return repeats(outputs, first, [RepeatedBatch(batch, range(rows), range(rows)[::-1], order.numbers), *singles])
+    return repeats(
+        outputs,
+        first,
+        [RepeatedBatch(batch, range(rows), range(rows)[::-1], order.numbers), *singles],
+    )
 
 
 def largest(x: Tensor) -> float:
@@ -222,7 +242,8 @@ def same_answers(there: Sequence[Answer] | None, now: Sequence[Answer] | None) -
     others = [
         label
         for (label, margin), (label_now, margin_now) in zip(there, now, strict=False)
-        if abs(margin - margin_now) > rounding or (label != label_now and max(margin, margin_now) > rounding)
+        if abs(margin - margin_now) > rounding
+        or (label != label_now and max(margin, margin_now) > rounding)
     ]
     return len(there) == len(now) and len(others) <= RECORDED.labels * len(there)
 
@@ -252,7 +273,9 @@ def _check_no_worse(found: Tensor, plain: Tensor, exact: Tensor, tolerance: Tole
     if found.is_floating_point():
         allowed = max(tolerance.factor * _error(plain, exact), tolerance.numbers)
         if not (error := _error(found, exact)) <= allowed:
-            raise OtherAnswers(f"this form has a relative error of {error:.1e}, more than {allowed:.1e}")
+            raise OtherAnswers(
+                f"this form has a relative error of {error:.1e}, more than {allowed:.1e}"
+            )
 
 
 def _error(outputs: Tensor, exact: Tensor) -> float:
@@ -268,7 +291,9 @@ def _close(first: Tensor, again: Tensor, tolerance: float, scale: float) -> bool
         return False
     if not first.is_floating_point():
         return first.equal(again)
-    return first.float().allclose(again.float(), rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    return first.float().allclose(
+        again.float(), rtol=tolerance, atol=tolerance * scale, equal_nan=True
+    )
 
 
 def _labels(outputs: Tensor) -> Tensor:
@@ -279,5 +304,7 @@ def _copy(x: Tensor) -> Tensor:
     """A copy for one call: some classifiers change their inputs."""
     import torch
 
-    with torch.inference_mode(False):  # torch would compile a classifier again for inference tensors
+    with torch.inference_mode(
+        False
+    ):  # torch would compile a classifier again for inference tensors
         return x.clone()

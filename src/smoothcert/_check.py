@@ -55,7 +55,11 @@ def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
     """A finite number strictly between `low` and `high`."""
     number = _number(value)
     if not (low < number < high):  # also true for NaN
-        allowed = f"above {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
+        allowed = (
+            f"above {low:g}"
+            if high == math.inf
+            else f"between {low:g} and {high:g} (both excluded)"
+        )
         raise InvalidInput(f"{name} must be a number {allowed}, got {value!r}")
     return number
 

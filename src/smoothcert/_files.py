@@ -32,7 +32,9 @@ def exclusive(out: str | Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise InvalidInput(f"{folder} is in use by another process: wait until it ends, or stop it") from None
+        raise InvalidInput(
+            f"{folder} is in use by another process: wait until it ends, or stop it"
+        ) from None
     except OSError as error:
         raise InvalidInput(
             f"cannot write into {folder}: {error.strerror or error}; choose another {setting('out', 'DIR')}"

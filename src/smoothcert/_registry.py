@@ -45,15 +45,21 @@ def describe(config: Recorded) -> dict[str, Any]:
     """
     cls = type(config)
     if not is_dataclass(config):
-        raise InvalidInput(f"{cls.__name__} cannot be recorded: make it a frozen dataclass (@dataclass(frozen=True))")
+        raise InvalidInput(
+            f"{cls.__name__} cannot be recorded: make it a frozen dataclass (@dataclass(frozen=True))"
+        )
     if "<locals>" in cls.__qualname__:
-        raise InvalidInput(f"{cls.__name__} is defined inside a function, so no run can name it: move it out of it")
+        raise InvalidInput(
+            f"{cls.__name__} is defined inside a function, so no run can name it: move it out of it"
+        )
     module = defining_module(cls)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     origin = {} if module is None else {"module": module, "file": file}
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     unused = {f.name for f in fields(config) if f.metadata == LATER and values[f.name] == f.default}
-    settings = {name: _plain(cls, name, value) for name, value in values.items() if name not in unused}
+    settings = {
+        name: _plain(cls, name, value) for name, value in values.items() if name not in unused
+    }
     return {"name": cls.__name__} | origin | settings
 
 
@@ -73,13 +79,17 @@ def restore(description: Mapping[str, Any] | None) -> Any:
     try:
         return cls(**values)
     except TypeError as error:
-        raise InvalidInput(f"the settings of {name} were written by another version: {error}") from None
+        raise InvalidInput(
+            f"the settings of {name} were written by another version: {error}"
+        ) from None
 
 
 def check_recordable(config: Recorded) -> None:
     """Raise, before anything is written, if a run could not be read again because of this plan or noise."""
     if restore(describe(config)) != config:
-        raise InvalidInput(f"{config!r} does not come back from its own record: its fields must determine it")
+        raise InvalidInput(
+            f"{config!r} does not come back from its own record: its fields must determine it"
+        )
 
 
 def check_settings(folder: object, differing: Sequence[str], *, what: str, hint: str = "") -> None:
@@ -104,7 +114,9 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
             continue
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             if a.get("name") != b.get("name"):  # of another kind, which has other settings
-                a, b = ({k: v for k, v in one.items() if k in other} for one, other in ((a, b), (b, a)))
+                a, b = (
+                    {k: v for k, v in one.items() if k in other} for one, other in ((a, b), (b, a))
+                )
             found += differences(a, b, f"{prefix}{key}.")
             continue
         found.append(f"{prefix}{key} (there {_shown(a)}, now {_shown(b)})")

@@ -16,19 +16,29 @@ from smoothcert._registry import Recorded
 from smoothcert.errors import InvalidInput, SmoothcertError, first_line
 
 _PACKAGE = str(Path(__file__).parent)
-_INSTALLED = ("<", _PACKAGE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
+_INSTALLED = (
+    "<",
+    _PACKAGE,
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 """How the names of files begin that the user has not written."""
 
 
 def import_users_module(place: str) -> ModuleType:
     """Import a module by its name or its file. Its folder stays in the search path, so that other processes find it."""
-    path, folder, name = Path(place), Path.cwd(), place  # an installed command does not search the current folder
+    path, folder, name = (
+        Path(place),
+        Path.cwd(),
+        place,
+    )  # an installed command does not search the current folder
     if path.suffix == ".py" or path.name != place:
         path = path if path.suffix == ".py" else path.with_name(f"{path.name}.py")
         if not path.is_file():
             raise InvalidInput(f"there is no file {path}")
         if not path.stem.isidentifier():
-            raise InvalidInput(f"{path} cannot be imported: its name must be letters, digits and underscores")
+            raise InvalidInput(
+                f"{path} cannot be imported: its name must be letters, digits and underscores"
+            )
         folder, name = path.parent.resolve(), path.stem
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -64,8 +74,14 @@ def naming_users_code() -> Iterator[None]:
     except SmoothcertError:
         raise
     except Exception as error:  # code of the user may raise any error
-        ours = __name__.partition(".")[0]  # by module, because methods that dataclasses generate have no file
-        theirs = [frame for frame, _ in _frames(error) if frame.f_globals.get("__name__", "").split(".")[0] != ours]
+        ours = __name__.partition(".")[
+            0
+        ]  # by module, because methods that dataclasses generate have no file
+        theirs = [
+            frame
+            for frame, _ in _frames(error)
+            if frame.f_globals.get("__name__", "").split(".")[0] != ours
+        ]
         methods = [frame for frame in theirs if isinstance(frame.f_locals.get("self"), Recorded)]
         if not methods:
             raise

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 _OPEN, _BETWEEN, _CLOSE = "\ue000", "\ue001", "\ue002"
 """Characters for private use, which mark the part of a message that Python and the command line phrase differently."""
@@ -20,7 +21,9 @@ def setting(name: str, value: object = "") -> str:
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, str):
         plain = not value or value.isupper()  # DIR stands for the user's own value
-        return either(f"{name}={value}" if plain else f'{name}="{value}"', f"{flag} {value}".rstrip())
+        return either(
+            f"{name}={value}" if plain else f'{name}="{value}"', f"{flag} {value}".rstrip()
+        )
     if value is True:
         return either(f"{name}=True", flag)
     listed = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
@@ -32,26 +35,53 @@ def phrase(message: str, *, command: bool = False) -> str:
     return _EITHER.sub(r"\2" if command else r"\1", message)
 
 
-class _Phrased:
-    """Base of errors and warnings whose messages name parameters with `setting`."""
+class _Phrased(Exception):
+    """Base of errors and warnings for the user: a code, one sentence, and the values in it.
 
-    args: tuple[object, ...]
+    Programs and tests tell errors apart by `code` and `fields`, so that every sentence can be
+    improved. The sentence is a template: `InvalidInput("too-small", "{name} must be at least
+    {least}", name="samples", least=10)`. Its parts made by `setting` and `either` are phrased for
+    Python or for the command line.
+
+    Args:
+        code: What is wrong, in a word or two.
+        sentence: The sentence, with the names of fields in braces.
+        **fields: The values.
+    """
+
+    def __init__(self, code: str, sentence: str | None = None, /, **fields: Any) -> None:
+        if sentence is None:
+            code, sentence = "", code
+        super().__init__(code, sentence)
+        self.code = code
+        self.sentence = sentence
+        self.fields = fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.code, self.sentence, self.fields)
 
     @property
     def message(self) -> str:
-        """The message with its parameters marked, to become a part of another message."""
-        return str(self.args[0]) if self.args else ""
+        """The sentence with its values, whose parameters are still marked for `phrase`."""
+        return self.sentence.format(**self.fields) if self.fields else self.sentence
 
     def __str__(self) -> str:
         return phrase(self.message)
 
 
-class SmoothcertError(_Phrased, Exception):
-    """Base of all errors whose message is for the user. The command line prints the message and exits with code 2."""
+def _restore(kind: type[_Phrased], code: str, sentence: str, fields: dict[str, Any]) -> _Phrased:
+    """The error that another process has raised."""
+    error = kind.__new__(kind, code, sentence)
+    _Phrased.__init__(error, code, sentence, **fields)
+    return error
+
+
+class SmoothcertError(_Phrased):
+    """Base of all errors for the user. The command line prints the sentence and exits with 2."""
 
 
 class SmoothcertWarning(_Phrased, UserWarning):
-    """A warning whose message names parameters."""
+    """A warning for the user."""
 
 
 class InvalidInput(SmoothcertError, ValueError):
@@ -67,12 +97,17 @@ class UnreadableInput(InvalidInput):
     """
 
     def __init__(self, message: str, id: int) -> None:
-        super().__init__(message, id)
-        self.id = id
+        super().__init__("unreadable-input", "{why}", why=message, id=id)
+
+    @property
+    def id(self) -> int:
+        """The number of the input."""
+        id: int = self.fields["id"]
+        return id
 
 
 class ModelFailed(InvalidInput):
-    """The user's model raised an error after the check before a run. That error is the cause of this one."""
+    """The user's model raised an error after the check before a run, which is the cause of this one."""
 
 
 class MissingExtra(SmoothcertError, ImportError):
@@ -84,7 +119,13 @@ class MissingExtra(SmoothcertError, ImportError):
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional dependency: pip install -e '.[{extra}]' in the clone of smoothcert")
+        super().__init__(
+            "missing-extra",
+            "{what} needs an optional dependency: "
+            "pip install -e '.[{extra}]' in the clone of smoothcert",
+            what=what,
+            extra=extra,
+        )
 
 
 @contextmanager

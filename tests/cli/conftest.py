@@ -16,7 +16,9 @@ class Answer(NamedTuple):
 @pytest.fixture
 def smoothcert(monkeypatch, capsys):
     """Run a command: `smoothcert("map --sigma 0.5")` returns exit code, stdout and stderr."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; this restores it
+    monkeypatch.setattr(
+        warnings, "showwarning", warnings.showwarning
+    )  # `main` replaces it; this restores it
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(line: str) -> Answer:

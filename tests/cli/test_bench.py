@@ -4,12 +4,16 @@ import pytest
 
 
 def test_bench_sets_the_sampler_beside_its_limit_and_the_published_loop(smoothcert):
-    answer = smoothcert("bench --model fashion-cnn --sigma 0.25 --device cpu --batch 64 --seconds 0.05 --json")
+    answer = smoothcert(
+        "bench --model fashion-cnn --sigma 0.25 --device cpu --batch 64 --seconds 0.05 --json"
+    )
     assert answer.code == 0, answer.err
     found = json.loads(answer.out)
     assert found["batch"] == 64
     assert found["of_limit"] == found["sampler"] / found["forward"]
-    assert found["speedup"] == {batch: found["sampler"] / rate for batch, rate in found["published"].items()}
+    assert found["speedup"] == {
+        batch: found["sampler"] / rate for batch, rate in found["published"].items()
+    }
     assert 0.9 < found["counted_rows"] <= 1
     assert 0 <= found["disagreement"] < 0.05
 
@@ -22,7 +26,9 @@ def test_no_time_to_measure_is_refused(smoothcert, seconds):
 
 
 def test_timing_needs_no_weights(smoothcert):
-    command = "bench --model cifar-resnet20 --sigma 0.25 --device cpu --batch 8 --seconds 0.01 --json"
+    command = (
+        "bench --model cifar-resnet20 --sigma 0.25 --device cpu --batch 8 --seconds 0.01 --json"
+    )
     assert "--weights none for an untrained network" in smoothcert(command).err
     assert smoothcert(f"{command} --weights none").code == 0
 
@@ -56,4 +62,9 @@ def test_what_cannot_be_timed_is_said(smoothcert):
 
 
 def test_little_noise_is_timed_too(smoothcert):
-    assert smoothcert("bench --model fashion-cnn --sigma 0.01 --device cpu --batch 64 --seconds 0.01").code == 0
+    assert (
+        smoothcert(
+            "bench --model fashion-cnn --sigma 0.01 --device cpu --batch 64 --seconds 0.01"
+        ).code
+        == 0
+    )

@@ -88,26 +88,41 @@ def test_certify_audit_table_and_export_follow_one_another(smoothcert, job):
     assert (row["inputs"], row["average_samples"], row["acr"]) == (25, run.average_samples, run.acr)
     exported = smoothcert("export run --format cohen").out.splitlines()
     assert exported[0].split() == ["idx", "label", "predict", "radius", "correct", "time"]
-    assert all(float(line.split()[3]) <= radius for line, radius in zip(exported[1:], run.radius, strict=True))
+    assert all(
+        float(line.split()[3]) <= radius
+        for line, radius in zip(exported[1:], run.radius, strict=True)
+    )
 
 
 def test_a_model_that_is_random_by_design_is_certified_if_one_says_so(smoothcert, job):
     job = job.replace("above_half", "random_by_design") + " --limit 2 --samples 200 --batch 100"
     assert smoothcert(job).code == 2
     assert smoothcert(f"{job} --stochastic").code == 0
-    assert "2 drawn again: all certificates hold" in smoothcert("audit run --model toy:random_by_design").out
+    assert (
+        "2 drawn again: all certificates hold"
+        in smoothcert("audit run --model toy:random_by_design").out
+    )
 
 
 def test_dropout_at_test_time_is_certified_and_a_run_knows_it(smoothcert, job):
-    job = job.replace("above_half", "dropout") + " --limit 3 --method fixed --samples 200 --batch 100"
+    job = (
+        job.replace("above_half", "dropout") + " --limit 3 --method fixed --samples 200 --batch 100"
+    )
     assert smoothcert(job).code == 0
     told = smoothcert(f"{job} --stochastic")
-    assert "run holds another run: it differs in stochastic (there False, now True); choose another" in told.err
+    assert (
+        "run holds another run: it differs in stochastic (there False, now True); choose another"
+        in told.err
+    )
     assert smoothcert(f"{job} --stochastic --out random").code == 0
     pairs = zip(open_run("run").certificates(), open_run("random").certificates(), strict=True)
     assert all(still.count != drawn.count for still, drawn in pairs)
-    assert smoothcert(f"{job} --stochastic --out random").err.startswith("random is complete already")
-    assert "3 drawn again: all certificates hold" in smoothcert("audit random --model toy:dropout").out
+    assert smoothcert(f"{job} --stochastic --out random").err.startswith(
+        "random is complete already"
+    )
+    assert (
+        "3 drawn again: all certificates hold" in smoothcert("audit random --model toy:dropout").out
+    )
 
 
 @pytest.mark.parametrize("batch", ["auto", "500"])
@@ -119,7 +134,9 @@ def test_a_model_that_fails_after_the_first_check_is_one_sentence(smoothcert, jo
     assert re.fullmatch(failure, told.err.splitlines()[-1])
 
 
-def test_a_model_that_fails_in_the_middle_of_a_run_is_one_sentence_and_the_run_continues(smoothcert, job):
+def test_a_model_that_fails_in_the_middle_of_a_run_is_one_sentence_and_the_run_continues(
+    smoothcert, job
+):
     job = job.replace("above_half", "Patience").replace("--batch 500", "--batch 250 --method fixed")
     told = smoothcert(job)
     assert told.code == 2
@@ -156,8 +173,15 @@ def test_options_reach_the_plan(smoothcert, job):
 def test_audit_ends_with_1_and_the_ids_of_what_does_not_hold(smoothcert, job):
     smoothcert(job)
     with Journal(open_run("run").path, write=True) as journal:
-        journal._db.execute("UPDATE certificates SET radius = radius + 0.01 WHERE id IN (3, 8) AND radius > 0")
-        changed = [id for (id,) in journal._db.execute("SELECT id FROM certificates WHERE id IN (3, 8) AND radius > 0")]
+        journal._db.execute(
+            "UPDATE certificates SET radius = radius + 0.01 WHERE id IN (3, 8) AND radius > 0"
+        )
+        changed = [
+            id
+            for (id,) in journal._db.execute(
+                "SELECT id FROM certificates WHERE id IN (3, 8) AND radius > 0"
+            )
+        ]
     told = smoothcert("audit run --redraw 0")
     assert told.code == 1
     *inputs, verdict, plan = told.out.splitlines()
@@ -202,7 +226,10 @@ def test_an_input_that_is_not_finite_can_be_left_out_and_this_is_told(smoothcert
     assert ", 1 unreadable and left out" in answer.out
     assert "unreadable, left out" in smoothcert("table run --format markdown").out
     assert smoothcert("report run --out page.html").code == 0
-    assert "<strong>1 input was left out</strong> because it could not be read." in Path("page.html").read_text()
+    assert (
+        "<strong>1 input was left out</strong> because it could not be read."
+        in Path("page.html").read_text()
+    )
     assert smoothcert("compare run run").code == 0
 
 
@@ -253,8 +280,19 @@ REAL = "certify --model fashion-cnn --data fashion-mnist --sigma 0.5 --device cp
 
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_one_process_at_a_time_readers_any_time_and_a_stop_says_how_far_it_came(tmp_path, stop, code):
-    command = [sys.executable, "-m", "smoothcert", *REAL.split(), "--samples", "20000", "--out", tmp_path]
+def test_one_process_at_a_time_readers_any_time_and_a_stop_says_how_far_it_came(
+    tmp_path, stop, code
+):
+    command = [
+        sys.executable,
+        "-m",
+        "smoothcert",
+        *REAL.split(),
+        "--samples",
+        "20000",
+        "--out",
+        tmp_path,
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_for(lambda: len(committed(tmp_path)) > 1, process)
@@ -273,7 +311,9 @@ def test_one_process_at_a_time_readers_any_time_and_a_stop_says_how_far_it_came(
 
 
 @pytest.mark.slow
-def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tmp_path, monkeypatch, smoothcert):
+def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(
+    tmp_path, monkeypatch, smoothcert
+):
     inputs = 160
     command = f"{REAL} --samples 1000 --limit {inputs} --out {tmp_path}"
     assert smoothcert(f"{command}/whole").code == 0
@@ -299,7 +339,8 @@ def test_a_run_killed_20_times_ends_with_the_certificates_of_one_that_was_not(tm
     answer = smoothcert(f"{command}/killed")
     assert answer.err.startswith(f"resuming: {len(done)} of {inputs} inputs are done")
     whole, killed = (
-        [vars(c) | {"seconds": 0} for c in open_run(tmp_path / name).certificates()] for name in ("whole", "killed")
+        [vars(c) | {"seconds": 0} for c in open_run(tmp_path / name).certificates()]
+        for name in ("whole", "killed")
     )
     assert killed == whole
 
@@ -310,7 +351,10 @@ def test_json_tells_what_the_run_found_and_quiet_tells_nothing(smoothcert, job):
     run = open_run("run")
     assert (found["out"], found["complete"], found["inputs"]) == ("run", True, 25)
     assert (found["acr"], found["average_samples"]) == (run.acr, run.average_samples)
-    assert found["certified_accuracy"] == {"0": run.certified_accuracy([0])[0], "0.1": run.certified_accuracy([0.1])[0]}
+    assert found["certified_accuracy"] == {
+        "0": run.certified_accuracy([0])[0],
+        "0.1": run.certified_accuracy([0.1])[0],
+    }
     assert "inputs" not in told.err
     assert smoothcert(f"{job} --quiet --radii 0,0.1") == (0, "", "")
     quiet = smoothcert(f"{job} -q --json")

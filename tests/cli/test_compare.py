@@ -25,19 +25,31 @@ def test_compare_says_which_run_certifies_more_and_writes_a_page(smoothcert, run
 
 
 def test_compare_of_models_needs_its_options(smoothcert, tmp_path):
-    assert "give --data as well" in smoothcert("compare fashion-cnn fashion-cnn-clean --sigma 0.25").err
+    assert (
+        "give --data as well"
+        in smoothcert("compare fashion-cnn fashion-cnn-clean --sigma 0.25").err
+    )
     line = "compare fashion-cnn fashion-cnn-clean --data fashion-mnist --sigma 0.25"
     assert "give --radius R as well" in smoothcert(f"{line} --out {tmp_path}/both").err
     assert "give --out DIR as well" in smoothcert(f"{line} --radius 0.25").err
 
 
-@pytest.mark.parametrize(("least", "code", "word"), [(20, 0, "passes"), (90, 1, "fails"), (35, 3, "undecided")])
+@pytest.mark.parametrize(
+    ("least", "code", "word"), [(20, 0, "passes"), (90, 1, "fails"), (35, 3, "undecided")]
+)
 def test_the_exit_code_of_gate_is_its_outcome(smoothcert, runs, tmp_path, least, code, word):
     (tmp_path / "policy.toml").write_text(f'[certified_accuracy]\n"0.25" = {least}')
-    answer = smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml --junit {tmp_path}/gate.xml")
+    answer = smoothcert(
+        f"gate {runs[0]} --policy {tmp_path}/policy.toml --junit {tmp_path}/gate.xml"
+    )
     assert (answer.code, answer.out.split()[0]) == (code, word)
     assert (tmp_path / "gate.xml").read_bytes().startswith(b"<?xml")
-    assert json.loads(smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml --json").out)["outcome"] == word
+    assert (
+        json.loads(smoothcert(f"gate {runs[0]} --policy {tmp_path}/policy.toml --json").out)[
+            "outcome"
+        ]
+        == word
+    )
 
 
 def test_a_bad_policy_is_one_sentence_and_exit_code_2(smoothcert, runs, tmp_path):

@@ -6,8 +6,12 @@ from smoothcert import Gaussian, InputSpecific, exact_coverage
 
 
 def test_json_has_the_figures_of_the_library(smoothcert):
-    answer = smoothcert("coverage --sigma 0.5 --samples 200 --pilot 30 --kind relative --pilot-use reuse --json")
-    known = exact_coverage(InputSpecific(200, pilot=30, kind="relative", pilot_use="reuse"), Gaussian(0.5))
+    answer = smoothcert(
+        "coverage --sigma 0.5 --samples 200 --pilot 30 --kind relative --pilot-use reuse --json"
+    )
+    known = exact_coverage(
+        InputSpecific(200, pilot=30, kind="relative", pilot_use="reuse"), Gaussian(0.5)
+    )
     names = ("alpha", "worst_failure", "worst_p", "tie_failure", "valid")
     assert answer.code == 1
     found = json.loads(answer.out)

@@ -25,7 +25,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_certify_and_audit_with_a_denoiser(smoothcert, folder):
-    assert smoothcert(f"certify {SETTINGS} --sigma 0.25 --denoiser d.safetensors --out run") == (0, "", "")
+    assert smoothcert(f"certify {SETTINGS} --sigma 0.25 --denoiser d.safetensors --out run") == (
+        0,
+        "",
+        "",
+    )
     code, out, _ = smoothcert("audit run --redraw 1")
     assert (code, out) == (
         0,
@@ -57,7 +61,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, folder, options, mess
 
 def test_bench_with_a_denoiser(smoothcert, folder):
     line = (
-        "bench --model fashion-cnn-clean --denoiser d.safetensors --sigma 0.25 --device cpu --batch 16 --seconds 0.01"
+        "bench --model fashion-cnn-clean --denoiser d.safetensors --sigma 0.25 "
+        "--device cpu --batch 16 --seconds 0.01"
     )
     code, out, _ = smoothcert(f"{line} --json")
     assert code == 0

@@ -16,16 +16,28 @@ SMALL = Path(__file__).parents[1] / "data" / "small-log.tsv"
         ("map --sigma 0", "sigma must be a number above 0, got 0.0"),
         ("map --sigma half", "'--sigma': expected a number, got 'half'"),
         ("map --sigma 0.5 --samples 1.5e0", "'--samples': expected a whole number, got '1.5e0'"),
-        (f"{CERTIFY} --samples 1000 --batch 200 --shard 3/2", "--shard 3/2 must be one of 1/2 to 2/2"),
-        (CERTIFY.replace("cnn", "cn"), "unknown model 'fashion-cn': did you mean fashion-cnn, fashion-cnn-clean?"),
+        (
+            f"{CERTIFY} --samples 1000 --batch 200 --shard 3/2",
+            "--shard 3/2 must be one of 1/2 to 2/2",
+        ),
+        (
+            CERTIFY.replace("cnn", "cn"),
+            "unknown model 'fashion-cn': did you mean fashion-cnn, fashion-cnn-clean?",
+        ),
         (CERTIFY.replace("mnist", "mnst"), "nor a folder of images: did you mean fashion-mnist?"),
         ("map --sigma 0.5 --kind both", "'both' is not one of"),
         ("map --sigma 0.5 --sogma 1", "--sogma"),
         ("map --sigma 0.5 --at half", "--at must be numbers separated by commas, got 'half'"),
-        (f"{CERTIFY} --workers 2 --gpus-per-worker 0", "--workers 2, --gpus-per-worker 0.0: only for --executor ray"),
+        (
+            f"{CERTIFY} --workers 2 --gpus-per-worker 0",
+            "--workers 2, --gpus-per-worker 0.0: only for --executor ray",
+        ),
         (f"{CERTIFY} --executor ray --devices cuda:0", "--devices cuda:0 is for --executor local"),
         (f"{CERTIFY} --devices cpu --device cpu", "give --device cpu or --devices cpu, not both"),
-        (f"{CERTIFY} --devices 0,1", "devices must be names of devices, got 0,1: write --devices cuda:0,cuda:1"),
+        (
+            f"{CERTIFY} --devices 0,1",
+            "devices must be names of devices, got 0,1: write --devices cuda:0,cuda:1",
+        ),
         ("fly", "fly"),
     ],
 )
@@ -40,7 +52,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(smoothcert, line, named):
 
 
 def test_an_error_of_our_own_is_not_hidden(monkeypatch, smoothcert):
-    monkeypatch.setattr("smoothcert.statistics.sample_map.SampleMap.__call__", lambda self, p: 1 / 0)
+    monkeypatch.setattr(
+        "smoothcert.statistics.sample_map.SampleMap.__call__", lambda self, p: 1 / 0
+    )
     with pytest.raises(ZeroDivisionError):
         smoothcert("map --sigma 0.5")
 
@@ -73,12 +87,19 @@ def test_commands_without_a_model_do_not_import_torch(line):
         "finally:\n"
         "    assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules), 'imported too much'\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_module_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "smoothcert", "--version"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "smoothcert", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout.strip() == __version__
 
 

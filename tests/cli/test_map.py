@@ -30,7 +30,11 @@ def test_map_shows_radii_rounded_down(smoothcert):
 
 def test_a_probability_is_never_above_1_and_a_certain_one_is_shown_as_1(smoothcert):
     options = "map --sigma 0.25 --method radii --radii 0,0.25 --samples 1000 --at 0.95,0.999,1"
-    proved = [p for row in json.loads(smoothcert(f"{options} --json").out)["map"] for p in row["proved"].values()]
+    proved = [
+        p
+        for row in json.loads(smoothcert(f"{options} --json").out)["map"]
+        for p in row["proved"].values()
+    ]
     assert max(proved) == 1
     assert smoothcert(options).out.split()[-2:] == ["1.0000", "1.0000"]
 
@@ -40,7 +44,11 @@ def test_a_map_of_planned_samples_says_that_it_leaves_out_the_pilot(smoothcert):
         options = f"map --method {method} --sigma 0.5 --at 0.9"
         assert "Without the pilot of 1,000 samples." in " ".join(smoothcert(options).out.split())
         assert json.loads(smoothcert(f"{options} --json").out)["pilot_not_counted"] == 1_000
-    for counted in ("--method fixed --known-labels", "--pilot-use reuse", "--method price --price 1e-6"):
+    for counted in (
+        "--method fixed --known-labels",
+        "--pilot-use reuse",
+        "--method price --price 1e-6",
+    ):
         assert "pilot of" not in smoothcert(f"map --sigma 0.5 --at 0.9 {counted}").out
 
 
@@ -59,7 +67,9 @@ def test_counting_all_outcomes_is_not_random(smoothcert):
     table = smoothcert("map --method exact --noise splitting:1,255 --at .5,.501").out
     assert "Expected" not in table
     assert "certified" not in table
-    assert ["0.501", "510", "100.0%", "0.0019"] in [line.split() for line in table.splitlines()]  # 0.002, rounded down
+    assert ["0.501", "510", "100.0%", "0.0019"] in [
+        line.split() for line in table.splitlines()
+    ]  # 0.002, rounded down
     assert "0.0999 is just below 0.1" in " ".join(table.split())
     assert "just below" not in smoothcert("map --sigma 0.5 --at 0.9").out
 

@@ -13,8 +13,14 @@ from smoothcert.errors import either, phrase, setting
     ("options", "expected"),
     [
         ({}, InputSpecific()),
-        ({"samples": 1_000, "decline": 0.1, "kind": "relative"}, InputSpecific(1_000, decline=0.1, kind="relative")),
-        ({"reference": "ideal", "bound": "runner-up"}, InputSpecific(reference="ideal", bound="runner-up")),
+        (
+            {"samples": 1_000, "decline": 0.1, "kind": "relative"},
+            InputSpecific(1_000, decline=0.1, kind="relative"),
+        ),
+        (
+            {"reference": "ideal", "bound": "runner-up"},
+            InputSpecific(reference="ideal", bound="runner-up"),
+        ),
         (
             {"pilot": 50, "pilot_use": "reuse", "grid": "exact"},
             InputSpecific(pilot=50, pilot_use="reuse", grid="exact"),
@@ -32,15 +38,24 @@ def test_options_become_a_plan_and_what_is_not_given_is_its_default(options, exp
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"method": "magic"}, "--method must be one of .*fixed, .*input-specific, .*radii.*, got 'magic'"),
+        (
+            {"method": "magic"},
+            "--method must be one of .*fixed, .*input-specific, .*radii.*, got 'magic'",
+        ),
         ({"method": "combined"}, "--method must be one of"),
         (
             {"method": "fixed", "decline": 0.1},
             "--decline is for --method input-specific: leave it out with --method fixed",
         ),
-        ({"method": "radii", "radii": "1", "pilot_use": "reuse"}, "--pilot-use is for --method .*input-specific"),
+        (
+            {"method": "radii", "radii": "1", "pilot_use": "reuse"},
+            "--pilot-use is for --method .*input-specific",
+        ),
         ({"method": "radii"}, "--method radii needs --radii, as in"),
-        ({"method": "radii", "radii": "0,far"}, "--radii must be numbers separated by commas, got '0,far'"),
+        (
+            {"method": "radii", "radii": "0,far"},
+            "--radii must be numbers separated by commas, got '0,far'",
+        ),
         ({"pilot": 0}, "pilot must be at least 1, got 0"),
     ],
 )
@@ -58,9 +73,15 @@ def test_a_noise_is_named_or_given_by_its_sigma(options):
     ("options", "named"),
     [
         ({}, "the noise is missing: give --sigma, or --noise as in gaussian:0.5"),
-        ({"sigma": 0.5, "noise": "gaussian:0.5"}, "--sigma 0.5 and --noise gaussian:0.5 exclude one another"),
+        (
+            {"sigma": 0.5, "noise": "gaussian:0.5"},
+            "--sigma 0.5 and --noise gaussian:0.5 exclude one another",
+        ),
         ({"noise": "pink:0.5"}, "--noise must be one of .*gaussian.*, got 'pink'"),
-        ({"noise": "gaussian"}, "--noise gaussian: write the strength after a colon, as in gaussian:0.5"),
+        (
+            {"noise": "gaussian"},
+            "--noise gaussian: write the strength after a colon, as in gaussian:0.5",
+        ),
         ({"noise": "gaussian:much"}, "write the strength after a colon"),
         ({"noise": "gaussian:0.5,1"}, "--noise gaussian:0.5,1: gaussian does not take 0.5,1"),
     ],
@@ -85,12 +106,17 @@ def test_options_that_make_no_noise_are_named(options, named):
         ),
     ],
 )
-def test_a_noise_or_plan_of_the_user_that_lacks_a_method_is_told_so(smoothcert, tmp_path, source, command, named):
+def test_a_noise_or_plan_of_the_user_that_lacks_a_method_is_told_so(
+    smoothcert, tmp_path, source, command, named
+):
     file = tmp_path / f"hum_{command[6]}.py"
     file.write_text(f"import smoothcert as sc\n\n\n{source}\n")
     answer = smoothcert(f"--import {file} {command}")
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err == f"smoothcert: Hum of module {file.stem} cannot be used: it does not define {named}\n"
+    assert (
+        answer.err
+        == f"smoothcert: Hum of module {file.stem} cannot be used: it does not define {named}\n"
+    )
 
 
 def test_a_plan_of_the_user_that_is_no_dataclass_is_told_so(smoothcert, tmp_path):
@@ -101,8 +127,13 @@ def test_a_plan_of_the_user_that_is_no_dataclass_is_told_so(smoothcert, tmp_path
     imported = f"--import {tmp_path / 'plain_plan.py'} map --sigma 1"
     answer = smoothcert(f"{imported} --method plain")
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err == "smoothcert: Plain cannot be used: make it a frozen dataclass (@dataclass(frozen=True))\n"
-    assert smoothcert(f"{imported} --method fixed --decline 1").code == 2  # another plan does not suffer from it
+    assert (
+        answer.err
+        == "smoothcert: Plain cannot be used: make it a frozen dataclass (@dataclass(frozen=True))\n"
+    )
+    assert (
+        smoothcert(f"{imported} --method fixed --decline 1").code == 2
+    )  # another plan does not suffer from it
 
 
 @pytest.mark.parametrize(
@@ -146,7 +177,9 @@ def test_coverage_and_map_take_every_plan(smoothcert):
     ):
         found = json.loads(smoothcert(f"coverage --sigma 0.5 --samples 1000 {options} --json").out)
         assert found["valid"] is True
-        rows = json.loads(smoothcert(f"map --sigma 0.5 --samples 1000 {options} --at 0.5,0.9,1 --json").out)["map"]
+        rows = json.loads(
+            smoothcert(f"map --sigma 0.5 --samples 1000 {options} --at 0.5,0.9,1 --json").out
+        )["map"]
         assert [row["p"] for row in rows] == [0.5, 0.9, 1]
         assert all(0 <= row["samples"] <= 1_050 for row in rows)
 
@@ -163,4 +196,7 @@ def test_shown_radii_are_in_increasing_order():
 def test_import_after_the_command_is_told_where_it_belongs(smoothcert):
     found = smoothcert("certify --import plans.py")
     assert (found.code, found.out) == (2, "")
-    assert found.err == "smoothcert: --import goes before the command, as in smoothcert --import FILE certify\n"
+    assert (
+        found.err
+        == "smoothcert: --import goes before the command, as in smoothcert --import FILE certify\n"
+    )

@@ -19,11 +19,23 @@ def test_probe_as_json(smoothcert):
     assert found["copies"] == 4
     assert all(0 <= level["accuracy"] <= 1 for level in found["levels"])
     assert found["reading"]
-    assert all(low <= level["accuracy"] <= high for level in found["levels"] for low, high in [level["interval"]])
-    random = json.loads(smoothcert(f"{PROBE} --sigma 0.25 --copies 4 --stochastic --dtype float32 --json").out)
-    assert random["levels"][0] == found["levels"][0]  # a model that draws no random numbers stays the same
+    assert all(
+        low <= level["accuracy"] <= high
+        for level in found["levels"]
+        for low, high in [level["interval"]]
+    )
+    random = json.loads(
+        smoothcert(f"{PROBE} --sigma 0.25 --copies 4 --stochastic --dtype float32 --json").out
+    )
+    assert (
+        random["levels"][0] == found["levels"][0]
+    )  # a model that draws no random numbers stays the same
 
 
 def test_a_mistake_is_one_line(smoothcert):
     answer = smoothcert(f"{PROBE} --sigma quarter")
-    assert answer == (2, "", "smoothcert: --sigma must be numbers separated by commas, got 'quarter'\n")
+    assert answer == (
+        2,
+        "",
+        "smoothcert: --sigma must be numbers separated by commas, got 'quarter'\n",
+    )

@@ -36,11 +36,15 @@ def test_replay_reproduces_the_paper(smoothcert):
 
 
 def test_the_table_of_a_replay_fits_a_terminal(smoothcert):
-    table = smoothcert(f"replay {SMALL} --sigma 0.5 --samples 10000 --log-samples 10000 --radii 0,0.5").out
+    table = smoothcert(
+        f"replay {SMALL} --sigma 0.5 --samples 10000 --log-samples 10000 --radii 0,0.5"
+    ).out
     assert max(map(len, table.splitlines())) <= 80
     assert "small-log.tsv: 60 inputs, 20 repetitions" in table
     assert "taken to be of 10,000 samples per input" in " ".join(table.split())
-    assert [line.split("  ")[1] for line in table.splitlines() if line.startswith("  ") and line.strip()][1:] == [
+    assert [
+        line.split("  ")[1] for line in table.splitlines() if line.startswith("  ") and line.strip()
+    ][1:] == [
         "average samples",
         "saved",
         "ACR",
@@ -62,7 +66,9 @@ def test_a_log_in_another_order_is_the_same_log(smoothcert, tmp_path):
     header, *rows = SMALL.read_text().splitlines()
     (tmp_path / "turned.tsv").write_text("\n".join([header, *reversed(rows)]))
     options = "--sigma 0.5 --samples 10000 --log-samples 10000 --json"
-    assert smoothcert(f"replay {tmp_path / 'turned.tsv'} {options}") == smoothcert(f"replay {SMALL} {options}")
+    assert smoothcert(f"replay {tmp_path / 'turned.tsv'} {options}") == smoothcert(
+        f"replay {SMALL} {options}"
+    )
 
 
 def test_a_run_that_counted_no_votes_is_replayed_and_an_empty_one_is_named(smoothcert, tmp_path):
@@ -70,13 +76,17 @@ def test_a_run_that_counted_no_votes_is_replayed_and_an_empty_one_is_named(smoot
     with Journal(tmp_path, write=True) as journal:
         journal.write_manifest(manifest(plan, noise))
         empty = smoothcert(f"replay {tmp_path} --sigma 0.5")
-        journal.add(Certificate.from_votes([Look(100, {3: 10})], plan=plan, noise=noise, id=7, label=3), {})
+        journal.add(
+            Certificate.from_votes([Look(100, {3: 10})], plan=plan, noise=noise, id=7, label=3), {}
+        )
     assert (empty.code, "holds no certificates yet" in empty.err) == (2, True)
     assert json.loads(smoothcert(f"replay {tmp_path} --sigma 0.5 --json").out)["abstained"] == 1
 
 
 def test_without_labels_nothing_is_said_about_accuracy(smoothcert, iss_run, tmp_path):
-    write_results(replace(iss_run, label=np.full_like(iss_run.label, -1)), tmp_path / "iss.csv", "csv")
+    write_results(
+        replace(iss_run, label=np.full_like(iss_run.label, -1)), tmp_path / "iss.csv", "csv"
+    )
     options = f"replay {tmp_path / 'iss.csv'} --sigma 0.5 --samples 10000 --radii 0"
     found = json.loads(smoothcert(f"{options} --json").out)
     assert (found["acr"], found["certified_accuracy"]) == (None, {"0": None})
@@ -96,7 +106,9 @@ def test_our_own_exports_are_replayed_too(smoothcert, iss_run, tmp_path, format)
 def test_what_few_samples_cannot_tell_is_said(smoothcert, iss_run, tmp_path):
     write_results(iss_run, tmp_path / "iss.csv", "csv")
     options = f"replay {tmp_path / 'iss.csv'} --sigma 0.5"
-    assert "We take their p as 1" in " ".join(smoothcert(f"{options} --samples 1000000").out.split())
+    assert "We take their p as 1" in " ".join(
+        smoothcert(f"{options} --samples 1000000").out.split()
+    )
     assert "We take their p as 1" not in smoothcert(f"replay {SMALL} --sigma 0.5").out
     refused = smoothcert(f"{options} --log-samples 1000")
     assert (refused.code, "leave out --log-samples" in refused.err) == (2, True)
@@ -132,7 +144,9 @@ def test_what_is_not_random_is_not_simulated(smoothcert, tmp_path, options):
     plan = Exact().for_noise(noise)
     with Journal(tmp_path, write=True) as journal:
         journal.write_manifest(manifest(plan, noise))
-        journal.add(Certificate.from_votes([Look(510, {3: 500})], plan=plan, noise=noise, id=7, label=3), {})
+        journal.add(
+            Certificate.from_votes([Look(510, {3: 500})], plan=plan, noise=noise, id=7, label=3), {}
+        )
     refused = smoothcert(f"replay {tmp_path} --noise splitting:1,255 {options}")
     assert refused.code == 2
     assert refused.err.startswith(

@@ -8,8 +8,17 @@ def test_report_writes_the_page_and_the_figures(iss_run, fixed_run, tmp_path):
     for run in (iss_run, fixed_run):
         write_results(run, tmp_path / f"{run.name}.json", "json")
     page, figures = tmp_path / "page.html", tmp_path / "figures"
-    options = ["--reference", str(tmp_path / "fixed.json"), "--radii", "0,0.3", "--figures", str(figures)]
-    result = CliRunner().invoke(app, ["report", str(tmp_path / "iss.json"), "--out", str(page), *options])
+    options = [
+        "--reference",
+        str(tmp_path / "fixed.json"),
+        "--radii",
+        "0,0.3",
+        "--figures",
+        str(figures),
+    ]
+    result = CliRunner().invoke(
+        app, ["report", str(tmp_path / "iss.json"), "--out", str(page), *options]
+    )
     assert result.exit_code == 0, result.output
     text = page.read_text()
     assert "CA 0.3" in text
@@ -20,7 +29,9 @@ def test_report_writes_the_page_and_the_figures(iss_run, fixed_run, tmp_path):
     assert str(figures / "certified-accuracy.pdf") in result.stdout.splitlines()
 
 
-def test_a_log_is_given_its_pictures_and_a_run_no_others_than_its_own(smoothcert, iss_run, tmp_path):
+def test_a_log_is_given_its_pictures_and_a_run_no_others_than_its_own(
+    smoothcert, iss_run, tmp_path
+):
     page = tmp_path / "page.html"
     for name, format in (("iss.json", "json"), ("iss.tsv", "cohen")):
         write_results(iss_run, tmp_path / name, format)

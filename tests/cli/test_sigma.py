@@ -25,10 +25,13 @@ def test_the_command_chooses_and_says_so(smoothcert, tmp_path, monkeypatch):
     assert (replayed.code, replayed.err) == (0, "")
 
 
-def test_several_sigmas_are_one_run_each_and_one_page_that_recommends(smoothcert, tmp_path, monkeypatch):
+def test_several_sigmas_are_one_run_each_and_one_page_that_recommends(
+    smoothcert, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     job = (
-        "certify --model fashion-cnn --data fashion-mnist --samples 200 --device cpu --batch 200 --limit 3 --out sweep"
+        "certify --model fashion-cnn --data fashion-mnist --samples 200 "
+        "--device cpu --batch 200 --limit 3 --out sweep"
     )
     told = smoothcert(f"{job} --sigma 0.25,0.5 --radii 0,0.25")
     assert told.code == 0
@@ -39,7 +42,10 @@ def test_several_sigmas_are_one_run_each_and_one_page_that_recommends(smoothcert
     assert [row["name"] for row in found["runs"]] == ["sigma-0.25", "sigma-0.5"]
     assert found["recommendation"]["reasons"][0] in page
     assert found["complete"]
-    assert [sc.open_run(f"sweep/sigma-{s}").noise for s in ("0.25", "0.5")] == [sc.Gaussian(0.25), sc.Gaussian(0.5)]
+    assert [sc.open_run(f"sweep/sigma-{s}").noise for s in ("0.25", "0.5")] == [
+        sc.Gaussian(0.25),
+        sc.Gaussian(0.5),
+    ]
 
 
 def test_every_sigma_can_have_a_model_of_its_own(smoothcert, tmp_path, monkeypatch):
@@ -51,7 +57,10 @@ def test_every_sigma_can_have_a_model_of_its_own(smoothcert, tmp_path, monkeypat
     job = "certify --data data.npz --samples 200 --device cpu --batch 200 --out sweep --sigma 1,2"
     told = smoothcert(f"{job} --model toy.py:at_{{sigma:.0f}}")
     assert told.code == 0
-    assert [sc.open_run(f"sweep/sigma-{s}").manifest.model for s in (1, 2)] == ["toy:at_1", "toy:at_2"]
+    assert [sc.open_run(f"sweep/sigma-{s}").manifest.model for s in (1, 2)] == [
+        "toy:at_1",
+        "toy:at_2",
+    ]
     assert "Take" not in told.out  # without labels
     wrong = smoothcert(f"{job} --model toy.py:at_{{sigma:d}}")
     assert wrong.code == 2

@@ -11,7 +11,15 @@ def test_table_prints_the_agreed_json(iss_run, fixed_run, tmp_path):
     for run in (iss_run, fixed_run):
         write_results(run, tmp_path / f"{run.name}.json", "json")
     result = CliRunner().invoke(
-        app, ["table", str(tmp_path / "iss.json"), str(tmp_path / "fixed.json"), "--radii", "0,0.5", "--json"]
+        app,
+        [
+            "table",
+            str(tmp_path / "iss.json"),
+            str(tmp_path / "fixed.json"),
+            "--radii",
+            "0,0.5",
+            "--json",
+        ],
     )
     assert result.exit_code == 0, result.output
     first = json.loads(result.stdout)["runs"][0]
@@ -33,12 +41,16 @@ def test_export_writes_to_a_file_or_to_standard_output(iss_run, tmp_path):
     printed = CliRunner().invoke(app, ["export", str(tmp_path / "iss.json")])
     assert printed.stdout_bytes == write_results(iss_run, None, "cohen")
     out = tmp_path / "iss.parquet"
-    CliRunner().invoke(app, ["export", str(tmp_path / "iss.json"), "--format", "parquet", "--out", str(out)])
+    CliRunner().invoke(
+        app, ["export", str(tmp_path / "iss.json"), "--format", "parquet", "--out", str(out)]
+    )
     assert read_results(out).acr == iss_run.acr
 
 
 @pytest.mark.parametrize("command", ["export --format json", "report"])
-def test_what_is_read_and_the_journal_of_a_run_are_never_replaced(iss_run, smoothcert, tmp_path, command):
+def test_what_is_read_and_the_journal_of_a_run_are_never_replaced(
+    iss_run, smoothcert, tmp_path, command
+):
     log, journal = tmp_path / "iss.json", tmp_path / "run" / "journal.sqlite"
     kept = write_results(iss_run, log)
     journal.parent.mkdir()
@@ -46,7 +58,9 @@ def test_what_is_read_and_the_journal_of_a_run_are_never_replaced(iss_run, smoot
     answer = smoothcert(f"{command} {log} --out {tmp_path / 'run' / '..' / 'iss.json'}")
     assert answer.code == 2
     assert answer.err.endswith("would replace what is read: choose another file\n")
-    assert smoothcert(f"{command} {log} --out {journal}").err.endswith("would replace a run: choose another file\n")
+    assert smoothcert(f"{command} {log} --out {journal}").err.endswith(
+        "would replace a run: choose another file\n"
+    )
     assert (log.read_bytes(), journal.read_text()) == (kept, "kept")
 
 
@@ -61,6 +75,8 @@ def test_a_csv_export_says_where_its_settings_are(iss_run, smoothcert, tmp_path,
 
 def test_a_log_that_tells_no_radius_is_read_with_one(smoothcert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "adaptive.tsv").write_text("idx\tlabel\tpredict\tradius proved\n0\t3\t3\t1\n1\t3\t-1\t-1\n")
+    (tmp_path / "adaptive.tsv").write_text(
+        "idx\tlabel\tpredict\tradius proved\n0\t3\t3\t1\n1\t3\t-1\t-1\n"
+    )
     [row] = json.loads(smoothcert("table adaptive.tsv --log-radius 0.25 --json").out)["runs"]
     assert row["certified_accuracy"] == {"0.25": 0.5}

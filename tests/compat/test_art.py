@@ -5,7 +5,9 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 
-Theirs = pytest.importorskip("art.estimators.certification.randomized_smoothing").PyTorchRandomizedSmoothing
+Theirs = pytest.importorskip(
+    "art.estimators.certification.randomized_smoothing"
+).PyTorchRandomizedSmoothing
 from smoothcert.compat.art import PyTorchRandomizedSmoothing  # noqa: E402 (it needs ART)
 
 X = np.array([[0.9, 0.2], [0.1, 0.4], [0.5, 0.5]], np.float32)
@@ -20,7 +22,13 @@ def network():
 
 
 def estimator(cls=PyTorchRandomizedSmoothing, **settings):
-    defaults = {"input_shape": (2,), "nb_classes": 2, "device_type": "cpu", "scale": 0.25, "sample_size": 100}
+    defaults = {
+        "input_shape": (2,),
+        "nb_classes": 2,
+        "device_type": "cpu",
+        "scale": 0.25,
+        "sample_size": 100,
+    }
     return cls(network(), nn.CrossEntropyLoss(), **(defaults | settings))
 
 
@@ -124,7 +132,9 @@ def test_it_is_an_estimator_that_art_trains_and_attacks(iris):
     x, y = iris
     smooth = trained(PyTorchRandomizedSmoothing, x, y)
     assert isinstance(smooth, Theirs)
-    assert np.mean(smooth.predict(x).argmax(1) == y) > 0.95  # fit has trained what predict answers with
+    assert (
+        np.mean(smooth.predict(x).argmax(1) == y) > 0.95
+    )  # fit has trained what predict answers with
     prediction, radius = smooth.certify(x, n=500)
     attacked = FastGradientMethod(estimator=smooth, eps=0.3).generate(x)
     assert np.mean(smooth.predict(attacked).argmax(1) == y) < 0.8

@@ -24,9 +24,26 @@ def published(count, n, sigma, alpha):
 
 
 def test_the_interface_is_the_published_one():
-    assert list(inspect.signature(Smooth).parameters)[:3] == ["base_classifier", "num_classes", "sigma"]
-    assert list(inspect.signature(Smooth.certify).parameters) == ["self", "x", "n0", "n", "alpha", "batch_size"]
-    assert list(inspect.signature(Smooth.predict).parameters) == ["self", "x", "n", "alpha", "batch_size"]
+    assert list(inspect.signature(Smooth).parameters)[:3] == [
+        "base_classifier",
+        "num_classes",
+        "sigma",
+    ]
+    assert list(inspect.signature(Smooth.certify).parameters) == [
+        "self",
+        "x",
+        "n0",
+        "n",
+        "alpha",
+        "batch_size",
+    ]
+    assert list(inspect.signature(Smooth.predict).parameters) == [
+        "self",
+        "x",
+        "n",
+        "alpha",
+        "batch_size",
+    ]
     assert Smooth.ABSTAIN == -1
 
 
@@ -173,7 +190,9 @@ with open(args.outfile, "w") as f:
 def test_a_script_of_2019_runs_with_one_changed_import(tmp_path, monkeypatch, options, row):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["script.py", "0.25", "out.tsv", *options])
-    (tmp_path / "script.py").write_text(SCRIPT.replace("from core import", "from smoothcert.compat.cohen import"))
+    (tmp_path / "script.py").write_text(
+        SCRIPT.replace("from core import", "from smoothcert.compat.cohen import")
+    )
     runpy.run_path("script.py", run_name="__main__")
     header, *lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert header.split("\t")[:3] == ["idx", "label", "predict"]
@@ -212,7 +231,9 @@ def test_it_is_not_slower_than_the_usual_loop_on_a_tiny_model():
 
 def test_attributes_that_are_changed_later_count():
     """The published class reads them at every call, and programs rely on that."""
-    smooth = Smooth(lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1), num_classes=2, sigma=0.25)
+    smooth = Smooth(
+        lambda x: torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1), num_classes=2, sigma=0.25
+    )
     x = torch.tensor([1.0, 0.0])
     before = smooth.certify(x, n0=100, n=1000, alpha=0.001, batch_size=100)
     smooth.sigma = 0.1

@@ -62,7 +62,8 @@ def test_a_tracker_that_raises_never_stops_the_run(tmp_path, method):
     setattr(Broken, method, fail)
     other = Recorder()
     with pytest.warns(
-        UserWarning, match="Broken gets no more figures, because it raised ConnectionError: no network;"
+        UserWarning,
+        match="Broken gets no more figures, because it raised ConnectionError: no network;",
     ) as told:
         run = certify(tmp_path, [Broken(), other])
     assert len(told) == 1
@@ -82,7 +83,9 @@ def test_a_display_that_is_asked_for_replaces_the_usual_one(tmp_path, capsys):
         choose_progress(["tensorboard"])
 
 
-def test_weights_and_biases_gets_figures_in_a_run_of_its_own_or_in_the_active_one(tmp_path, monkeypatch):
+def test_weights_and_biases_gets_figures_in_a_run_of_its_own_or_in_the_active_one(
+    tmp_path, monkeypatch
+):
     made = []
 
     class Run:
@@ -121,7 +124,13 @@ def test_mlflow_gets_parameters_and_metrics(tmp_path, monkeypatch):
     mlflow = SimpleNamespace(active_run=lambda: None, **{name: recorded(name) for name in names})
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     certify(tmp_path, sc.MLflow("robust", name="first"))
-    assert [name for name, *_ in calls] == ["set_experiment", "start_run", "log_params", "log_metrics", "end_run"]
+    assert [name for name, *_ in calls] == [
+        "set_experiment",
+        "start_run",
+        "log_params",
+        "log_metrics",
+        "end_run",
+    ]
     assert calls[0][1] == ("robust",)
     assert calls[1][2] == {"run_name": "first"}
     assert calls[3][1][0]["inputs"] == 3

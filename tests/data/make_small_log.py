@@ -26,7 +26,9 @@ def rows() -> list[str]:
         found = Certificate.from_votes(looks, plan=plan, noise=noise, label=label)
         prediction = -1 if found.abstained else found.prediction
         time = f"0:00:{rng.uniform(1, 2):09.6f}"
-        lines.append(f"{20 * number}\t{label}\t{prediction}\t{found.radius:.3}\t{int(found.correct)}\t{time}")
+        lines.append(
+            f"{20 * number}\t{label}\t{prediction}\t{found.radius:.3}\t{int(found.correct)}\t{time}"
+        )
     return lines
 
 

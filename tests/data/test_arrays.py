@@ -14,7 +14,9 @@ RANDOM = np.random.default_rng(0)
 
 
 def test_bytes_become_floats_in_the_unit_interval() -> None:
-    with pytest.warns(UserWarning, match="d: bytes are divided by 255"):  # those of images are, without a word
+    with pytest.warns(
+        UserWarning, match="d: bytes are divided by 255"
+    ):  # those of images are, without a word
         x, label = ArrayDataset(np.array([[0, 51, 255]], np.uint8), np.array([2]), name="d")[0]
     assert x.dtype == torch.float32
     torch.testing.assert_close(x, torch.tensor([0, 0.2, 1]))
@@ -36,11 +38,15 @@ def test_images_get_their_channels_first(given: tuple[int, ...], seen: tuple[int
     x, _ = ArrayDataset(values, name="d")[1]
     assert x.shape == seen
     if len(given) == 4 and seen != given[1:]:
-        torch.testing.assert_close(x[0, 2, 5], torch.tensor(values[1, 2, 5, 0] / 255, dtype=torch.float32))
+        torch.testing.assert_close(
+            x[0, 2, 5], torch.tensor(values[1, 2, 5, 0] / 255, dtype=torch.float32)
+        )
 
 
 def test_floats_whose_axes_are_moved_give_a_warning() -> None:
-    with pytest.warns(UserWarning, match="the last axis is taken as channels and moved to the front"):
+    with pytest.warns(
+        UserWarning, match="the last axis is taken as channels and moved to the front"
+    ):
         assert ArrayDataset(RANDOM.random((4, 9, 8, 3)), name="d")[0][0].shape == (3, 9, 8)
 
 
@@ -75,18 +81,26 @@ def test_inputs_outside_of_the_unit_interval_warn_of_the_radius_units(value: flo
         (np.zeros(4), None, "shape"),
         (np.zeros((2, 3), np.int64), None, "type int64"),
         (np.zeros((2, 3)), np.array([0, 1, 2]), "2 inputs but labels of shape"),
-        (np.zeros((2, 3)), np.array([0.0, 1.0]), "labels of type float64: expected integers from 0 on, or -1 for"),
+        (
+            np.zeros((2, 3)),
+            np.array([0.0, 1.0]),
+            "labels of type float64: expected integers from 0 on, or -1 for",
+        ),
         (np.zeros((2, 3)), np.array([0, -2]), "label -2 of input 1 is out of range"),
     ],
 )
-def test_other_arrays_are_refused(inputs: np.ndarray, labels: np.ndarray | None, message: str) -> None:
+def test_other_arrays_are_refused(
+    inputs: np.ndarray, labels: np.ndarray | None, message: str
+) -> None:
     with pytest.raises(InvalidInput, match=message):
         ArrayDataset(inputs, labels, name="d")
 
 
 def test_labels_beyond_the_classes_are_refused() -> None:
     labels = np.array([0, 9, 10, -1])
-    with pytest.raises(InvalidInput, match="label 10 of input 2 is out of range; labels are numbers from 0 to 9"):
+    with pytest.raises(
+        InvalidInput, match="label 10 of input 2 is out of range; labels are numbers from 0 to 9"
+    ):
         check_labels(labels, classes=10, name="d")
     check_labels(labels, classes=11, name="d")
     with pytest.raises(InvalidInput, match="label 2 of input 0"):

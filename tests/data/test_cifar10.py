@@ -31,15 +31,25 @@ class Python2Pickler(pickle._Pickler):
 
 def write_python_batch(path: Path, images: np.ndarray, labels: list[int]) -> None:
     with path.open("wb") as file:
-        content = {b"batch_label": b"a batch", b"labels": labels, b"data": images, b"filenames": [b"x.png"]}
+        content = {
+            b"batch_label": b"a batch",
+            b"labels": labels,
+            b"data": images,
+            b"filenames": [b"x.png"],
+        }
         Python2Pickler(file, protocol=2).dump(content)
-    path.write_bytes(path.read_bytes().replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n"))
+    path.write_bytes(
+        path.read_bytes().replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
+    )
 
 
 @pytest.fixture(params=["python", "binary"])
 def cifar(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
     """A small CIFAR-10 with 4 images in each of the 6 batches; the test batch is the first one."""
-    images, labels = RANDOM.integers(0, 256, (24, 3072), np.uint8), RANDOM.integers(0, 10, 24, np.uint8)
+    images, labels = (
+        RANDOM.integers(0, 256, (24, 3072), np.uint8),
+        RANDOM.integers(0, 10, 24, np.uint8),
+    )
     python = request.param == "python"
     folder = tmp_path / ("cifar-10-batches-py" if python else "cifar-10-batches-bin")
     folder.mkdir()
@@ -54,9 +64,14 @@ def cifar(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndar
 
 def test_cifar10_is_read_in_both_versions(cifar: tuple[Path, np.ndarray, np.ndarray]) -> None:
     folder, images, labels = cifar
-    test, train = load_dataset(f"cifar10:{folder}"), load_dataset(f"cifar10:{folder.parent}", train=True)
+    test, train = (
+        load_dataset(f"cifar10:{folder}"),
+        load_dataset(f"cifar10:{folder.parent}", train=True),
+    )
     assert (len(test), len(train)) == (4, 20)
-    for number, (x, label) in enumerate([*(test[i] for i in range(4)), *(train[i] for i in range(20))]):
+    for number, (x, label) in enumerate(
+        [*(test[i] for i in range(4)), *(train[i] for i in range(20))]
+    ):
         assert torch.equal(x, torch.from_numpy(images[number].reshape(3, 32, 32) / np.float32(255)))
         assert label == labels[number]
 
@@ -92,7 +107,9 @@ class Bomb:
         return (os.mkdir, ("exploded",))
 
 
-def test_code_in_a_cifar10_pickle_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_in_a_cifar10_pickle_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("test_batch").write_bytes(pickle.dumps({b"data": Bomb(), b"labels": []}))
     with pytest.raises(InvalidInput, match=r"asks for \w+\.mkdir"):

@@ -48,13 +48,18 @@ def _offer(monkeypatch, tmp_path, name, files, server):
 
 
 def _idx(values):
-    header = bytes([0, 0, 8, values.ndim]) + b"".join(int(n).to_bytes(4, "big") for n in values.shape)
+    header = bytes([0, 0, 8, values.ndim]) + b"".join(
+        int(n).to_bytes(4, "big") for n in values.shape
+    )
     return gzip.compress(header + values.tobytes())
 
 
 def _mnist(count=3):
     rng = np.random.default_rng(0)
-    images, labels = rng.integers(0, 256, (count, 28, 28), np.uint8), np.arange(count, dtype=np.uint8)
+    images, labels = (
+        rng.integers(0, 256, (count, 28, 28), np.uint8),
+        np.arange(count, dtype=np.uint8),
+    )
     return {
         f"{part}-{kind}-ubyte.gz": _idx(values)
         for part in ("train", "t10k")
@@ -62,7 +67,9 @@ def _mnist(count=3):
     }
 
 
-@pytest.mark.parametrize(("name", "train"), [("mnist", False), ("mnist", True), ("fashion-mnist", True)])
+@pytest.mark.parametrize(
+    ("name", "train"), [("mnist", False), ("mnist", True), ("fashion-mnist", True)]
+)
 def test_files_are_downloaded_once(name, train, server, tmp_path, monkeypatch):
     monkeypatch.setattr("smoothcert.data.published._DEBIAN", str(tmp_path / "absent"))
     _offer(monkeypatch, tmp_path, name, _mnist(), server)

@@ -24,14 +24,29 @@ def write_idx(path: Path, values: np.ndarray) -> None:
 def write_fashion_mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     images, labels = RANDOM.integers(0, 256, (6, 28, 28), np.uint8), np.arange(6, dtype=np.uint8)
     for part in ("train", "t10k"):
-        write_idx(folder / f"{part}-images-idx3-ubyte.gz", images if part == "train" else images[::-1])
-        write_idx(folder / f"{part}-labels-idx1-ubyte.gz", labels if part == "train" else labels[::-1])
+        write_idx(
+            folder / f"{part}-images-idx3-ubyte.gz", images if part == "train" else images[::-1]
+        )
+        write_idx(
+            folder / f"{part}-labels-idx1-ubyte.gz", labels if part == "train" else labels[::-1]
+        )
     return images, labels
 
 
 def test_the_bundled_images_are_the_first_of_the_test_set() -> None:
     data = load_dataset("fashion-mnist")
-    assert [data[i][1] for i in range(10)] == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]  # the labels of the published test set
+    assert [data[i][1] for i in range(10)] == [
+        9,
+        2,
+        1,
+        1,
+        6,
+        1,
+        4,
+        6,
+        5,
+        7,
+    ]  # the labels of the published test set
     assert len(data) == 500
     assert data[0][0].shape == (1, 28, 28)
     assert data[0][0].max() == 1
@@ -41,14 +56,18 @@ def test_the_bundled_images_are_the_first_of_the_test_set() -> None:
 
 def test_fashion_mnist_files_are_read_by_part(tmp_path: Path) -> None:
     images, labels = write_fashion_mnist(tmp_path)
-    train, test = (load_dataset(f"fashion-mnist:{tmp_path}", train=train) for train in (True, False))
+    train, test = (
+        load_dataset(f"fashion-mnist:{tmp_path}", train=train) for train in (True, False)
+    )
     for i in range(6):
         assert torch.equal(train[i][0], torch.from_numpy(images[i : i + 1] / np.float32(255)))
         assert (train[i][1], test[i][1]) == (labels[i], labels[5 - i])
 
 
 def test_fashion_mnist_mistakes_say_what_to_download(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"has no t10k-images.*t10k-labels.*leave out the folder"):
+    with pytest.raises(
+        InvalidInput, match=r"has no t10k-images.*t10k-labels.*leave out the folder"
+    ):
         load_dataset(f"fashion-mnist:{tmp_path}")
     write_fashion_mnist(tmp_path)
     file = tmp_path / "t10k-images-idx3-ubyte.gz"

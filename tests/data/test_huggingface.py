@@ -26,12 +26,19 @@ def table(rows: slice, **columns: Any) -> Any:
         "kind": datasets.ClassLabel(names=["no", "yes"]),
     }
     images = [Image.fromarray(pixels) for pixels in PIXELS[rows]]
-    content = {"id": list(range(len(images))), "img": images, "kind": [i % 2 for i in range(len(images))], **columns}
+    content = {
+        "id": list(range(len(images))),
+        "img": images,
+        "kind": [i % 2 for i in range(len(images))],
+        **columns,
+    }
     return datasets.Dataset.from_dict(content, features=datasets.Features(features))
 
 
 def test_a_saved_folder_is_read_by_split(tmp_path: Path) -> None:
-    datasets.DatasetDict({"train": table(slice(3)), "validation": table(slice(3, 4))}).save_to_disk(tmp_path)
+    datasets.DatasetDict({"train": table(slice(3)), "validation": table(slice(3, 4))}).save_to_disk(
+        tmp_path
+    )
     train, test = (load_dataset(f"hf:{tmp_path}", train=train) for train in (True, False))
     assert (len(train), len(test), train.class_names) == (3, 1, ("no", "yes"))
     assert [train[i][1] for i in range(3)] == [0, 1, 0]
@@ -40,7 +47,9 @@ def test_a_saved_folder_is_read_by_split(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_is_stable_and_differs_between_the_splits(tmp_path: Path) -> None:
-    datasets.DatasetDict({"train": table(slice(3)), "test": table(slice(3, 4))}).save_to_disk(tmp_path)
+    datasets.DatasetDict({"train": table(slice(3)), "test": table(slice(3, 4))}).save_to_disk(
+        tmp_path
+    )
     first, again = (load_dataset(f"hf:{tmp_path}").fingerprint for _ in range(2))
     assert first == again != load_dataset(f"hf:{tmp_path}", train=True).fingerprint
 
@@ -68,19 +77,27 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_error_for_a_corrupt_image_gives_its_number(tmp_path: Path) -> None:
-    table(slice(2), img=[Image.fromarray(PIXELS[0]), {"bytes": b"no image", "path": None}]).save_to_disk(tmp_path)
+    table(
+        slice(2), img=[Image.fromarray(PIXELS[0]), {"bytes": b"no image", "path": None}]
+    ).save_to_disk(tmp_path)
     data = load_dataset(f"hf:{tmp_path}")
     with pytest.raises(InvalidInput, match=r"image 1 of hf:.* cannot be read"):
         data[1]
 
 
 def test_the_error_for_an_image_of_another_size_gives_its_number(tmp_path: Path) -> None:
-    table(slice(2), img=[Image.fromarray(PIXELS[0]), Image.fromarray(PIXELS[1, :4])]).save_to_disk(tmp_path)
-    with pytest.raises(InvalidInput, match=r"image 1 of hf:.* is 8x4 with 3 channels, but the first image is 8x6"):
+    table(slice(2), img=[Image.fromarray(PIXELS[0]), Image.fromarray(PIXELS[1, :4])]).save_to_disk(
+        tmp_path
+    )
+    with pytest.raises(
+        InvalidInput, match=r"image 1 of hf:.* is 8x4 with 3 channels, but the first image is 8x6"
+    ):
         load_dataset(f"hf:{tmp_path}")[1]
 
 
-def test_the_error_for_a_missing_extra_gives_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_extra_gives_the_pip_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[hf\]'"):
         load_dataset("hf:some/data")

@@ -45,12 +45,20 @@ def test_class_folders_and_files_are_numbered_in_order(tmp_path: Path) -> None:
     ("folders", "labels", "names"),
     [
         (["3", "7"], [3, 7], None),
-        (["0", "1", "10", "2", "3", "4", "5", "6", "7", "8", "9"], [0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9], range(11)),
+        (
+            ["0", "1", "10", "2", "3", "4", "5", "6", "7", "8", "9"],
+            [0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9],
+            range(11),
+        ),
         (["0000", "0001"], [0, 1], ["0000", "0001"]),
     ],
 )
 def test_class_folders_named_by_numbers_have_these_labels(
-    folders: list[str], labels: list[int], names: list[str] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folders: list[str],
+    labels: list[int],
+    names: list[str] | None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     for folder in folders:
         write(tmp_path / folder / "0.png")
@@ -90,7 +98,9 @@ def test_training_and_test_folders_are_separate(tmp_path: Path) -> None:
     assert [len(load_dataset(tmp_path, train=train)) for train in (True, False)] == [2, 1]
 
 
-def test_test_images_of_some_classes_keep_the_numbers_of_the_training_classes(tmp_path: Path) -> None:
+def test_test_images_of_some_classes_keep_the_numbers_of_the_training_classes(
+    tmp_path: Path,
+) -> None:
     for name in ("train/a/1.png", "train/b/1.png", "train/c/1.png", "test/c/2.png", "test/a/2.png"):
         write(tmp_path / name)
     data = load_dataset(tmp_path)
@@ -98,7 +108,9 @@ def test_test_images_of_some_classes_keep_the_numbers_of_the_training_classes(tm
     assert [data[i][1] for i in range(len(data))] == [0, 2]
     assert data.fingerprint != load_dataset(tmp_path / "test").fingerprint
     write(tmp_path / "test/d/1.png")
-    with pytest.raises(InvalidInput, match="has the class d, which the training part does not have"):
+    with pytest.raises(
+        InvalidInput, match="has the class d, which the training part does not have"
+    ):
         load_dataset(tmp_path)
 
 
@@ -107,12 +119,17 @@ def test_grey_images_have_one_channel_unless_the_first_image_has_colour(tmp_path
     assert torch.equal(load_dataset(tmp_path / "grey")[0][0], torch.from_numpy(grey)[None] / 255)
     write(tmp_path / "mixed" / "0.png")
     shutil.copy(tmp_path / "grey" / "0.png", tmp_path / "mixed" / "1.png")
-    assert torch.equal(load_dataset(tmp_path / "mixed")[1][0], torch.from_numpy(grey).expand(3, -1, -1) / 255)
+    assert torch.equal(
+        load_dataset(tmp_path / "mixed")[1][0], torch.from_numpy(grey).expand(3, -1, -1) / 255
+    )
 
 
 @pytest.mark.parametrize(
     ("other", "advice"),
-    [({"size": (5, 6)}, "bring all images to one size"), ({"mode": "RGB"}, "save all images in grey")],
+    [
+        ({"size": (5, 6)}, "bring all images to one size"),
+        ({"mode": "RGB"}, "save all images in grey"),
+    ],
     ids=["size", "colour"],
 )
 def test_the_error_for_an_image_of_another_form_gives_its_path(
@@ -122,15 +139,21 @@ def test_the_error_for_an_image_of_another_form_gives_its_path(
     (tmp_path / "1.png").write_bytes(b"broken")
     write(tmp_path / "2.png", **{"mode": "L"} | other)
     data = load_dataset(tmp_path)
-    data.check_shapes([0, 1])  # only headers of the chosen images are read, and a damaged one matters later
+    data.check_shapes(
+        [0, 1]
+    )  # only headers of the chosen images are read, and a damaged one matters later
     for read in (data.__getitem__, lambda id: data.check_shapes([0, id])):
-        with pytest.raises(InvalidInput, match=rf"2\.png is .* but the first image is 8x6 with 1 channel: {advice}"):
+        with pytest.raises(
+            InvalidInput, match=rf"2\.png is .* but the first image is 8x6 with 1 channel: {advice}"
+        ):
             read(2)
 
 
 @pytest.mark.parametrize("kept", [0, 20, 0.7])
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
-def test_the_error_for_a_corrupt_image_gives_its_path(kept: float, suffix: str, tmp_path: Path) -> None:
+def test_the_error_for_a_corrupt_image_gives_its_path(
+    kept: float, suffix: str, tmp_path: Path
+) -> None:
     write(tmp_path / f"0.{suffix}", size=(64, 64))
     write(tmp_path / f"1.{suffix}", size=(64, 64))
     broken = tmp_path / f"1.{suffix}"
@@ -157,7 +180,10 @@ def test_other_folder_layouts_are_refused(tmp_path: Path) -> None:
         "deep": "0 images and 1 subfolders, and images holds no images",
         "both": "1 images and 1 subfolders$",
     }.items():
-        with pytest.raises(InvalidInput, match=f"one subfolder of images per class, or only images; it holds {found}"):
+        with pytest.raises(
+            InvalidInput,
+            match=f"one subfolder of images per class, or only images; it holds {found}",
+        ):
             load_dataset(tmp_path / name)
 
 
@@ -181,7 +207,9 @@ def test_the_fingerprint_depends_on_the_pixels(suffix: str, tmp_path: Path) -> N
     assert load_dataset(tmp_path).fingerprint != before
 
 
-def test_the_fingerprint_of_a_large_folder_reads_some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_of_a_large_folder_reads_some_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i in range(40):
         write(tmp_path / f"{i:02d}.bmp")
     before = load_dataset(tmp_path).fingerprint
@@ -213,7 +241,9 @@ def test_imagenet_is_prepared_as_torchvision_prepares_it(tmp_path: Path) -> None
     datasets = pytest.importorskip("torchvision").datasets
     transforms = pytest.importorskip("torchvision").transforms
     write_imagenet(tmp_path)
-    usual = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()])
+    usual = transforms.Compose(
+        [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()]
+    )
     expected = datasets.ImageFolder(str(tmp_path / "val"), usual)
     for data in (load_dataset(f"imagenet:{tmp_path}"), load_dataset(f"imagenet:{tmp_path}/val")):
         assert len(data) == len(expected) == 4
@@ -247,7 +277,9 @@ def test_the_fingerprint_depends_on_the_preparation(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         Image.new("RGB", (224, 224), "red").save(tmp_path / name / "0.png")
-    assert load_dataset(f"{tmp_path}").fingerprint != load_dataset(f"imagenet:{tmp_path}").fingerprint
+    assert (
+        load_dataset(f"{tmp_path}").fingerprint != load_dataset(f"imagenet:{tmp_path}").fingerprint
+    )
 
 
 @pytest.mark.parametrize("damaged", [0, 2])

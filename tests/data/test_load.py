@@ -10,7 +10,9 @@ from smoothcert.data import load_dataset
 from smoothcert.errors import InvalidInput
 
 
-@pytest.mark.parametrize("spec", ["nowhere", "mnist", "cifar10", "cifar10:", "imagenet", "hf", "fashion-mnist:"])
+@pytest.mark.parametrize(
+    "spec", ["nowhere", "mnist", "cifar10", "cifar10:", "imagenet", "hf", "fashion-mnist:"]
+)
 def test_the_error_for_an_unknown_name_says_what_to_write(spec: str) -> None:
     with pytest.raises(InvalidInput, match=r":DIR|hf:NAME"):
         load_dataset(spec)
@@ -23,7 +25,9 @@ def test_the_error_for_a_single_array_says_how_to_save_a_data_set(tmp_path: Path
 
 
 @pytest.mark.parametrize("spec", ["~/d.npz", "cifar10:~/d", "~/d"])
-def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+def test_the_home_folder_is_expanded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "d").mkdir()
     with pytest.raises(InvalidInput, match=str(tmp_path / "d")):

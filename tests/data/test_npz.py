@@ -59,13 +59,19 @@ def with_header(path: Path, **entries: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("entries", [{"shape": (2**40, 2**20)}, {"shape": (3, 3)}, {"descr": "<f9"}, {"descr": "|O"}])
+@pytest.mark.parametrize(
+    "entries", [{"shape": (2**40, 2**20)}, {"shape": (3, 3)}, {"descr": "<f9"}, {"descr": "|O"}]
+)
 def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, entries: dict) -> None:
-    with pytest.raises(InvalidInput, match=r"x\.npz is damaged, or no \.npz file of plain arrays: "):
+    with pytest.raises(
+        InvalidInput, match=r"x\.npz is damaged, or no \.npz file of plain arrays: "
+    ):
         load_dataset(with_header(tmp_path / "x.npz", **entries))
 
 
-def test_an_array_larger_than_the_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
+def test_an_array_larger_than_the_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch
+) -> None:
     np.savez(tmp_path / "large.npz", x=np.zeros((100, 100), np.float32))
     monkeypatch.setattr("smoothcert.data.arrays._memory", lambda: 1000)
     with pytest.raises(InvalidInput, match=r"needs 40,128 bytes of 1,000 in memory: split it"):

@@ -40,7 +40,14 @@ def test_ids_outside_of_the_data_are_refused(ids: str) -> None:
 def test_contradictions_and_empty_choices_are_refused() -> None:
     with pytest.raises(InvalidInput, match='skip=2 and ids="1" exclude one another'):
         select_ids(100, ids="1", skip=2)
-    for wrong in ({"skip": 0}, {"limit": 0}, {"skip": -1}, {"limit": 1.5}, {"ids": [-1]}, {"ids": [1.5]}):
+    for wrong in (
+        {"skip": 0},
+        {"limit": 0},
+        {"skip": -1},
+        {"limit": 1.5},
+        {"ids": [-1]},
+        {"ids": [1.5]},
+    ):
         with pytest.raises(InvalidInput, match=r"must be"):
             select_ids(100, **wrong)
     with pytest.raises(InvalidInput, match="no inputs"):

@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import smoothcert as sc
 from smoothcert.data.arrays import as_input
@@ -118,7 +124,9 @@ def test_every_common_form_is_the_same_data(data):
     assert torch.equal(torch.stack([dataset[i][0] for i in range(4)]), X)
 
 
-@pytest.mark.parametrize("data", [X, X.numpy(), list(X), list(X.numpy()), TensorDataset(X), [{"x": x} for x in X]])
+@pytest.mark.parametrize(
+    "data", [X, X.numpy(), list(X), list(X.numpy()), TensorDataset(X), [{"x": x} for x in X]]
+)
 def test_inputs_alone_have_unknown_labels(data):
     dataset = as_dataset(data)
     assert [dataset[i][1] for i in range(len(dataset))] == [-1] * 4
@@ -128,11 +136,15 @@ def test_inputs_alone_have_unknown_labels(data):
 def test_a_hugging_face_table_is_data(tmp_path):
     datasets = pytest.importorskip("datasets")
     images = [Image.fromarray(np.full((2, 3), 51 * i, np.uint8)) for i in range(3)]
-    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    features = datasets.Features(
+        {"img": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
+    )
     table = datasets.Dataset.from_dict({"img": images, "label": [0, 1, 0]}, features=features)
     data = as_dataset(table)
     assert (len(data), data[1][1], data.class_names) == (3, 1, ("a", "b"))
-    transformed = as_dataset(table.with_transform(lambda rows: {"pixel_values": [torch.ones(2)], "label": [1]}))
+    transformed = as_dataset(
+        table.with_transform(lambda rows: {"pixel_values": [torch.ones(2)], "label": [1]})
+    )
     assert transformed[2][1] == 1
     assert torch.equal(transformed[2][0], torch.ones(2))
     with pytest.raises(InvalidInput, match="got a DatasetDict with train, test: choose one"):
@@ -146,7 +158,10 @@ def test_data_that_runs_code_of_the_user_is_not_read_completely():
 
 
 def test_nested_lists_of_numbers_are_inputs_and_not_pairs_with_a_label():
-    for dataset in (as_dataset([[0.5, 1.0], [0.25, 0.0]]), as_dataset([[0.5, 1.0], [0.25, 0.0]], [1, 0])):
+    for dataset in (
+        as_dataset([[0.5, 1.0], [0.25, 0.0]]),
+        as_dataset([[0.5, 1.0], [0.25, 0.0]], [1, 0]),
+    ):
         assert dataset[0][0].tolist() == [0.5, 1.0]
     assert dataset[0][1] == 1
 
@@ -171,22 +186,35 @@ def test_labels_beside_a_data_set_read_no_inputs_and_keep_what_it_says_about_its
     assert set(data.read) == {0}
     assert (labelled.name, labelled.class_names, labelled.levels) == ("mine", ("a", "b"), 255)
     assert labelled[7][1] == 1
-    known = {as_dataset(data).fingerprint, labelled.fingerprint, as_dataset(data, [0] * 51).fingerprint}
+    known = {
+        as_dataset(data).fingerprint,
+        labelled.fingerprint,
+        as_dataset(data, [0] * 51).fingerprint,
+    }
     assert len(known) == 3
     assert as_dataset((data, [1] * 51)).fingerprint == labelled.fingerprint
 
 
 def test_two_pairs_with_a_label_are_not_inputs_beside_labels():
-    for data in (((X[0], 1), (X[1], 0)), [[X[0], 1], [X[1], 0]], ((X[0].tolist(), 1), (X[1].tolist(), 0))):
+    for data in (
+        ((X[0], 1), (X[1], 0)),
+        [[X[0], 1], [X[1], 0]],
+        ((X[0].tolist(), 1), (X[1].tolist(), 0)),
+    ):
         dataset = as_dataset(data)
-        assert [(tuple(dataset[i][0].shape), dataset[i][1]) for i in range(2)] == [((2,), 1), ((2,), 0)]
+        assert [(tuple(dataset[i][0].shape), dataset[i][1]) for i in range(2)] == [
+            ((2,), 1),
+            ((2,), 0),
+        ]
 
 
 def test_a_pair_of_arrays_may_have_whole_floats_and_unknown_labels():
     for labels in (torch.tensor([0.0, 1, -1, 1]), [0.0, 1, None, 1]):
         dataset = as_dataset((X, labels))
         assert [dataset[i][1] for i in range(4)] == [0, 1, -1, 1]
-    assert [tuple(x.shape) for x, _ in as_dataset([X[0], X[1]])] == [tuple(X[0].shape)] * 2  # two inputs, no labels
+    assert [tuple(x.shape) for x, _ in as_dataset([X[0], X[1]])] == [
+        tuple(X[0].shape)
+    ] * 2  # two inputs, no labels
 
 
 def test_inputs_that_change_from_one_reading_to_the_next_are_refused():
@@ -195,9 +223,13 @@ def test_inputs_that_change_from_one_reading_to_the_next_are_refused():
             x, label = super().__getitem__(index)
             return x + torch.rand(2), label
 
-    with pytest.raises(InvalidInput, match=r"input 0 of .*Augmented changes from one reading to the next"):
+    with pytest.raises(
+        InvalidInput, match=r"input 0 of .*Augmented changes from one reading to the next"
+    ):
         as_dataset(Augmented((torch.zeros(2), 0)))
-    assert len(as_dataset(Loose((torch.full((2,), torch.nan), 0)))) == 1  # NaN is refused if it is certified
+    assert (
+        len(as_dataset(Loose((torch.full((2,), torch.nan), 0)))) == 1
+    )  # NaN is refused if it is certified
 
 
 @pytest.mark.parametrize("damaged", [0, 7, 15])
@@ -206,7 +238,10 @@ def test_an_input_that_cannot_be_read_does_not_stop_others(damaged):
     rows[damaged] = OSError("disk is broken")
     for data in (Loose(*rows), as_dataset(Loose(*rows))):
         dataset = as_dataset(data)
-        assert dataset.fingerprint != as_dataset(Loose(*[(np.full(2, i / 16), i) for i in range(16)])).fingerprint
+        assert (
+            dataset.fingerprint
+            != as_dataset(Loose(*[(np.full(2, i / 16), i) for i in range(16)])).fingerprint
+        )
         assert first_readable(dataset).shape == (2,)
         message = rf"reading input {damaged} of Loose fails \(OSError\): disk is broken \(.*test_wrap\.py, line"
         with pytest.raises(InvalidInput, match=message):
@@ -221,7 +256,12 @@ def test_a_data_set_class_of_the_user_keeps_what_it_says_about_itself():
             raise InvalidInput(f"input {ids[1]} is larger")
 
     data = as_dataset(Named((torch.zeros(2), 0), OSError("disk is broken")))
-    assert (data.name, data.class_names, data.fingerprint, data.levels) == ("mine", ("a", "b"), "known", 255)
+    assert (data.name, data.class_names, data.fingerprint, data.levels) == (
+        "mine",
+        ("a", "b"),
+        "known",
+        255,
+    )
     with pytest.raises(InvalidInput, match="reading input 1 of mine fails"):
         data[1]
     with pytest.raises(InvalidInput, match="input 1 is larger"):
@@ -231,7 +271,9 @@ def test_a_data_set_class_of_the_user_keeps_what_it_says_about_itself():
 FINE = 0.1 + 2.0**-40
 
 
-@pytest.mark.parametrize("x", [np.array([FINE]), torch.tensor([FINE], dtype=torch.float64)], ids=["array", "tensor"])
+@pytest.mark.parametrize(
+    "x", [np.array([FINE]), torch.tensor([FINE], dtype=torch.float64)], ids=["array", "tensor"]
+)
 def test_float64_is_not_rounded(x):
     for data in ([(x, 0)], (x[None], [0]), x[None], TensorDataset(torch.as_tensor(x)[None])):
         assert as_dataset(data)[0][0].item() == FINE
@@ -245,7 +287,9 @@ def test_large_integers_are_not_rounded():
 
 def test_an_input_of_another_shape_is_named():
     data = [*torch.zeros(3, 2), torch.zeros(3), torch.zeros(2)]
-    with pytest.raises(InvalidInput, match=r"input 3 of list has shape \(3,\), but the first input has \(2,\)"):
+    with pytest.raises(
+        InvalidInput, match=r"input 3 of list has shape \(3,\), but the first input has \(2,\)"
+    ):
         sc.certify(lambda x: x, data, sigma=0.5, classes=2)
 
 
@@ -253,7 +297,10 @@ def test_an_input_of_another_shape_is_named():
     ("data", "message"),
     [
         ([], "empty"),
-        (5, r"data must be arrays \(X, Y\), or give inputs or pairs \(input, label\) by index, .* got int"),
+        (
+            5,
+            r"data must be arrays \(X, Y\), or give inputs or pairs \(input, label\) by index, .* got int",
+        ),
         (DataLoader(TensorDataset(X, Y), sampler=SubsetRandomSampler([1])), "with a sampler"),
         (DataLoader(TensorDataset(X, Y), collate_fn=list), "a collate_fn of its own"),
         (DataLoader(Stream()), "over a stream"),
@@ -261,9 +308,18 @@ def test_an_input_of_another_shape_is_named():
         ((X, Y[:3]), "there are 4 inputs but 3 labels: give one label per input"),
         ((X, [0, 1]), "there are 4 inputs but 2 labels: give one label per input"),
         ((X, torch.eye(4)), "the label of input 0 must be the number of its class, got 4 values"),
-        ((X, ["cat", "dog", "cat", "dog"]), "the label of input 0 must be a whole number .* got 'cat'"),
-        ((X, torch.tensor([0, 0.5, 1, 1])), r"the label of input 1 must be a whole number .* got 0\.5"),
-        ([{"a": X, "b": 1}], "input 0 of list is a dictionary with a, b: it needs one of pixel_values"),
+        (
+            (X, ["cat", "dog", "cat", "dog"]),
+            "the label of input 0 must be a whole number .* got 'cat'",
+        ),
+        (
+            (X, torch.tensor([0, 0.5, 1, 1])),
+            r"the label of input 1 must be a whole number .* got 0\.5",
+        ),
+        (
+            [{"a": X, "b": 1}],
+            "input 0 of list is a dictionary with a, b: it needs one of pixel_values",
+        ),
         ([{"image": X, "label": 1, "y": 2}], "at most one of label"),
         ([(X, 1, 7)], "got 3 values as input 0 of list"),
         ([(X, [0, 1])], "the label of input 0 must be the number of its class, got 2 values"),

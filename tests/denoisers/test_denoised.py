@@ -53,7 +53,10 @@ def test_the_hash_covers_classifier_denoiser_and_sigma(unet, network):
     assert stronger.denoiser["hash"] == together[0].denoiser["hash"]
     assert together[0].denoiser["hash"] != together[1].denoiser["hash"]
     assert denoised(classifier, copy.deepcopy(unet), NOISE).weights_hash == together[0].weights_hash
-    assert denoised(as_classifier(brightest_half, classes=2, example=X[0]), unet, NOISE).weights_hash is None
+    assert (
+        denoised(as_classifier(brightest_half, classes=2, example=X[0]), unet, NOISE).weights_hash
+        is None
+    )
 
 
 def test_a_denoised_module_can_be_traced(unet, network):
@@ -83,7 +86,9 @@ def test_the_range_of_sigma_includes_its_ends(unet, network):
 def test_inputs_of_another_shape_or_range_are_refused(unet):
     check_values(unet.values, X[0], "input 7")
     check_values(None, 255 * X[0], "the input")
-    with pytest.raises(InvalidInput, match=r"shape \(1, 8, 8\), and the first input has shape \(3, 8, 8\)"):
+    with pytest.raises(
+        InvalidInput, match=r"shape \(1, 8, 8\), and the first input has shape \(3, 8, 8\)"
+    ):
         check_estimates(unet, torch.rand(3, 8, 8), 0.25, stochastic=False)
     for wrong in (255 * X[0], 2 * X[0] - 1):
         with pytest.raises(InvalidInput, match=r"input 7 has values from .* scale the data"):
@@ -101,10 +106,14 @@ def function(x):
 
 
 @pytest.mark.parametrize(
-    "model", [function, nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).eval()], ids=["function", "module"]
+    "model",
+    [function, nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).eval()],
+    ids=["function", "module"],
 )
 def test_a_denoiser_in_training_mode_is_refused(model):
-    smoothed = Smoothed(model, noise=NOISE, classes=2, denoiser=nn.Dropout(0.2).train(), device="cpu", batch=16)
+    smoothed = Smoothed(
+        model, noise=NOISE, classes=2, denoiser=nn.Dropout(0.2).train(), device="cpu", batch=16
+    )
     with pytest.raises(InvalidInput, match=r"is in training mode \(Dropout\)"):
         smoothed.certify(X[:1])
 
@@ -132,13 +141,18 @@ def fail(x):
     ("fault", "message"),
     [
         (lambda x: (x, x), "it returned tuple"),
-        (lambda x: x[..., ::2], r"must return a batch like the one that it gets.* of shape \(2, 1, 8, 4\)"),
+        (
+            lambda x: x[..., ::2],
+            r"must return a batch like the one that it gets.* of shape \(2, 1, 8, 4\)",
+        ),
         (lambda x: x.long(), "it returned int64"),
         (fail, r"Faulty fails on a float32 batch of shape \(2, 1, 8, 8\): cannot do this"),
     ],
 )
 def test_the_denoiser_is_named_if_it_is_at_fault(fault, message):
-    smoothed = Smoothed(function, noise=NOISE, classes=2, denoiser=Faulty(fault), device="cpu", batch=16)
+    smoothed = Smoothed(
+        function, noise=NOISE, classes=2, denoiser=Faulty(fault), device="cpu", batch=16
+    )
     with pytest.raises(InvalidInput, match=message):
         smoothed.certify(X[:1])
 
@@ -159,15 +173,25 @@ def jittering(x):
     ids=["random by batch", "random by value", "maximum", "minimum", "mean"],
 )
 def test_an_estimate_must_depend_on_its_input_alone(fault):
-    smoothed = Smoothed(function, noise=NOISE, classes=2, denoiser=Faulty(fault), device="cpu", batch=16)
+    smoothed = Smoothed(
+        function, noise=NOISE, classes=2, denoiser=Faulty(fault), device="cpu", batch=16
+    )
     for _ in range(20):
-        with pytest.raises(InvalidInput, match=r"Faulty changes its estimate for the same input.*stochastic=True"):
+        with pytest.raises(
+            InvalidInput, match=r"Faulty changes its estimate for the same input.*stochastic=True"
+        ):
             smoothed.certify(torch.full((1, 1, 8, 8), 0.31))
 
 
 def test_a_denoiser_may_draw_random_numbers_if_it_says_so():
     random = Smoothed(
-        function, noise=NOISE, classes=2, denoiser=Faulty(jittering), stochastic=True, device="cpu", batch=16
+        function,
+        noise=NOISE,
+        classes=2,
+        denoiser=Faulty(jittering),
+        stochastic=True,
+        device="cpu",
+        batch=16,
     )
     assert random.predict(X[:1], samples=20)[0].look.samples == 20
 

@@ -70,7 +70,9 @@ def test_a_trained_model_removes_noise_at_its_sigma(folder):
         noisy = clean + sigma * torch.randn(clean.shape)
         fitting = error(denoiser.at(sigma)(noisy), clean)
         assert fitting < 0.6 * error(noisy.clamp(0, 1), clean)
-        assert fitting < min(error(denoiser.at(wrong * sigma)(noisy), clean) for wrong in (1 / 3, 3))
+        assert fitting < min(
+            error(denoiser.at(wrong * sigma)(noisy), clean) for wrong in (1 / 3, 3)
+        )
 
 
 @torch.no_grad()
@@ -89,7 +91,12 @@ def test_a_run_with_a_diffusion_model_is_recorded_and_audited(folder, tmp_path):
     def left(x):
         return (x[..., :4].sum((1, 2, 3)) > x[..., 4:].sum((1, 2, 3))).long()
 
-    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100, pilot=20), "classes": 2, "batch": 64}
+    settings = {
+        "noise": sc.Gaussian(0.25),
+        "plan": sc.Fixed(100, pilot=20),
+        "classes": 2,
+        "batch": 64,
+    }
     settings |= {"device": "cpu", "progress": sc.Progress()}
     run = sc.certify(left, data, out=tmp_path, denoiser=f"hf:{folder}", **settings)
     step = load_denoiser(f"hf:{folder}").timestep(0.25)
@@ -99,9 +106,16 @@ def test_a_run_with_a_diffusion_model_is_recorded_and_audited(folder, tmp_path):
 
 def test_a_module_behind_a_diffusion_model_runs_in_a_reduced_format(folder, tmp_path):
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).requires_grad_(False).eval()
-    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100, pilot=20), "dtype": "bfloat16", "compile": "fast"}
+    settings = {
+        "noise": sc.Gaussian(0.25),
+        "plan": sc.Fixed(100, pilot=20),
+        "dtype": "bfloat16",
+        "compile": "fast",
+    }
     settings |= {"batch": 32, "device": "cpu", "progress": sc.Progress()}
-    run = sc.certify(network, (images(2), [0, 1]), out=tmp_path, denoiser=f"hf:{folder}", **settings)
+    run = sc.certify(
+        network, (images(2), [0, 1]), out=tmp_path, denoiser=f"hf:{folder}", **settings
+    )
     assert run.complete
     assert run.manifest.dtype == "bfloat16"
 
@@ -117,8 +131,14 @@ class Oracle(nn.Module):
         alpha = LINEAR.double()[timestep].view(-1, 1, 1, 1)
         signal, noise = alpha.sqrt(), (1 - alpha).sqrt()
         epsilon = (noisy - signal * self.clean) / noise
-        answers = {"epsilon": epsilon, "v_prediction": signal * epsilon - noise * self.clean, "sample": self.clean}
-        return torch.cat([answers[self.prediction], torch.full_like(noisy, torch.nan)], 1)  # and a variance
+        answers = {
+            "epsilon": epsilon,
+            "v_prediction": signal * epsilon - noise * self.clean,
+            "sample": self.clean,
+        }
+        return torch.cat(
+            [answers[self.prediction], torch.full_like(noisy, torch.nan)], 1
+        )  # and a variance
 
 
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction", "sample"])
@@ -143,15 +163,21 @@ def test_the_timestep_has_the_noise_level_of_sigma_on_images_between_minus_one_a
 
 
 def test_estimates_stay_in_the_range_of_images():
-    denoiser = DiffusionDenoiser(Oracle(torch.full((2, *SHAPE), 3.0).double(), "sample"), LINEAR, prediction="sample")
-    assert torch.equal(denoiser.at(0.5)(torch.rand(2, *SHAPE).double()), torch.ones(2, *SHAPE).double())
+    denoiser = DiffusionDenoiser(
+        Oracle(torch.full((2, *SHAPE), 3.0).double(), "sample"), LINEAR, prediction="sample"
+    )
+    assert torch.equal(
+        denoiser.at(0.5)(torch.rand(2, *SHAPE).double()), torch.ones(2, *SHAPE).double()
+    )
 
 
 def test_the_schedule_and_the_type_of_prediction_are_in_the_identity():
     models = [
         DiffusionDenoiser(nn.Identity(), LINEAR),
         DiffusionDenoiser(nn.Identity(), LINEAR, prediction="sample"),
-        DiffusionDenoiser(nn.Identity(), diffusers.DDPMScheduler(beta_schedule="scaled_linear").alphas_cumprod),
+        DiffusionDenoiser(
+            nn.Identity(), diffusers.DDPMScheduler(beta_schedule="scaled_linear").alphas_cumprod
+        ),
     ]
     assert len({repr(model) for model in models}) == 3
 
@@ -170,9 +196,15 @@ def copied(folder, place, *, config=None, scheduler=None):
 
 @pytest.mark.parametrize("schedule", ["linear", "scaled_linear", "squaredcos_cap_v2"])
 def test_the_schedule_comes_from_the_file_of_the_scheduler(folder, tmp_path, schedule):
-    settings = {"beta_schedule": schedule, "num_train_timesteps": 200, "prediction_type": "v_prediction"}
+    settings = {
+        "beta_schedule": schedule,
+        "num_train_timesteps": 200,
+        "prediction_type": "v_prediction",
+    }
     denoiser = load_denoiser(f"hf:{copied(folder, tmp_path / 'model', scheduler=settings)}")
-    expected = diffusers.DDPMScheduler(beta_schedule=schedule, num_train_timesteps=200).alphas_cumprod
+    expected = diffusers.DDPMScheduler(
+        beta_schedule=schedule, num_train_timesteps=200
+    ).alphas_cumprod
     assert torch.equal(denoiser.alphas, expected.double())
     assert denoiser.prediction == "v_prediction"
 
@@ -202,7 +234,9 @@ def test_a_latent_diffusion_model_is_refused(folder, tmp_path, autoencoder):
 
 
 def test_an_unknown_type_of_prediction_is_refused():
-    with pytest.raises(InvalidInput, match="prediction must be one of epsilon, v_prediction, sample, got 'v'"):
+    with pytest.raises(
+        InvalidInput, match="prediction must be one of epsilon, v_prediction, sample, got 'v'"
+    ):
         DiffusionDenoiser(nn.Identity(), LINEAR, prediction="v")
 
 

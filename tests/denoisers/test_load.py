@@ -55,7 +55,9 @@ def test_a_denoiser_may_come_from_code_of_the_user(tmp_path, monkeypatch):
     clamp, unet = (load_denoiser(f"own_denoiser:{name}") for name in ("clamp", "unet"))
     assert torch.equal(clamp.at(1.0)(5 * X), (5 * X).clamp(0, 1))
     assert (unet.name, unet.sigmas, unet.training) == ("own_denoiser:unet", (0.1, 0.5), False)
-    assert load_denoiser("own_denoiser:unet", stochastic=True).training  # dropout may be what makes it random
+    assert load_denoiser(
+        "own_denoiser:unet", stochastic=True
+    ).training  # dropout may be what makes it random
     assert load_denoiser("./own_denoiser.py:clamp").name == "own_denoiser:clamp"
     with pytest.raises(InvalidInput, match=r"own_denoiser:number returned a int"):
         load_denoiser("own_denoiser:number")
@@ -65,7 +67,14 @@ def test_a_denoiser_may_come_from_code_of_the_user(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    ["weights.safetensors", r"C:\runs\weights.safetensors", "a:b/c.pt", "hf:folder", "timm:hf-hub:name", "onnx:file"],
+    [
+        "weights.safetensors",
+        r"C:\runs\weights.safetensors",
+        "a:b/c.pt",
+        "hf:folder",
+        "timm:hf-hub:name",
+        "onnx:file",
+    ],
 )
 def test_names_of_files_are_not_code(name):
     assert not names_code(name)

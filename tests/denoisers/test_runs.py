@@ -30,7 +30,11 @@ def network():
 
 
 def certify(out, model, **settings):
-    defaults = {"noise": NOISE, "plan": sc.Fixed(300, pilot=50), "progress": sc.Progress()} | RUNTIME
+    defaults = {
+        "noise": NOISE,
+        "plan": sc.Fixed(300, pilot=50),
+        "progress": sc.Progress(),
+    } | RUNTIME
     return sc.certify(model, settings.pop("data", DATA), out=out, **(defaults | settings))
 
 
@@ -72,7 +76,9 @@ def test_a_run_does_not_continue_with_another_denoiser(tmp_path, unet, checkpoin
     for model in (network, lambda x: network(x)):
         folder = tmp_path / type(model).__name__
         certify(folder, model, denoiser=checkpoint, limit=2)
-        with pytest.raises(InvalidInput, match=r"denoiser \(there .*denoiser.safetensors, now the default\)"):
+        with pytest.raises(
+            InvalidInput, match=r"denoiser \(there .*denoiser.safetensors, now the default\)"
+        ):
             certify(folder, model)
         unet.leave.bias += 1
         with pytest.raises(InvalidInput, match=r"denoiser.hash \(there .*, now .*\)"):
@@ -118,12 +124,17 @@ def test_grid_noise_and_other_number_formats_run(tmp_path, unet, network):
 
 
 @pytest.mark.filterwarnings("ignore:.*values lie in")
-def test_an_input_outside_the_range_of_the_denoiser_is_refused_by_its_number(tmp_path, unet, network):
+def test_an_input_outside_the_range_of_the_denoiser_is_refused_by_its_number(
+    tmp_path, unet, network
+):
     images = IMAGES.copy()
     images[3] *= 2
     with pytest.raises(InvalidInput, match=r"input 3 of .* has values from"):
         certify(tmp_path, network, denoiser=unet, data=(images, DATA[1]))
-    assert len(certify(tmp_path / "module", network, denoiser=nn.Identity(), data=(images, DATA[1]))) == 6
+    assert (
+        len(certify(tmp_path / "module", network, denoiser=nn.Identity(), data=(images, DATA[1])))
+        == 6
+    )
 
 
 def test_a_second_denoiser_is_refused(tmp_path, unet, network):
@@ -135,7 +146,9 @@ def test_a_second_denoiser_is_refused(tmp_path, unet, network):
 
 def test_a_smoothed_classifier_in_memory_takes_a_denoiser(unet, network):
     found, composed = (
-        sc.Smoothed(model, noise=NOISE, denoiser=front, **RUNTIME).certify(*DATA, plan=sc.Fixed(300, pilot=50))
+        sc.Smoothed(model, noise=NOISE, denoiser=front, **RUNTIME).certify(
+            *DATA, plan=sc.Fixed(300, pilot=50)
+        )
         for model, front in ((network, unet), (compose(network, unet, NOISE), None))
     )
     assert votes(found) == votes(composed)
@@ -143,7 +156,8 @@ def test_a_smoothed_classifier_in_memory_takes_a_denoiser(unet, network):
 
 def test_bench_times_the_composition(unet):
     small, fitting = (
-        sc.Smoothed("fashion-cnn-clean", noise=NOISE, denoiser=front, **RUNTIME) for front in (unet, nn.Identity())
+        sc.Smoothed("fashion-cnn-clean", noise=NOISE, denoiser=front, **RUNTIME)
+        for front in (unet, nn.Identity())
     )
     with pytest.raises(InvalidInput, match=r"denoises inputs of shape \(1, 8, 8\)"):
         bench(small)
@@ -151,7 +165,10 @@ def test_bench_times_the_composition(unet):
 
 
 def test_the_drop_in_classes_take_a_denoiser(unet, network):
-    plan, x = {"n0": 50, "n": 300, "alpha": 0.001, "batch_size": 100}, torch.from_numpy(IMAGES[0]).float()
+    plan, x = (
+        {"n0": 50, "n": 300, "alpha": 0.001, "batch_size": 100},
+        torch.from_numpy(IMAGES[0]).float(),
+    )
     found = Smooth(network, 2, 0.25, denoiser=unet).certify(x, **plan)
     assert found == Smooth(compose(network, unet, NOISE), 2, 0.25).certify(x, **plan)
     from smoothcert.compat.art import PyTorchRandomizedSmoothing

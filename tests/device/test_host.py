@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="libgomp is the OpenMP library of torch on Linux only")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="libgomp is the OpenMP library of torch on Linux only"
+)
 
 PROGRAM = """
 import threading
@@ -25,7 +27,9 @@ print(sum(thread.name == "smoothcert-openmp" for thread in threading.enumerate()
         ({"OMP_NUM_THREADS": "1"}, "0"),
     ],
 )
-def test_threads_rest_soon_although_torch_was_imported_before_unless_the_user_decides(settings, teams):
+def test_threads_rest_soon_although_torch_was_imported_before_unless_the_user_decides(
+    settings, teams
+):
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run(

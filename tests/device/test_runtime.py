@@ -40,10 +40,14 @@ def test_a_classifier_is_compiled_once_with_its_weights_as_constants(monkeypatch
         return graph.forward
 
     compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest))
+    monkeypatch.setattr(
+        torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest)
+    )
     with torch.inference_mode(inference):  # the caller may or may not be in inference mode
         runtime = Runtime.resolve("cpu", "float32", "default", 8)
-        subject = Subject(Classifier(nn.Linear(4, 3), 3, "model"), Gaussian(0.5), runtime, torch.zeros(4), seed=0)
+        subject = Subject(
+            Classifier(nn.Linear(4, 3), 3, "model"), Gaussian(0.5), runtime, torch.zeros(4), seed=0
+        )
         engine = subject.prepare().engine(Fixed(100, pilot=10))
         assert len(list(engine.certify([(0, torch.rand(4), None)]))) == 1
     assert given == [[(8, 4)]]
@@ -57,7 +61,9 @@ def test_any_number_of_classifiers_is_compiled(monkeypatch):
         compiled.append(graph)
         return graph.forward
 
-    monkeypatch.setattr(torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest))
+    monkeypatch.setattr(
+        torch, "compile", lambda module, options, **rest: compile(module, backend=backend, **rest)
+    )
     runtime = Runtime.resolve("cpu", "float32", "default", 8)
     for _ in range(12):
         prepare(nn.Linear(4, 3), 3, (4,), runtime)
@@ -77,13 +83,17 @@ def test_a_captured_graph_keeps_the_network_alive(monkeypatch, fallback):
     classifier = LabelClassifier(Constant(), 3)
     x = MagicMock(wraps=torch.zeros(8, 4), device=torch.device("cuda"))
     x.__len__.return_value = 8
-    monkeypatch.setattr("smoothcert.device.compilation._strong_noise_like", lambda x: torch.zeros(8, 4))
+    monkeypatch.setattr(
+        "smoothcert.device.compilation._strong_noise_like", lambda x: torch.zeros(8, 4)
+    )
     network = weakref.ref(classifier.module)
     classify = captured(classifier, x)
     del classifier
     gc.collect()
     assert network() is not None
-    assert isinstance(classify, LabelClassifier) is fallback  # a graph whose replay writes nothing is not used
+    assert (
+        isinstance(classify, LabelClassifier) is fallback
+    )  # a graph whose replay writes nothing is not used
 
 
 class Constant(nn.Module):
@@ -99,7 +109,9 @@ def test_a_failing_compilation_is_one_warning(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", lambda *args, **options: fails)
     with pytest.warns(UserWarning, match=r"runs uncompiled: no compiler$") as warned:
-        classify, runtime = prepare(nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", "float32", "default", 8))
+        classify, runtime = prepare(
+            nn.Linear(4, 3), 3, (4,), Runtime.resolve("cpu", "float32", "default", 8)
+        )
     assert len(warned) == 1
     assert runtime.compile == "none"
     assert classify(torch.zeros(8, 4)).shape == (8,)
@@ -107,8 +119,13 @@ def test_a_failing_compilation_is_one_warning(monkeypatch):
 
 def test_a_compiled_classifier_with_other_answers_is_not_used(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda classifier, **options: lambda x: classifier(-x))
-    with pytest.warns(UserWarning, match=r"runs uncompiled: this form gives other labels for \d+.\d% of noisy inputs"):
-        classify, runtime = prepare(Identity(), 4, (4,), Runtime.resolve("cpu", "float32", "default", 8))
+    with pytest.warns(
+        UserWarning,
+        match=r"runs uncompiled: this form gives other labels for \d+.\d% of noisy inputs",
+    ):
+        classify, runtime = prepare(
+            Identity(), 4, (4,), Runtime.resolve("cpu", "float32", "default", 8)
+        )
     assert runtime.compile == "none"
     assert classify(torch.eye(4).repeat(2, 1)).tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
 
@@ -128,14 +145,18 @@ def test_auto_chooses_a_batch_that_fits():
     assert chosen.batch == 64
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: y")])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: y")]
+)
 def test_a_batch_that_does_not_fit_is_one_sentence(error):
     def hungry(x):
         if len(x) > 8:
             raise error
         return x[:, :3]
 
-    with pytest.raises(InvalidInput, match=r'a batch of 64 does not fit .* batch="auto" or a smaller batch$'):
+    with pytest.raises(
+        InvalidInput, match=r'a batch of 64 does not fit .* batch="auto" or a smaller batch$'
+    ):
         prepare(hungry, 3, (4,), CPU)
 
 

@@ -32,7 +32,12 @@ class Job:
 
     def run(self, executor: Executor, *, progress: Progress | None = None, **tampered) -> Run:
         rng = np.random.default_rng(0)
-        data = TamperedData(rng.random((INPUTS, 8), np.float32), rng.integers(3, size=INPUTS), self.signs, **tampered)
+        data = TamperedData(
+            rng.random((INPUTS, 8), np.float32),
+            rng.integers(3, size=INPUTS),
+            self.signs,
+            **tampered,
+        )
         return certify(
             TamperedModel(self.signs),
             data,
@@ -59,7 +64,9 @@ def rows(run: Run) -> list[tuple]:
 def started(command: str, *, out: Path) -> Iterator[subprocess.Popen]:
     """Start `smoothcert` in its own session, as a terminal does. A test that fails leaves no process behind."""
     arguments = [sys.executable, "-m", "smoothcert", *command.split(), "--out", out]
-    with subprocess.Popen(arguments, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        arguments, start_new_session=True, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:

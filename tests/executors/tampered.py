@@ -41,7 +41,9 @@ class TamperedData(ArrayDataset):
         times: How often the fault occurs; for wait, how many processes to wait for.
     """
 
-    def __init__(self, inputs, labels, signs: Path, *, trouble: str = "", at: int = 10, times: int = 1) -> None:
+    def __init__(
+        self, inputs, labels, signs: Path, *, trouble: str = "", at: int = 10, times: int = 1
+    ) -> None:
         super().__init__(inputs, labels, name="tampered")
         self.signs, self.trouble, self.at, self.times = signs, trouble, at, times
 
@@ -49,7 +51,9 @@ class TamperedData(ArrayDataset):
         if index >= self.at and self.trouble == "wait":
             (self.signs / f"reader.{os.getpid()}").touch()
             deadline = time.monotonic() + 60
-            while len(list(self.signs.glob("reader.*"))) < self.times and time.monotonic() < deadline:
+            while (
+                len(list(self.signs.glob("reader.*"))) < self.times and time.monotonic() < deadline
+            ):
                 time.sleep(0.05)
         elif index == self.at and self.trouble and self._strikes():
             if self.trouble == "kill":

@@ -6,7 +6,9 @@ from smoothcert.executors.assignment import TRIES, Assignment
 
 
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 7), st.randoms(use_true_random=False))
-def test_every_input_is_finished_exactly_once_whatever_happens_to_workers(inputs, workers, capacity, random):
+def test_every_input_is_finished_exactly_once_whatever_happens_to_workers(
+    inputs, workers, capacity, random
+):
     assignment = Assignment(range(inputs))
     open: dict[int, list[int]] = {}
     names = iter(range(10_000))
@@ -64,7 +66,9 @@ def test_the_error_names_the_input_that_kills_its_workers(poison):
         while poison not in (given := assignment.give(worker)):
             finished += [id for id in given if assignment.finish(worker, id)]
         assignment.leave(worker, "exit code -11")
-    assert str(assignment.given_up).startswith(f"input {poison} failed 3 times, the last time with: exit code -11")
+    assert str(assignment.given_up).startswith(
+        f"input {poison} failed 3 times, the last time with: exit code -11"
+    )
     assignment.join("last", 6)
     while not assignment.done:  # inputs that were started before can still be finished
         finished += [id for id in assignment.give("last") if assignment.finish("last", id)]

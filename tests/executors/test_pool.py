@@ -56,7 +56,9 @@ class Scripted(PoolExecutor):
         return [self.messages.popleft() for _ in range(len(self.messages))]
 
     def discard(self, worker):
-        self.messages = deque((other, message) for other, message in self.messages if other != worker)
+        self.messages = deque(
+            (other, message) for other, message in self.messages if other != worker
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +69,9 @@ def _no_pauses(monkeypatch):
 def certified(executor, count=20):
     subject = Subject(None, NOISE, LEFT_OPEN, torch.zeros(2), seed=0)
     executor.start(Job(subject, None, PLAN), lambda message: None)
-    return sorted(certificate.id for finished in executor.certify(range(count)) for certificate in finished)
+    return sorted(
+        certificate.id for finished in executor.certify(range(count)) for certificate in finished
+    )
 
 
 def test_the_first_worker_chooses_the_runtime_for_all():
@@ -84,7 +88,8 @@ def test_a_worker_on_another_device_of_the_same_kind_is_accepted():
 def test_a_worker_with_another_runtime_stops_the_run():
     other = replace(READY, place="there", runtime=replace(SETTLED, compile="none"))
     with pytest.raises(
-        SmoothcertError, match="the worker on there would run the classifier in another way than the first"
+        SmoothcertError,
+        match="the worker on there would run the classifier in another way than the first",
     ):
         certified(Scripted(READY, other, places=2))
 
@@ -96,12 +101,16 @@ def test_workers_have_two_calls_in_flight():
 
 
 def test_three_failed_starts_stop_the_run_with_the_reason():
-    with pytest.raises(SmoothcertError, match="3 workers in a row could not start, the last one with: no driver"):
+    with pytest.raises(
+        SmoothcertError, match="3 workers in a row could not start, the last one with: no driver"
+    ):
         certified(Scripted(*[Failed("no driver")] * 3))
 
 
 def test_failed_starts_do_not_stop_a_run_that_has_a_worker():
-    assert certified(Scripted(READY, *[Failed("no driver")] * 5, places=2), count=200) == list(range(200))
+    assert certified(Scripted(READY, *[Failed("no driver")] * 5, places=2), count=200) == list(
+        range(200)
+    )
 
 
 def test_a_mistake_of_the_user_is_not_tried_again():

@@ -4,7 +4,18 @@ import signal
 
 import numpy as np
 import pytest
-from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, started
+from jobs import (
+    INPUTS,
+    At,
+    Interrupted,
+    alive,
+    committed,
+    eventually,
+    interrupt,
+    rows,
+    session,
+    started,
+)
 from PIL import Image
 
 from smoothcert import Fixed, Gaussian, certify
@@ -32,7 +43,9 @@ def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected
     moment = random.randrange(1, INPUTS // 2)
     progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
     assert rows(job.run(two(), progress=progress, trouble="wait", times=2)) == expected
-    assert moment < 11 or "exit code -9" in progress.said  # before that, the worker may not have started yet
+    assert (
+        moment < 11 or "exit code -9" in progress.said
+    )  # before that, the worker may not have started yet
     assert progress.status.opened == INPUTS
     assert progress.status.committed == progress.status.counted == INPUTS * 1100
 
@@ -40,14 +53,29 @@ def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected
 def test_an_executor_can_run_a_second_job_with_other_settings(tmp_path):
     executor = ProcessExecutor("cpu")
     settings = {"noise": Gaussian(0.25), "plan": Fixed(100), "limit": 3, "executor": executor}
-    first = certify("fashion-cnn", "fashion-mnist", dtype="bfloat16", batch=64, out=tmp_path / "first", **settings)
-    again = certify("fashion-cnn", "fashion-mnist", dtype="float32", batch=32, out=tmp_path / "again", **settings)
+    first = certify(
+        "fashion-cnn",
+        "fashion-mnist",
+        dtype="bfloat16",
+        batch=64,
+        out=tmp_path / "first",
+        **settings,
+    )
+    again = certify(
+        "fashion-cnn",
+        "fashion-mnist",
+        dtype="float32",
+        batch=32,
+        out=tmp_path / "again",
+        **settings,
+    )
     assert (first.manifest.batch, again.manifest.batch) == (64, 32)
 
 
 def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(job, expected):
     with pytest.raises(
-        SmoothcertError, match="input 10 failed 3 times, the last time with: reading input 10 of tampered fails"
+        SmoothcertError,
+        match="input 10 failed 3 times, the last time with: reading input 10 of tampered fails",
     ):
         job.run(ProcessExecutor("cpu"), trouble="raise", times=3)
     before = rows(open_run(job.folder / "run"))
@@ -59,12 +87,15 @@ def test_three_failures_of_an_input_stop_a_run_that_another_executor_completes(j
 
 def test_the_error_names_an_input_that_kills_its_readers(job):
     with pytest.raises(
-        SmoothcertError, match="input 10 failed 3 times, the last time with: its process ended with exit code -9"
+        SmoothcertError,
+        match="input 10 failed 3 times, the last time with: its process ended with exit code -9",
     ):
         job.run(ProcessExecutor("cpu"), trouble="kill", times=3)
 
 
-def test_a_run_begun_in_this_process_is_completed_by_two_past_an_input_that_cannot_be_read_once(job, expected):
+def test_a_run_begun_in_this_process_is_completed_by_two_past_an_input_that_cannot_be_read_once(
+    job, expected
+):
     with pytest.raises(Interrupted):
         job.run(LocalExecutor(), progress=At(5, interrupt))
     progress = At()
@@ -74,7 +105,8 @@ def test_a_run_begun_in_this_process_is_completed_by_two_past_an_input_that_cann
 
 def test_ctrl_c_on_the_command_line_leaves_no_process_behind(tmp_path):
     command = (
-        "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64 --devices cpu,cpu"
+        "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 "
+        "--batch 64 --devices cpu,cpu"
     )
     with started(command, out=tmp_path / "run") as process:
         assert eventually(lambda: committed(tmp_path / "run"), seconds=60)
@@ -101,7 +133,12 @@ def test_devices_that_cannot_share_a_run_are_refused(devices, message, monkeypat
 def test_a_model_that_cannot_be_pickled_is_refused(job, tmp_path):
     with pytest.raises(InvalidInput, match="cannot send the model or the data to other processes"):
         certify(
-            lambda x: x[:, :2], [([0.5, 0.5], 0)], noise=Gaussian(0.5), batch=100, out=tmp_path / "run", executor=two()
+            lambda x: x[:, :2],
+            [([0.5, 0.5], 0)],
+            noise=Gaussian(0.5),
+            batch=100,
+            out=tmp_path / "run",
+            executor=two(),
         )
 
 

@@ -7,7 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import INPUTS, At, Interrupted, alive, committed, eventually, interrupt, rows, session, started
+from jobs import (
+    INPUTS,
+    At,
+    Interrupted,
+    alive,
+    committed,
+    eventually,
+    interrupt,
+    rows,
+    session,
+    started,
+)
 
 from smoothcert.errors import InvalidInput, MissingExtra
 from smoothcert.executors import LocalExecutor, choose_executor
@@ -15,7 +26,9 @@ from smoothcert.executors import LocalExecutor, choose_executor
 ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray does not close its sockets and log files
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning"
+    ),  # Ray does not close its sockets and log files
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:.*zero GPUs.*:FutureWarning"),
 ]
@@ -27,10 +40,18 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-    soon = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    soon = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": 500,
+        "health_check_failure_threshold": 3,
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # for the tampered model
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon, **small})
+        patch.setenv(
+            "PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep
+        )  # for the tampered model
+        cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": soon, **small}
+        )
         cluster.add_node(num_cpus=1, **small)
         cluster.small = small
         yield cluster
@@ -63,13 +84,17 @@ def test_a_worker_killed_at_a_random_moment_costs_nothing_but_time(job, expected
     moment = random.randrange(1, INPUTS // 2)
     progress = At(moment, lambda: os.kill(random.choice(job.workers()), signal.SIGKILL))
     assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=2)) == expected
-    assert moment < 11 or "lost the worker on" in progress.said  # before that, the worker may not have started yet
+    assert (
+        moment < 11 or "lost the worker on" in progress.said
+    )  # before that, the worker may not have started yet
 
 
 def test_a_lost_node_costs_nothing_but_time(job, expected, cluster, node):
     def lose():
         cluster.remove_node(node, allow_graceful=False)
-        assert eventually(lambda: not all(map(alive, job.workers())))  # the worker has noticed that its node is gone
+        assert eventually(
+            lambda: not all(map(alive, job.workers()))
+        )  # the worker has noticed that its node is gone
 
     progress = At(11, lose)
     assert rows(job.run(on(cluster), progress=progress, trouble="wait", times=2)) == expected
@@ -80,13 +105,18 @@ def test_a_node_that_joins_later_is_used(job, expected, cluster):
     joined = []
     progress = At(4, lambda: joined.append(cluster.add_node(num_cpus=1, **cluster.small)))
     try:
-        assert rows(job.run(on(cluster, "auto"), progress=progress, trouble="wait", times=2)) == expected
+        assert (
+            rows(job.run(on(cluster, "auto"), progress=progress, trouble="wait", times=2))
+            == expected
+        )
     finally:
         cluster.remove_node(*joined)
     assert [worker.finished > 0 for worker in progress.status.workers] == [True, True]
 
 
-def test_a_run_begun_in_this_process_is_completed_by_ray_past_a_worker_that_raises(job, expected, cluster):
+def test_a_run_begun_in_this_process_is_completed_by_ray_past_a_worker_that_raises(
+    job, expected, cluster
+):
     with pytest.raises(Interrupted):
         job.run(LocalExecutor(), progress=At(5, interrupt))
     progress = At()
@@ -95,7 +125,9 @@ def test_a_run_begun_in_this_process_is_completed_by_ray_past_a_worker_that_rais
 
 
 def test_ctrl_c_stops_a_ray_instance_that_we_started(tmp_path):
-    command = "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64"
+    command = (
+        "certify --model fashion-cnn --weights none --data fashion-mnist --sigma 0.25 --batch 64"
+    )
     with started(f"{command} --executor ray --workers 2", out=tmp_path / "run") as process:
         assert eventually(lambda: committed(tmp_path / "run"), seconds=90)
         assert len(session(process.pid)) > 3
@@ -106,7 +138,9 @@ def test_ctrl_c_stops_a_ray_instance_that_we_started(tmp_path):
 
 
 def test_wrong_settings_are_refused(job, cluster):
-    with pytest.raises(InvalidInput, match=r"cannot reach a Ray cluster at 127\.0\.0\.1:9: .*refused"):
+    with pytest.raises(
+        InvalidInput, match=r"cannot reach a Ray cluster at 127\.0\.0\.1:9: .*refused"
+    ):
         job.run(choose_executor("ray", address="127.0.0.1:9"))
     with pytest.raises(InvalidInput, match="no GPU: give gpus_per_worker=0"):
         job.run(choose_executor("ray", address=cluster.address, gpus_per_worker=1))
@@ -114,7 +148,9 @@ def test_wrong_settings_are_refused(job, cluster):
         choose_executor("ray", workers="many")
     with pytest.raises(InvalidInput, match="address must be auto or HOST:PORT, got 'nowhere'"):
         choose_executor("ray", address="nowhere")
-    with pytest.raises(InvalidInput, match="gpus_per_worker must be a number of at least 0, got -1"):
+    with pytest.raises(
+        InvalidInput, match="gpus_per_worker must be a number of at least 0, got -1"
+    ):
         choose_executor("ray", gpus_per_worker=-1)
 
 

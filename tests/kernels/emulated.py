@@ -35,7 +35,9 @@ class EmulatedClassifier(StageClassifier):
 
 class _Kernel:
     def __init__(self, options, sources=(_FOLDER / "noise.cu", _FOLDER / "stage.cu")):
-        self._run = ctypes.CDLL(str(_build([_HERE / "device.h", *sources, _HERE / "run.h"], "", options))).run
+        self._run = ctypes.CDLL(
+            str(_build([_HERE / "device.h", *sources, _HERE / "run.h"], "", options))
+        ).run
 
     def launch(self, blocks, threads, arguments):
         assert self._run(ctypes.byref(arguments), blocks) == threads
@@ -59,8 +61,19 @@ def _built(sources, extra, options):
     if not target.exists():
         with tempfile.TemporaryDirectory() as scratch:
             (source := Path(scratch) / "kernel.cpp").write_text(text)
-            command = ["g++", "-std=c++17", "-O2", "-shared", "-fPIC", "-w", "-ffp-contract=off", *options]
-            subprocess.run([*command, str(source), "-o", str(Path(scratch) / "kernel.so")], check=True)
+            command = [
+                "g++",
+                "-std=c++17",
+                "-O2",
+                "-shared",
+                "-fPIC",
+                "-w",
+                "-ffp-contract=off",
+                *options,
+            ]
+            subprocess.run(
+                [*command, str(source), "-o", str(Path(scratch) / "kernel.so")], check=True
+            )
             shutil.move(Path(scratch) / "kernel.so", target)
     return target
 
@@ -74,9 +87,17 @@ extern "C" void draw(float* out, int elements, u64 seed, u32 sample, u32 id) {{
     float {kernel}; memcpy(out + 4 * element, noise, 16); }} }}
 char memory[1];
 """
-    draw = ctypes.CDLL(str(_build([_HERE / "device.h", _FOLDER / "noise.cu"], extra, ("-DHALF_IS_BFLOAT16=1",)))).draw
+    draw = ctypes.CDLL(
+        str(_build([_HERE / "device.h", _FOLDER / "noise.cu"], extra, ("-DHALF_IS_BFLOAT16=1",)))
+    ).draw
     out = torch.empty(elements, 4)
-    draw(ctypes.c_void_p(out.data_ptr()), elements, ctypes.c_uint64(seed), ctypes.c_uint32(sample), ctypes.c_uint32(id))
+    draw(
+        ctypes.c_void_p(out.data_ptr()),
+        elements,
+        ctypes.c_uint64(seed),
+        ctypes.c_uint32(sample),
+        ctypes.c_uint32(id),
+    )
     return out.numpy()
 
 
@@ -103,12 +124,16 @@ class _Grid(ctypes.Structure):
 
 
 def _grid_library():
-    return ctypes.CDLL(str(_build([_HERE / "device.h", _FOLDER / "noise.cu"], _GRID, ("-DHALF_IS_BFLOAT16=1",))))
+    return ctypes.CDLL(
+        str(_build([_HERE / "device.h", _FOLDER / "noise.cu"], _GRID, ("-DHALF_IS_BFLOAT16=1",)))
+    )
 
 
 def _grid(draw):
     noise = grid_noise(draw, torch.device("cpu"))
-    return noise, _Grid(noise.table.data_ptr(), len(noise.table), noise.smallest, noise.ratio, noise.tail)
+    return noise, _Grid(
+        noise.table.data_ptr(), len(noise.table), noise.smallest, noise.ratio, noise.tail
+    )
 
 
 def grid_numbers(draw, seed, elements, sample, id):

@@ -40,7 +40,9 @@ def _calibrated(name):
     module.train().to(device)
 
     def noisy(count):
-        return torch.rand(count, 3, 32, 32, device=device) + 0.5 * torch.randn(count, 3, 32, 32, device=device)
+        return torch.rand(count, 3, 32, 32, device=device) + 0.5 * torch.randn(
+            count, 3, 32, 32, device=device
+        )
 
     with torch.no_grad():
         for _ in range(2):

@@ -43,9 +43,13 @@ CIFAR = [Layout(16, 32, 1, 8, 1, 2), Layout(32, 16, 2, 4, 1, 2), Layout(64, 8, 4
 def test_the_kernel_computes_the_network(network, dtype, chosen, count):
     classifier = emulated.EmulatedClassifier(network, dtype, chosen)
     generator = torch.Generator().manual_seed(2)
-    x = torch.rand((count, *network.shape), generator=generator).to(dtype, memory_format=torch.channels_last)
+    x = torch.rand((count, *network.shape), generator=generator).to(
+        dtype, memory_format=torch.channels_last
+    )
     logits = classifier.logits(x)
-    assert relative_error(logits, logits_of(network, x.double(), dtype)) < 1e-3  # only the order of sums differs
+    assert (
+        relative_error(logits, logits_of(network, x.double(), dtype)) < 1e-3
+    )  # only the order of sums differs
     assert relative_error(logits, logits_of(network, x.double())) < 1e-2
     assert torch.equal(classifier(x), logits.argmax(1))
 
@@ -53,7 +57,9 @@ def test_the_kernel_computes_the_network(network, dtype, chosen, count):
 def test_a_row_does_not_depend_on_the_others():
     network = random_network()
     classifier = emulated.EmulatedClassifier(network, torch.bfloat16, CIFAR)
-    x = torch.rand((5, *network.shape), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    x = torch.rand((5, *network.shape), generator=torch.Generator().manual_seed(0)).to(
+        torch.bfloat16
+    )
     together = classifier.logits(x)
     assert torch.equal(classifier.logits(x.flip(0)).flip(0), together)
     assert torch.equal(classifier.logits(x[3:4]), together[3:4])
@@ -62,14 +68,18 @@ def test_a_row_does_not_depend_on_the_others():
 def test_a_row_with_a_value_that_is_not_finite_is_no_vote():
     network = random_network()
     classifier = emulated.EmulatedClassifier(network, torch.bfloat16, CIFAR)
-    x = torch.rand((3, *network.shape), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    x = torch.rand((3, *network.shape), generator=torch.Generator().manual_seed(0)).to(
+        torch.bfloat16
+    )
     expected = classifier(x)
     for value in (torch.nan, torch.inf, -torch.inf):
         x[1, 2, 16, 5] = value
         assert classifier(x).tolist() == [expected[0], network.classes, expected[2]]
 
 
-@pytest.mark.parametrize(("memory_per_block", "memory"), [(232448, 233472), (166912, 167936), (101376, 102400)])
+@pytest.mark.parametrize(
+    ("memory_per_block", "memory"), [(232448, 233472), (166912, 167936), (101376, 102400)]
+)
 @pytest.mark.parametrize(("channels", "size"), [(16, 32), (32, 16), (64, 8)])
 def test_the_stages_of_a_cifar_resnet_fit_on_every_device(channels, size, memory_per_block, memory):
     layout = layouts(channels, size, memory_per_block, memory)[0]
@@ -105,7 +115,9 @@ def expected_numbers(seed, elements, sample, id):
         fraction = ((more[radius] & 0xFFFFFFFF) + 0.5) / 2**32
         u = np.where(folded < 2048, folded + fraction, folded) / 2**31
         refined += (folded < 2048).sum()
-        turns = ((words[angle] & 0xFFFFFFFF) + 0.5) / 2**32 - 1 / 8  # the first quadrant begins at -pi/4
+        turns = (
+            (words[angle] & 0xFFFFFFFF) + 0.5
+        ) / 2**32 - 1 / 8  # the first quadrant begins at -pi/4
         r, theta = np.sqrt(-2 * np.log(u)), 2 * np.pi * turns
         columns += [r * np.cos(theta), r * np.sin(theta)]
     return np.stack(columns, 1), refined
@@ -126,7 +138,9 @@ def test_the_kernels_noise_follows_its_definition_in_the_tails_too():
 def words_of(seed, elements, sample, id):
     """The 64-bit words of four numbers for each element: the words of part 0, then those of part 1."""
     element = np.arange(elements)
-    parts = [np.stack(philox(seed, element, sample, id, part), 1).astype(np.uint32) for part in (0, 1)]
+    parts = [
+        np.stack(philox(seed, element, sample, id, part), 1).astype(np.uint32) for part in (0, 1)
+    ]
     return (parts[0].astype(np.uint64) << np.uint64(32)) | parts[1]
 
 
@@ -146,13 +160,23 @@ def test_a_number_on_the_grid_is_exact_at_every_boundary_and_in_the_tails(ratio)
     generator = np.random.default_rng(0)
     table = thresholds(ratio).values
     # The upper 32 bits of each threshold and those around it, each with the lowest, the highest and its own lower bits.
-    high = ((table >> np.uint64(32))[:, None] + np.arange(-3, 4).astype(np.uint64)) & np.uint64(0xFFFFFFFF)
-    lower = (0, 0xFFFFFFFF, table & np.uint64(0xFFFFFFFF), (table - np.uint64(1)) & np.uint64(0xFFFFFFFF))
+    high = ((table >> np.uint64(32))[:, None] + np.arange(-3, 4).astype(np.uint64)) & np.uint64(
+        0xFFFFFFFF
+    )
+    lower = (
+        0,
+        0xFFFFFFFF,
+        table & np.uint64(0xFFFFFFFF),
+        (table - np.uint64(1)) & np.uint64(0xFFFFFFFF),
+    )
     near = [
-        ((high << np.uint64(32)) | np.broadcast_to(bits, high.T.shape).T.astype(np.uint64)).ravel() for bits in lower
+        ((high << np.uint64(32)) | np.broadcast_to(bits, high.T.shape).T.astype(np.uint64)).ravel()
+        for bits in lower
     ]
     # Words at every distance from the two ends.
-    distances = generator.integers(0, 2**64, 400_000, np.uint64) >> generator.integers(0, 64, 400_000, np.uint64)
+    distances = generator.integers(0, 2**64, 400_000, np.uint64) >> generator.integers(
+        0, 64, 400_000, np.uint64
+    )
     words = np.concatenate([*near, distances, ~distances]) ^ np.uint64(2**63)
     assert np.array_equal(emulated.grid_decisions(draw, words), rounded_normal(ratio, words))
 
@@ -161,7 +185,9 @@ def test_a_number_on_the_grid_is_exact_at_every_boundary_and_in_the_tails(ratio)
 def test_the_kernels_noise_on_the_grid_is_that_of_its_counter(sigma):
     draw = AdditiveGrid(sigma, 1 / 255)
     drawn = emulated.grid_numbers(draw, 2**40 + 5, 300_000, 3, 7)
-    assert np.array_equal(drawn, rounded_normal(draw.deviation / draw.step, words_of(2**40 + 5, 300_000, 3, 7)))
+    assert np.array_equal(
+        drawn, rounded_normal(draw.deviation / draw.step, words_of(2**40 + 5, 300_000, 3, 7))
+    )
     assert abs(drawn.std() / (255 * sigma) - 1) < 0.002
 
 
@@ -173,15 +199,25 @@ def test_the_kernel_adds_whole_steps(dtype):
     draw, size, quarter = AdditiveGrid(0.5, 1 / 255), 192, 48
     levels = torch.randint(256, (3, 3, 8, 8), generator=torch.Generator().manual_seed(0))
     inputs = (levels / 255).to(memory_format=torch.channels_last)
-    rows = torch.tensor([[0, 2, 1, 1, 0], [4, 9, 6, 6, 4], [0, 5, 77, 78, 2**31 - 1]], dtype=torch.int32)
+    rows = torch.tensor(
+        [[0, 2, 1, 1, 0], [4, 9, 6, 6, 4], [0, 5, 77, 78, 2**31 - 1]], dtype=torch.int32
+    )
     noisy = torch.empty(5, 8, 8, 3)
     for row, (slot, id, sample) in enumerate(rows.T.tolist()):
         # Four numbers of an element go to the four quarters of the input.
-        k = rounded_normal(draw.deviation / draw.step, words_of(11, quarter, sample, id)).T.reshape(size)
-        noisy[row] = (levels[slot].permute(1, 2, 0) + torch.from_numpy(k).view(8, 8, 3)) * np.float32(1 / 255)
+        k = rounded_normal(draw.deviation / draw.step, words_of(11, quarter, sample, id)).T.reshape(
+            size
+        )
+        noisy[row] = (
+            levels[slot].permute(1, 2, 0) + torch.from_numpy(k).view(8, 8, 3)
+        ) * np.float32(1 / 255)
     logits = torch.empty(5, network.classes)
     labels = classifier._run(inputs, rows=rows, count=5, seed=11, draw=draw, logits=logits)
     assert torch.equal(logits, classifier.logits(noisy.permute(0, 3, 1, 2).to(dtype)))
     assert torch.equal(labels, classifier.with_noise(inputs, rows, count=5, seed=11, draw=draw))
-    assert list(classifier._drawing) == [2]  # the kernel for normal noise is compiled only where it is used
-    assert not torch.equal(labels, classifier.with_noise(inputs, rows, count=5, seed=11, draw=Additive("normal", 9.0)))
+    assert list(classifier._drawing) == [
+        2
+    ]  # the kernel for normal noise is compiled only where it is used
+    assert not torch.equal(
+        labels, classifier.with_noise(inputs, rows, count=5, seed=11, draw=Additive("normal", 9.0))
+    )

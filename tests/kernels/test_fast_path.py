@@ -148,12 +148,16 @@ def test_a_classifier_that_draws_its_noise_gets_clean_inputs(monkeypatch):
 
     draw = Gaussian(0.5).draw
     monkeypatch.setattr("smoothcert.sampling.streams.HostStream.kernel_draw", draw)
-    monkeypatch.setattr("smoothcert.smoothed.subject.prepare", lambda *args, **settings: (Drawing(), CPU))
+    monkeypatch.setattr(
+        "smoothcert.smoothed.subject.prepare", lambda *args, **settings: (Drawing(), CPU)
+    )
     subject = Subject(Classifier(None, 3, "model"), Gaussian(0.5), CPU, torch.zeros(4), seed=7)
     engine = subject.prepare().engine(Fixed(16, pilot=8))
     (certificate,) = engine.certify([(0, torch.rand(4), None)])
     assert certificate.prediction == 0
-    assert {(rows, count, seed, draw) for _, rows, count, seed, draw in seen} == {((4, 8), 8, 7, draw)}
+    assert {(rows, count, seed, draw) for _, rows, count, seed, draw in seen} == {
+        ((4, 8), 8, 7, draw)
+    }
 
 
 class Undecided(nn.Module):
@@ -187,7 +191,9 @@ def test_saturated_logits_do_not_keep_a_network_from_the_fast_path(dtype):
 
 def votes(module, inputs, *, batch, compile="fast", noise=None):
     runtime = Runtime.resolve("cuda", batch=batch, compile=compile)
-    subject = Subject(Classifier(module, 2, "model"), noise or Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0)
+    subject = Subject(
+        Classifier(module, 2, "model"), noise or Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0
+    )
     prepared = subject.prepare()
     engine = prepared.engine(InputSpecific(2_000, pilot=200, decline=0.1))
     found = {certificate.id: certificate.looks for certificate in engine.certify(inputs)}
@@ -209,7 +215,9 @@ class TestOnAGpu:
         forward, ran = votes(module, inputs, batch=512)
         assert ran == mode
         assert forward == votes(module, inputs[::-1], batch=512)[0]
-        assert {id: forward[id] for id in (5, 17)} == votes(module, [inputs[17], inputs[5]], batch=512)[0]
+        assert {id: forward[id] for id in (5, 17)} == votes(
+            module, [inputs[17], inputs[5]], batch=512
+        )[0]
         assert any(len(look.votes) == 2 for looks in forward.values() for look in looks)
 
     @pytest.mark.parametrize("batch", [64, 301, 1000])
@@ -217,7 +225,9 @@ class TestOnAGpu:
         module = Undecided()
         assert votes(module, inputs, batch=512)[0] == votes(module, inputs, batch=batch)[0]
 
-    @pytest.mark.parametrize("noise", [Gaussian(0.5), GridGaussian(0.5), GridGaussian(1.0)], ids=str)
+    @pytest.mark.parametrize(
+        "noise", [Gaussian(0.5), GridGaussian(0.5), GridGaussian(1.0)], ids=str
+    )
     def test_votes_do_not_depend_on_who_draws_the_noise(self, inputs, noise, monkeypatch):
         module = Undecided()
         inputs = [(id, (255 * x).round() / 255, label) for id, x, label in inputs]
@@ -229,13 +239,17 @@ class TestOnAGpu:
     @pytest.mark.parametrize("name", ["cifar-resnet20", "cifar-resnet110"])
     def test_labels_agree_with_float32_as_often_as_those_of_the_plain_module(self, name, dtype):
         module = calibrated(name)
-        classify, runtime = prepare(module, 10, SHAPE, Runtime.resolve("cuda", dtype=dtype, batch=1024))
+        classify, runtime = prepare(
+            module, 10, SHAPE, Runtime.resolve("cuda", dtype=dtype, batch=1024)
+        )
         assert runtime.compile == ("fast" if dtype == "float32" else "stages")
         x = torch.rand(1024, *SHAPE) + 0.5 * torch.randn(1024, *SHAPE)
         x = x.to("cuda", runtime.torch_dtype, memory_format=torch.channels_last)
         with torch.inference_mode():
             labels = classify(x)
-            plain = deepcopy(module).to("cuda", x.dtype, memory_format=torch.channels_last)(x).argmax(1)
+            plain = (
+                deepcopy(module).to("cuda", x.dtype, memory_format=torch.channels_last)(x).argmax(1)
+            )
             with torch.backends.cudnn.flags(allow_tf32=False):
                 exact = module.to("cuda")(x.float()).argmax(1)
         differing = [float((found != exact).float().mean()) for found in (labels, plain)]
@@ -248,14 +262,18 @@ class TestOnAGpu:
         module = models.resnet18().eval()
         classify, runtime = prepare(module, 1000, (3, 64, 64), Runtime.resolve("cuda", batch=64))
         assert runtime.compile == "fast"
-        x = torch.rand(64, 3, 64, 64, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
+        x = torch.rand(64, 3, 64, 64, device="cuda").to(
+            torch.bfloat16, memory_format=torch.channels_last
+        )
         assert classify(x).shape == (64,)
 
     def test_a_row_that_is_not_finite_is_no_vote(self):
         """Fused operations keep NaN, which a comparison with 0 would lose."""
         classify, runtime = prepare(NotAStage().eval(), 2, SHAPE, Runtime.resolve("cuda", batch=16))
         assert runtime.compile == "fast"
-        x = torch.rand(16, *SHAPE, device="cuda").to(runtime.torch_dtype, memory_format=torch.channels_last)
+        x = torch.rand(16, *SHAPE, device="cuda").to(
+            runtime.torch_dtype, memory_format=torch.channels_last
+        )
         expected = classify(x).tolist()
         x[3, 0, 0, 0] = torch.nan
         expected[3] = 2

@@ -25,10 +25,16 @@ class Bottleneck(nn.Module):
         self.conv1 = nn.Conv2d(channels_in, 8, 1, bias=False)
         self.conv2 = nn.Conv2d(8, 8, 3, stride, padding=1, bias=False)
         self.conv3 = nn.Conv2d(8, channels, 1, bias=False)
-        self.bn1, self.bn2, self.bn3 = nn.BatchNorm2d(8), nn.BatchNorm2d(8), nn.BatchNorm2d(channels)
+        self.bn1, self.bn2, self.bn3 = (
+            nn.BatchNorm2d(8),
+            nn.BatchNorm2d(8),
+            nn.BatchNorm2d(channels),
+        )
         self.shortcut = None
         if stride > 1:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride), nn.BatchNorm2d(channels))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride), nn.BatchNorm2d(channels)
+            )
 
     def forward(self, x):
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -39,7 +45,12 @@ class Bottleneck(nn.Module):
 
 
 def resnet(channels=3):
-    stem = [nn.Conv2d(channels, 16, 7, 2, padding=3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    stem = [
+        nn.Conv2d(channels, 16, 7, 2, padding=3, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+    ]
     blocks = [Bottleneck(16, 32, 2), Bottleneck(32, 32, 1), Bottleneck(32, 32, 1)]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
@@ -49,7 +60,9 @@ class Transformer(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(3, 16, 8, 8)
         self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(3))
-        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(2))
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(2)
+        )
         self.head = nn.Linear(16, 10)
 
     def forward(self, x):
@@ -86,7 +99,9 @@ def space_to_depth(x, block, padding, size, channels, factor, offset):
     x = F.pad(x, (padding, width - padding - x.shape[3], padding, height - padding - x.shape[2]))
     cells = x.view(len(x), x.shape[1], size[0], block, size[1], block).permute(0, 3, 5, 1, 2, 4)
     cells = cells.reshape(len(x), -1, *size)
-    return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1])).contiguous(memory_format=torch.channels_last)
+    return F.pad(cells, (0, 0, 0, 0, 0, channels - cells.shape[1])).contiguous(
+        memory_format=torch.channels_last
+    )
 
 
 def max_pool(x, size, stride, padding):
@@ -100,7 +115,9 @@ def add_layer_norm(x, y, weight, bias, epsilon):
 
 def depth_to_space_add_relu(x, added, block):
     rows, channels, height, width = x.shape
-    cells = x.view(rows, block, block, channels // block**2, height, width).permute(0, 3, 4, 1, 5, 2)
+    cells = x.view(rows, block, block, channels // block**2, height, width).permute(
+        0, 3, 4, 1, 5, 2
+    )
     images = cells.reshape(rows, -1, block * height, block * width)
     return torch.relu(images.contiguous(memory_format=torch.channels_last) + added)
 
@@ -126,7 +143,9 @@ def fused(module, shape):
     return traced, counts
 
 
-@pytest.mark.parametrize("make", [resnet, lambda: Normalized(NORMALIZE, resnet())], ids=["plain", "normalised"])
+@pytest.mark.parametrize(
+    "make", [resnet, lambda: Normalized(NORMALIZE, resnet())], ids=["plain", "normalised"]
+)
 def test_a_residual_network_has_no_separate_additions(make):
     module = randomized(make())
     traced, counts = fused(module, (3, 64, 64))
@@ -158,9 +177,13 @@ def test_a_transformer_normalises_what_it_adds():
     assert counts[torch.add] == counts[torch.conv2d] == counts[F.layer_norm] == 0
 
 
-@pytest.mark.parametrize("name", ["densenet121", "regnet_y_400mf", "convnext_tiny", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize(
+    "name", ["densenet121", "regnet_y_400mf", "convnext_tiny", "shufflenet_v2_x0_5"]
+)
 def test_published_networks_keep_their_answers(name):
-    module = randomized(Normalized(NORMALIZE, getattr(pytest.importorskip("torchvision").models, name)()))
+    module = randomized(
+        Normalized(NORMALIZE, getattr(pytest.importorskip("torchvision").models, name)())
+    )
     traced, counts = fused(module, (3, 64, 64))
     x = torch.rand(4, 3, 64, 64)
     torch.testing.assert_close(traced(x), module(x), rtol=1e-3, atol=1e-4)
@@ -279,16 +302,28 @@ def compare(operation, arguments, dtype):
     """Torch's own operations may round intermediate results once more."""
     found, expected = operation(*arguments), REFERENCES[operation](*arguments)
     tolerance = torch.finfo(dtype).eps
-    for one, other in zip(*((r,) if isinstance(r, torch.Tensor) else r for r in (found, expected)), strict=True):
+    for one, other in zip(
+        *((r,) if isinstance(r, torch.Tensor) else r for r in (found, expected)), strict=True
+    ):
         if one.numel():
             assert one.stride() == other.stride()
-            torch.testing.assert_close(one, other, rtol=2 * tolerance, atol=2 * tolerance, equal_nan=True)
+            torch.testing.assert_close(
+                one, other, rtol=2 * tolerance, atol=2 * tolerance, equal_nan=True
+            )
 
 
 def check_kernels(dtype, device):
     x = images(3, 3, 11, 9, dtype=dtype, device=device)
-    for block, padding, size, channels in ((2, 3, [9, 8], 16), (1, 1, [13, 11], 8), (4, 0, [2, 2], 48)):
-        compare(layers.space_to_depth, (x, block, padding, size, channels, [0.5, 2.0, 3.0], [0.25, -1.0, 0.0]), dtype)
+    for block, padding, size, channels in (
+        (2, 3, [9, 8], 16),
+        (1, 1, [13, 11], 8),
+        (4, 0, [2, 2], 48),
+    ):
+        compare(
+            layers.space_to_depth,
+            (x, block, padding, size, channels, [0.5, 2.0, 3.0], [0.25, -1.0, 0.0]),
+            dtype,
+        )
     x = images(3, 24, 11, 9, dtype=dtype, device=device)
     x[0, 0, 0, 0] = torch.nan
     for geometry in ((3, 2, 1), (2, 2, 0)):
@@ -296,12 +331,17 @@ def check_kernels(dtype, device):
     weight, bias = images(1, 264, 1, 2, dtype=dtype, device=device)[0, :, 0].T.contiguous()
     rows = images(5, 7, 264, 1, dtype=dtype, device=device)[..., 0].contiguous()
     compare(layers.add_layer_norm, (rows, rows.flip(0).contiguous(), weight, bias, 1e-6), dtype)
-    shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(rows.shape)  # no multiple of 16 bytes
+    shifted = torch.cat([rows.flatten()[:3], rows.flatten()])[3:].view(
+        rows.shape
+    )  # no multiple of 16 bytes
     compare(layers.add_layer_norm, (shifted, rows, weight[:1].expand(264), bias, 1e-6), dtype)
     _, found = layers.add_layer_norm(rows, None, weight, bias, 1e-6)
     expected = F.layer_norm(rows.float(), (264,), weight.float(), bias.float(), 1e-6)
     torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
-    cells, added = images(3, 64, 5, 4, dtype=dtype, device=device), images(3, 16, 10, 8, dtype=dtype, device=device)
+    cells, added = (
+        images(3, 64, 5, 4, dtype=dtype, device=device),
+        images(3, 16, 10, 8, dtype=dtype, device=device),
+    )
     compare(layers.depth_to_space_add_relu, (cells, added, 2), dtype)
 
 

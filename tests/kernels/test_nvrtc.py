@@ -36,7 +36,9 @@ def test_a_second_compilation_reads_the_cache(monkeypatch):
         compiled(ADD, [], (9, 0))
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b"", lambda content: b"x" + content])
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-1], lambda content: b"", lambda content: b"x" + content]
+)
 def test_a_damaged_file_is_compiled_again(damage):
     first = compiled(ADD, [], (8, 0))
     (path,) = cache_folder().iterdir()
@@ -64,8 +66,15 @@ def test_a_mistake_in_the_source_is_shown():
 @pytest.mark.parametrize(("bfloat16", "noise"), [(0, 1), (1, 1), (0, 2), (1, 2)])
 def test_the_stage_kernel_compiles(capability, bfloat16, noise):
     flags = {"HALF_IS_BFLOAT16": bfloat16, "INPUT_CHANNELS": 3, "STRIDE": 2, "NOISE": noise}
-    for layout, is_first, is_last in [(Layout(16, 32, 1, 8, 1, 2), 1, 0), (Layout(64, 8, 4, 8, 4, 2), 0, 1)]:
-        values = flags | {"IS_FIRST": is_first, "IS_LAST": is_last, "NEXT_CHANNELS": 0 if is_last else 32}
+    for layout, is_first, is_last in [
+        (Layout(16, 32, 1, 8, 1, 2), 1, 0),
+        (Layout(64, 8, 4, 8, 4, 2), 0, 1),
+    ]:
+        values = flags | {
+            "IS_FIRST": is_first,
+            "IS_LAST": is_last,
+            "NEXT_CHANNELS": 0 if is_last else 32,
+        }
         options = [*layout.options(), *(f"-D{name}={value}" for name, value in values.items())]
         assert compiled(read_source("noise", "stage"), options, capability).startswith(b"\x7fELF")
 

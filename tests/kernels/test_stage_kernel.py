@@ -13,7 +13,10 @@ from smoothcert.kernels.tracing import trace
 from smoothcert.noises.base import Additive, AdditiveGrid
 from smoothcert.sampling.streams import PhiloxStream, Segment
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here"),
+]
 SHAPE = (3, 32, 32)
 CUDA = torch.device("cuda")
 DTYPES = [torch.bfloat16, torch.float16]
@@ -73,8 +76,12 @@ def test_labels_agree_with_float32_as_often_as_those_of_the_plain_module(module,
         plain = deepcopy(module).to(dtype, memory_format=torch.channels_last)(x.to(dtype)).float()
     fast = classifier.logits(x.to(dtype))
     assert len(exact.argmax(1).unique()) > 4
-    differing = [float((labels.argmax(1) != exact.argmax(1)).float().mean()) for labels in (fast, plain)]
-    errors = [relative_error(logits - logits.mean(0), exact - exact.mean(0)) for logits in (fast, plain)]
+    differing = [
+        float((labels.argmax(1) != exact.argmax(1)).float().mean()) for labels in (fast, plain)
+    ]
+    errors = [
+        relative_error(logits - logits.mean(0), exact - exact.mean(0)) for logits in (fast, plain)
+    ]
     print(
         f"\n{dtype}: labels that differ from float32: kernel {differing[0]:.4f}, plain {differing[1]:.4f}; "
         f"relative error: kernel {errors[0]:.2e}, plain {errors[1]:.2e}"
@@ -121,16 +128,24 @@ def test_noise_is_the_streams_noise_bit_by_bit(seed, dtype, draw):
     network = random_network((16,), blocks=1)
     classifier = StageClassifier(network, dtype, CUDA)
     count, slots = 1021, 5
-    inputs = torch.randint(256, (slots, *SHAPE), device=CUDA).div(255).to(memory_format=torch.channels_last)
+    inputs = (
+        torch.randint(256, (slots, *SHAPE), device=CUDA)
+        .div(255)
+        .to(memory_format=torch.channels_last)
+    )
     rows = torch.stack([
         torch.randint(0, slots, (count,)), torch.randint(0, 2**31 - 1, (count,)), torch.randint(0, 2**31 - 1, (count,))
     ]).to(CUDA, torch.int32)  # fmt: skip
     rows[1:, :5] = torch.arange(5, device=CUDA)
-    noisy = torch.empty((count, *SHAPE), device=CUDA, dtype=dtype).to(memory_format=torch.channels_last)
+    noisy = torch.empty((count, *SHAPE), device=CUDA, dtype=dtype).to(
+        memory_format=torch.channels_last
+    )
     PhiloxStream(seed, draw).write(noisy, inputs, [Segment(0, 0, 0, count)], rows)
     logits = torch.empty((count, network.classes), device=CUDA)
     classifier._run(inputs, rows=rows, count=count, seed=seed, draw=draw, logits=logits)
     expected = classifier.logits(noisy)
-    assert torch.equal(logits, expected), f"{int((logits != expected).any(1).sum())} of {count} rows differ"
+    assert torch.equal(logits, expected), (
+        f"{int((logits != expected).any(1).sum())} of {count} rows differ"
+    )
     labels = classifier.with_noise(inputs, rows, count=count, seed=seed, draw=draw)
     assert torch.equal(labels, classifier(noisy))

@@ -28,7 +28,9 @@ class FunctionalBlock(nn.Module):
         out = F.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
         if self.added:
-            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.added // 2, self.added - self.added // 2))
+            x = F.pad(
+                x[:, :, ::2, ::2], (0, 0, 0, 0, self.added // 2, self.added - self.added // 2)
+            )
         out += x
         return F.relu(out, inplace=True)
 
@@ -155,7 +157,12 @@ def set_(name, value):
         (changed(set_("relu", nn.SiLU())), "not followed by relu"),
         (changed(set_("conv1", nn.Conv2d(3, 16, 5, 1, 2))), "not a plain 3x3"),
         (nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)).eval(), "no convolution"),
-        (nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8192, 3)), "no residual"),
+        (
+            nn.Sequential(
+                nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8192, 3)
+            ),
+            "no residual",
+        ),
     ],
 )
 def test_another_network_is_not_taken_for_a_resnet(module, message):
@@ -204,7 +211,9 @@ class RunsAnotherThread(nn.Module):
 
 
 def test_other_threads_can_run_modules_while_one_is_traced():
-    assert trace(RunsAnotherThread().eval(), (4,)).graph.find_nodes(op="call_function", target=F.linear)
+    assert trace(RunsAnotherThread().eval(), (4,)).graph.find_nodes(
+        op="call_function", target=F.linear
+    )
 
 
 class DependsOnValues(nn.Module):
@@ -414,7 +423,9 @@ def test_a_traced_module_computes_the_same_or_is_refused(forward):
         assert forward in (after_a_view, on_a_view, after_a_split, without_a_result)
         return
     assert relative_error(traced(x.clone()), module(x.clone())) < 1e-5
-    assert not any(node.op == "call_method" and node.target.endswith("_") for node in traced.graph.nodes)
+    assert not any(
+        node.op == "call_method" and node.target.endswith("_") for node in traced.graph.nodes
+    )
 
 
 def with_a_hook():
@@ -449,7 +460,9 @@ def with_autocast():
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.export's own
-@pytest.mark.parametrize("make", [with_a_hook, with_another_forward, with_another_call, with_autocast])
+@pytest.mark.parametrize(
+    "make", [with_a_hook, with_another_forward, with_another_call, with_autocast]
+)
 def test_what_symbolic_tracing_does_not_see_is_kept(make):
     module = make().eval()
     x = 10 * torch.randn(4, 3, 8, 8)

@@ -50,7 +50,9 @@ def test_resnet20_computes_the_residual_sum_and_not_only_the_branch():
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(InvalidInput, match=r"fashion-cnn, cifar-resnet18, cifar-resnet20.*resnet-9000"):
+    with pytest.raises(
+        InvalidInput, match=r"fashion-cnn, cifar-resnet18, cifar-resnet20.*resnet-9000"
+    ):
         build("resnet-9000")
 
 
@@ -62,5 +64,7 @@ def test_bundled_weights_are_accurate_under_their_training_noise(sigma, least):
     torch.manual_seed(0)
     noisy = torch.stack(images) + sigma * torch.randn(len(images), 1, 28, 28)
     with torch.inference_mode():
-        accuracy = (classifier.module(noisy).argmax(1) == torch.tensor(labels)).float().mean().item()
+        accuracy = (
+            (classifier.module(noisy).argmax(1) == torch.tensor(labels)).float().mean().item()
+        )
     assert accuracy > least

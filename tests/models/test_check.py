@@ -54,9 +54,15 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
         (network(nn.BatchNorm2d(1)).train(), r"training mode \(BatchNorm2d\); call model.eval\(\)"),
         (lambda x: F.dropout(x.flatten(1)[:, :3], 0.2), "changes its answer"),
         (lambda x: x.flatten(1)[:, :3] + 0.02 * torch.randn(3), "changes its answer"),
-        (lambda x: F.batch_norm(x, None, None, training=True).flatten(1)[:, :3], "changes its answer"),
+        (
+            lambda x: F.batch_norm(x, None, None, training=True).flatten(1)[:, :3],
+            "changes its answer",
+        ),
         (lambda x: (x.mean((1, 2, 3)) > x.mean()).long(), "changes its answer"),
-        (lambda x: x.flatten(1)[:, :4], r"logits of shape \(8, 3\) .* it returned float32 of shape \(8, 4\)"),
+        (
+            lambda x: x.flatten(1)[:, :4],
+            r"logits of shape \(8, 3\) .* it returned float32 of shape \(8, 4\)",
+        ),
         (lambda x: x, r"it returned float32 of shape \(8, 1, 6, 6\)"),
         (lambda x: x.sum((1, 2, 3)), r"integer labels of shape \(8,\)"),
         (lambda x: torch.zeros(7, dtype=torch.long), r"it returned int64 of shape \(7,\)"),
@@ -66,9 +72,18 @@ def test_a_classifier_that_treats_each_input_alone_is_accepted(model):
             lambda x: (x.flatten(1)[:, :3], x.flatten(1)[:, 3:6]),
             r"a tuple \(0: float32 of shape \(8, 3\), .* unclear which",
         ),
-        (lambda x: torch.full((len(x), 3), torch.nan), "NaN or infinite values for every input: check its weights"),
-        (nn.Linear(5, 3).eval(), r"fails on a float32 batch of shape \(8, 1, 6, 6\): mat1 and mat2"),
-        (lambda x: x.flatten(1)[:, 99], r"fails .* index 99 is out of bounds .*\(.*test_check.py, line \d+\)"),
+        (
+            lambda x: torch.full((len(x), 3), torch.nan),
+            "NaN or infinite values for every input: check its weights",
+        ),
+        (
+            nn.Linear(5, 3).eval(),
+            r"fails on a float32 batch of shape \(8, 1, 6, 6\): mat1 and mat2",
+        ),
+        (
+            lambda x: x.flatten(1)[:, 99],
+            r"fails .* index 99 is out of bounds .*\(.*test_check.py, line \d+\)",
+        ),
     ],
 )
 def test_the_error_for_a_wrong_classifier_is_one_sentence(model, message):
@@ -97,7 +112,11 @@ BUFFER = torch.zeros(8, 3)
         lambda x: (x.clamp(0, 1) / x.clamp(0, 1).max()).flatten(1)[:, :3],
         lambda x: (x - x[:1]).flatten(1)[:, :3],
         lambda x: (x - x[-1:]).flatten(1)[:, :3],
-        lambda x: (x - x.view(-1, 2, 1, 6, 6).flip(1).view(x.shape)).flatten(1)[:, :3] if len(x) == 8 else None,
+        lambda x: (
+            (x - x.view(-1, 2, 1, 6, 6).flip(1).view(x.shape)).flatten(1)[:, :3]
+            if len(x) == 8
+            else None
+        ),
         lambda x: x.flatten(1)[:, :3] * len(x),
         lambda x: torch.add((x / x.max()).flatten(1)[:, :3], 0, out=BUFFER),
     ],
@@ -107,7 +126,9 @@ def test_an_answer_that_depends_on_the_rest_of_the_batch_is_refused(model):
         check_classifier(model, 3, IMAGES)
 
 
-@pytest.mark.parametrize("scaled", [lambda x: x / x.max(), lambda x: x.clamp(max=x.flatten().quantile(0.5))])
+@pytest.mark.parametrize(
+    "scaled", [lambda x: x / x.max(), lambda x: x.clamp(max=x.flatten().quantile(0.5))]
+)
 def test_a_network_after_a_scaling_of_the_batch_is_refused(scaled):
     network = load_classifier("fashion-cnn", sigma=0.25).module
     x = torch.rand((8, 1, 28, 28), generator=torch.Generator().manual_seed(0))
@@ -159,25 +180,34 @@ def eight_per_expert(x):
 
 
 def first_hundred(x):
-    return torch.cat([above_half(x[:100]), torch.tensor([[0.0, 1.0]]).expand(len(x[100:]), 2).to(x)])
+    return torch.cat(
+        [above_half(x[:100]), torch.tensor([[0.0, 1.0]]).expand(len(x[100:]), 2).to(x)]
+    )
 
 
 def remembers(x, answers={}):  # noqa: B006 (a cache)
     """A cache of answers by address and size; the batches of a run have the same address."""
-    return above_half(x) if len(x) < 100 else answers.setdefault((x.data_ptr(), len(x), x.dtype), above_half(x))
+    return (
+        above_half(x)
+        if len(x) < 100
+        else answers.setdefault((x.data_ptr(), len(x), x.dtype), above_half(x))
+    )
 
 
 NOISY = torch.rand((61, 1, 6, 6), generator=torch.Generator().manual_seed(0)) * 2 - 0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("of", [lambda logits: logits, lambda logits: logits.argmax(1)], ids=["logits", "labels"])
+@pytest.mark.parametrize(
+    "of", [lambda logits: logits, lambda logits: logits.argmax(1)], ids=["logits", "labels"]
+)
 @pytest.mark.parametrize("model", [eight_per_expert, first_hundred, remembers])
 def test_what_only_a_full_batch_shows_is_refused(model, of, dtype):
     rows = 128
     check_classifier(lambda x: of(model(x)), 2, IMAGES.to(dtype))  # eight rows do not show it
     with pytest.raises(
-        InvalidInput, match=r"in a batch of 128, .* depends on the row of the input or on the other rows"
+        InvalidInput,
+        match=r"in a batch of 128, .* depends on the row of the input or on the other rows",
     ):
         check_full_batch(lambda x: of(model(x)), NOISY.to(dtype), rows)
     for rows in (1, 8, 100, 128):
@@ -206,6 +236,9 @@ def test_a_model_that_needs_gradients_is_told_how_to_get_them():
         with torch.inference_mode(False), torch.enable_grad():
             return sharpened(x.clone())
 
-    with pytest.raises(InvalidInput, match=r"computes gradients, .* in torch.inference_mode\(False\) and torch.enable"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"computes gradients, .* in torch.inference_mode\(False\) and torch.enable",
+    ):
         check_classifier(sharpened, 2, IMAGES[:, 0, 0, :3])
     check_classifier(with_gradients, 2, IMAGES[:, 0, 0, :3])

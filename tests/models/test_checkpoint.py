@@ -40,12 +40,26 @@ def agree(first: nn.Module, second: nn.Module) -> bool:
 
 
 FORMS = {
-    "cohen-cifar.pth.tar": lambda m: {"epoch": 90, "arch": "cifar_resnet20", "state_dict": own_state(m, "1.")},
-    "cohen-imagenet.pth.tar": lambda m: {"arch": "cifar_resnet20", "state_dict": own_state(m, "1.module.")},
+    "cohen-cifar.pth.tar": lambda m: {
+        "epoch": 90,
+        "arch": "cifar_resnet20",
+        "state_dict": own_state(m, "1."),
+    },
+    "cohen-imagenet.pth.tar": lambda m: {
+        "arch": "cifar_resnet20",
+        "state_dict": own_state(m, "1.module."),
+    },
     "parallel.pth": lambda m: {"arch": "cifar_resnet20", "state_dict": own_state(m, "module.")},
-    "parallel-outside.pth": lambda m: {"arch": "cifar_resnet20", "state_dict": own_state(m, "module.1.")},
+    "parallel-outside.pth": lambda m: {
+        "arch": "cifar_resnet20",
+        "state_dict": own_state(m, "module.1."),
+    },
     "compiled.pth": lambda m: {"arch": "cifar_resnet20", "state_dict": own_state(m, "_orig_mod.")},
-    "tutorial.pth": lambda m: {"epoch": 5, "model_state_dict": m.state_dict(), "optimizer_state_dict": {"lr": 0.1}},
+    "tutorial.pth": lambda m: {
+        "epoch": 5,
+        "model_state_dict": m.state_dict(),
+        "optimizer_state_dict": {"lr": 0.1},
+    },
     "macer.pth": lambda m: {"net": own_state(m, "module."), "epoch": 440},
     "bare.pth": own_state,
     "whole-module.pth": lambda m: m.state_dict(),
@@ -59,7 +73,9 @@ def test_published_forms_load_as_they_are(form: str, tmp_path: Path, trained: nn
     assert agree(loaded.module, trained)
 
 
-def test_a_file_that_states_its_architecture_needs_no_name(tmp_path: Path, trained: nn.Module) -> None:
+def test_a_file_that_states_its_architecture_needs_no_name(
+    tmp_path: Path, trained: nn.Module
+) -> None:
     torch.save(FORMS["cohen-cifar.pth.tar"](trained), tmp_path / "checkpoint.pth.tar")
     loaded = load_classifier(None, weights=tmp_path / "checkpoint.pth.tar")
     assert agree(loaded.module, trained)
@@ -68,7 +84,13 @@ def test_a_file_that_states_its_architecture_needs_no_name(tmp_path: Path, train
 
 def test_safetensors_state_architecture_classes_and_noise(tmp_path: Path) -> None:
     network = build("cifar-resnet20", classes=7).eval()
-    about = {"architecture": "cifar-resnet20", "classes": "7", "sigma": "0.5", "method": "consistency", "epochs": "60"}
+    about = {
+        "architecture": "cifar-resnet20",
+        "classes": "7",
+        "sigma": "0.5",
+        "method": "consistency",
+        "epochs": "60",
+    }
     save_file(network.state_dict(), tmp_path / "weights.safetensors", about)
     loaded = load_classifier(None, weights=tmp_path / "weights.safetensors")
     assert (loaded.classes, loaded.trained_sigma) == (7, 0.5)
@@ -76,7 +98,11 @@ def test_safetensors_state_architecture_classes_and_noise(tmp_path: Path) -> Non
 
 
 def test_old_files_without_batch_counters_load(tmp_path: Path, trained: nn.Module) -> None:
-    state = {key: value for key, value in own_state(trained).items() if not key.endswith("num_batches_tracked")}
+    state = {
+        key: value
+        for key, value in own_state(trained).items()
+        if not key.endswith("num_batches_tracked")
+    }
     torch.save(state, tmp_path / "old.pth")
     assert agree(load_classifier("cifar-resnet20", weights=tmp_path / "old.pth").module, trained)
 
@@ -106,14 +132,18 @@ def test_training_noise_in_the_file_takes_precedence_over_its_name(tmp_path: Pat
 
 def test_another_architecture_is_refused_with_its_keys(tmp_path: Path, trained: nn.Module) -> None:
     torch.save(FORMS["cohen-cifar.pth.tar"](trained), tmp_path / "c.pth")
-    with pytest.raises(InvalidInput, match=r"layer1\.3\.conv1\.weight.* missing; the file is for cifar_resnet20"):
+    with pytest.raises(
+        InvalidInput, match=r"layer1\.3\.conv1\.weight.* missing; the file is for cifar_resnet20"
+    ):
         load_classifier("cifar-resnet110", weights=tmp_path / "c.pth")
     torch.save({**own_state(trained), "head.weight": torch.zeros(1)}, tmp_path / "more.pth")
     with pytest.raises(InvalidInput, match=r"head\.weight unexpected"):
         load_classifier("cifar-resnet20", weights=tmp_path / "more.pth")
 
 
-def test_another_number_of_classes_is_refused_with_the_shapes(tmp_path: Path, trained: nn.Module) -> None:
+def test_another_number_of_classes_is_refused_with_the_shapes(
+    tmp_path: Path, trained: nn.Module
+) -> None:
     torch.save(own_state(trained), tmp_path / "c.pth")
     with pytest.raises(InvalidInput, match=r"fc\.weight \(10, 64\) for \(100, 64\)"):
         load_classifier("cifar-resnet20", weights=tmp_path / "c.pth", classes=100)
@@ -124,13 +154,17 @@ class Bomb:
         return (os.mkdir, ("exploded",))
 
 
-@pytest.mark.parametrize(("payload", "named"), [(Bomb(), "mkdir"), (argparse.Namespace(lr=0.1), "Namespace")])
+@pytest.mark.parametrize(
+    ("payload", "named"), [(Bomb(), "mkdir"), (argparse.Namespace(lr=0.1), "Namespace")]
+)
 def test_pickled_code_is_refused_and_not_run(
     payload: object, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": {"weight": torch.zeros(1)}, "args": payload}, "c.pth")
-    with pytest.raises(InvalidInput, match=rf"{named}.*would run code.*save only its tensors.*state_dict\(\)"):
+    with pytest.raises(
+        InvalidInput, match=rf"{named}.*would run code.*save only its tensors.*state_dict\(\)"
+    ):
         read_checkpoint("c.pth")
     assert not Path("exploded").exists()
 
@@ -142,7 +176,9 @@ def test_a_plain_pickle_with_code_is_refused_and_not_run(
     monkeypatch.chdir(tmp_path)
     for content in (Bomb(), {"state_dict": Bomb()}):
         Path("c.pth").write_bytes(pickle.dumps(content, protocol=protocol))
-        with pytest.raises(InvalidInput, match=r"holds Python objects \(\w+.mkdir\)|is not a checkpoint"):
+        with pytest.raises(
+            InvalidInput, match=r"holds Python objects \(\w+.mkdir\)|is not a checkpoint"
+        ):
             read_checkpoint("c.pth")
     assert not Path("exploded").exists()
 
@@ -154,7 +190,9 @@ def test_a_web_page_is_recognised(tmp_path: Path) -> None:
 
 
 def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
-    (tmp_path / "w.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
+    (tmp_path / "w.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
+    )
     with pytest.raises(InvalidInput, match="Git LFS pointer"):
         read_checkpoint(tmp_path / "w.safetensors")
 
@@ -178,7 +216,15 @@ def test_truncated_files_are_refused(kept: float, suffix: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "content", [{}, {"epoch": 3}, {"state_dict": {}}, {"weight": [1, 2]}, {0: torch.zeros(1)}, [torch.zeros(1)]]
+    "content",
+    [
+        {},
+        {"epoch": 3},
+        {"state_dict": {}},
+        {"weight": [1, 2]},
+        {0: torch.zeros(1)},
+        [torch.zeros(1)],
+    ],
 )
 def test_files_without_weights_are_refused(content: object, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "c.pth")
@@ -197,8 +243,14 @@ def test_safetensors_are_recognised_by_their_content(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_are_ignored(tmp_path: Path) -> None:
-    torch.save({"state_dict": {"weight": torch.zeros(1)}, "sigma": math.inf, "classes": math.nan}, tmp_path / "w.pth")
-    assert (read_checkpoint(tmp_path / "w.pth").sigma, read_checkpoint(tmp_path / "w.pth").classes) == (None, None)
+    torch.save(
+        {"state_dict": {"weight": torch.zeros(1)}, "sigma": math.inf, "classes": math.nan},
+        tmp_path / "w.pth",
+    )
+    assert (
+        read_checkpoint(tmp_path / "w.pth").sigma,
+        read_checkpoint(tmp_path / "w.pth").classes,
+    ) == (None, None)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -10,7 +10,9 @@ from smoothcert.models.base import copied
 from smoothcert.models.outputs import answers
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # weight_norm is deprecated, and many networks have it
+@pytest.mark.filterwarnings(
+    "ignore::FutureWarning"
+)  # weight_norm is deprecated, and many networks have it
 def test_a_module_that_computes_its_weights_can_be_copied():
     module = nn.utils.weight_norm(nn.Linear(4, 3))
     with pytest.raises(RuntimeError):
@@ -26,7 +28,9 @@ def test_a_module_that_computes_its_weights_can_be_copied():
 def test_a_module_that_cannot_be_copied_is_named():
     module = nn.Linear(4, 3)
     module.lock = threading.Lock()
-    with pytest.raises(InvalidInput, match=r"Linear cannot be copied \(cannot pickle .*lock.*give a function"):
+    with pytest.raises(
+        InvalidInput, match=r"Linear cannot be copied \(cannot pickle .*lock.*give a function"
+    ):
         copied(module)
 
 
@@ -34,7 +38,9 @@ def compiled(module):
     return torch.compile(module, backend="eager")
 
 
-@pytest.mark.parametrize("wrap", [nn.DataParallel, compiled, lambda module: nn.DataParallel(compiled(module))])
+@pytest.mark.parametrize(
+    "wrap", [nn.DataParallel, compiled, lambda module: nn.DataParallel(compiled(module))]
+)
 def test_what_only_runs_a_module_is_left_out(wrap):
     inner = nn.Linear(4, 3)
     inner.register_forward_hook(lambda module, inputs, outputs: -outputs)

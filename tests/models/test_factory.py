@@ -82,7 +82,9 @@ def test_a_function_takes_no_weights(tmp_path: Path) -> None:
 
 def test_a_classifier_has_the_name_that_the_user_gave(tmp_path: Path) -> None:
     assert load_classifier("users_models:ready").name == "users_models:ready"
-    with pytest.raises(InvalidInput, match=r"users_models:ready has \d classes, not 7: leave out classes="):
+    with pytest.raises(
+        InvalidInput, match=r"users_models:ready has \d classes, not 7: leave out classes="
+    ):
         load_classifier("users_models:ready", classes=7)
     assert load_classifier("users_models:labels", classes=7).classes == 7
     torch.save({"weight": torch.zeros(1)}, tmp_path / "w.pth")
@@ -105,7 +107,9 @@ def test_mistakes_are_explained(spec: str, message: str) -> None:
         load_classifier(spec)
 
 
-@pytest.mark.parametrize("spec", ["users_models.py:network", "./users_models.py:network", "./users_models:network"])
+@pytest.mark.parametrize(
+    "spec", ["users_models.py:network", "./users_models.py:network", "./users_models:network"]
+)
 def test_a_file_is_imported_as_a_module(spec: str) -> None:
     assert load_classifier(spec).name == "users_models:network"
 
@@ -123,16 +127,24 @@ def test_a_file_in_another_folder_finds_its_neighbours(tmp_path: Path) -> None:
 
 
 def test_a_factory_that_fails_is_named(tmp_path: Path) -> None:
-    (tmp_path / "users_failure.py").write_text("def network():\n    raise RuntimeError('no GPU here\\nand more')\n")
+    (tmp_path / "users_failure.py").write_text(
+        "def network():\n    raise RuntimeError('no GPU here\\nand more')\n"
+    )
     message = r"calling users_failure:network fails .RuntimeError.: no GPU here \(\S*users_failure.py, line 2\); "
-    with pytest.raises(InvalidInput, match=f"{message}it is called without arguments and must return the model$"):
+    with pytest.raises(
+        InvalidInput, match=f"{message}it is called without arguments and must return the model$"
+    ):
         load_classifier("users_failure:network")
-    with pytest.raises(InvalidInput, match=f"{message}it is called without arguments and must return the denoiser$"):
+    with pytest.raises(
+        InvalidInput, match=f"{message}it is called without arguments and must return the denoiser$"
+    ):
         load_denoiser("users_failure:network")
 
 
 def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
-    message = r"importing users_broken .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
+    message = (
+        r"importing users_broken .* 'package_that_is_not_there' \(\S*users_broken.py, line 1\)$"
+    )
     with pytest.raises(InvalidInput, match=message):
         load_classifier("users_broken:network")
 
@@ -140,12 +152,17 @@ def test_an_import_that_fails_inside_the_users_module_is_not_hidden() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("x = 1\ny = undefined\n", r"NameError.: name 'undefined' is not defined \(\S*{name}.py, line 2\)$"),
+        (
+            "x = 1\ny = undefined\n",
+            r"NameError.: name 'undefined' is not defined \(\S*{name}.py, line 2\)$",
+        ),
         ("def network(:\n    pass\n", r"SyntaxError.: .* \(\S*{name}.py, line 1\)$"),
         ("import json\n\njson.loads('{')\n", r"JSONDecodeError.: .* \(\S*{name}.py, line 3\)$"),
     ],
 )
-def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(text: str, reason: str, tmp_path: Path) -> None:
+def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(
+    text: str, reason: str, tmp_path: Path
+) -> None:
     name = f"users_{abs(hash(text))}"
     (tmp_path / f"{name}.py").write_text(text)
     with pytest.raises(InvalidInput, match=reason.replace("{name}", name)) as caught:
@@ -155,5 +172,7 @@ def test_a_module_that_fails_on_import_is_one_sentence_with_its_line(text: str, 
 
 def test_a_module_that_ends_the_program_on_import_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "script_of_user.py").write_text("import sys\nsys.exit(2)\n")
-    with pytest.raises(InvalidInput, match=r"importing script_of_user ended the program \(exit code 2\)"):
+    with pytest.raises(
+        InvalidInput, match=r"importing script_of_user ended the program \(exit code 2\)"
+    ):
         load_classifier("script_of_user:make")

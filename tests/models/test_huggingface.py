@@ -21,7 +21,11 @@ transformers = pytest.importorskip("transformers")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     config = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", id2label={0: "cat", 1: "dog"}
+        embedding_size=8,
+        hidden_sizes=[8, 16],
+        depths=[1, 1],
+        layer_type="basic",
+        id2label={0: "cat", 1: "dog"},
     )
     torch.manual_seed(6)
     transformers.ResNetForImageClassification(config).save_pretrained(tmp_path)
@@ -47,7 +51,10 @@ def write_processor(folder: Path, **changed: Any) -> None:
         ("ViTImageProcessor", {}),
         ("ViTImageProcessor", {"do_normalize": False}),
         ("ViTImageProcessor", {"do_rescale": False}),
-        ("EfficientNetImageProcessor", {"rescale_factor": 1 / 127.5, "rescale_offset": True, "include_top": False}),
+        (
+            "EfficientNetImageProcessor",
+            {"rescale_factor": 1 / 127.5, "rescale_offset": True, "include_top": False},
+        ),
     ],
 )
 def test_a_saved_folder_computes_what_its_image_processor_and_model_compute(
@@ -67,12 +74,16 @@ def test_a_saved_folder_computes_what_its_image_processor_and_model_compute(
     pixels = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
     inputs = torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255
     with torch.inference_mode():
-        expected = model(**prepare(Image.fromarray(pixels), return_tensors="pt").to(torch.float32)).logits
+        expected = model(
+            **prepare(Image.fromarray(pixels), return_tensors="pt").to(torch.float32)
+        ).logits
         torch.testing.assert_close(loaded.module(inputs), expected, rtol=1e-4, atol=1e-4)
     assert (loaded.classes, loaded.input_shape) == (2, (3, 32, 48))
 
 
-def test_given_weights_and_random_weights_replace_the_saved_ones(folder: Path, tmp_path: Path) -> None:
+def test_given_weights_and_random_weights_replace_the_saved_ones(
+    folder: Path, tmp_path: Path
+) -> None:
     saved = load_classifier(f"hf:{folder}")
     fresh = load_classifier(f"hf:{folder}", weights="none")
     state = saved.module.network.model.state_dict()

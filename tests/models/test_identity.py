@@ -133,7 +133,9 @@ def test_a_module_with_integer_weights_gets_float_inputs() -> None:
     class Quantized(nn.Module):
         def __init__(self, mean: float) -> None:
             super().__init__()
-            self.weight = nn.Parameter(torch.arange(48, dtype=torch.int8).view(16, 3), requires_grad=False)
+            self.weight = nn.Parameter(
+                torch.arange(48, dtype=torch.int8).view(16, 3), requires_grad=False
+            )
             self.mean = mean
 
         def forward(self, x):

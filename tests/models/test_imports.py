@@ -21,10 +21,14 @@ print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist())
 """
 
 
-@pytest.mark.parametrize(("spec", "needs_compiler"), [("torchvision:resnet18", False), ("timm:resnet18", None)])
+@pytest.mark.parametrize(
+    ("spec", "needs_compiler"), [("torchvision:resnet18", False), ("timm:resnet18", None)]
+)
 def test_the_compiler_is_imported_when_it_is_needed(spec, needs_compiler):
     pytest.importorskip(spec.partition(":")[0])
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(spec=spec)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(spec=spec)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     imported, supported, shape, result = done.stdout.split("\n")[:4]
     assert needs_compiler is None or imported == str(needs_compiler)

@@ -21,7 +21,9 @@ def test_untrained_networks_are_the_same_every_time() -> None:
     assert load_classifier("cifar_resnet20", weights="none").weights_hash == first.weights_hash
 
 
-@pytest.mark.parametrize("stochastic", [False, True])  # the denoiser before it may be what is random
+@pytest.mark.parametrize(
+    "stochastic", [False, True]
+)  # the denoiser before it may be what is random
 def test_loaded_modules_are_in_evaluation_mode(stochastic: bool) -> None:
     module = load_classifier("cifar-resnet20", weights="none", stochastic=stochastic).module
     assert isinstance(module, nn.Module)
@@ -35,15 +37,24 @@ def test_bundled_weights_are_those_trained_nearest_to_the_noise(
 
     for sigma in ("0.25", "0.5"):
         about = {"architecture": "fashion-cnn", "classes": "10", "sigma": sigma}
-        save_file(build("fashion-cnn", classes=10).state_dict(), tmp_path / f"fashion-cnn-{sigma}.safetensors", about)
+        save_file(
+            build("fashion-cnn", classes=10).state_dict(),
+            tmp_path / f"fashion-cnn-{sigma}.safetensors",
+            about,
+        )
     monkeypatch.setattr("smoothcert.models.load.ASSETS", tmp_path)
-    trained = {sigma: load_classifier("fashion-cnn", sigma=sigma).trained_sigma for sigma in (None, 0.1, 0.25, 0.45, 2)}
+    trained = {
+        sigma: load_classifier("fashion-cnn", sigma=sigma).trained_sigma
+        for sigma in (None, 0.1, 0.25, 0.45, 2)
+    }
     assert trained == {None: 0.25, 0.1: 0.25, 0.25: 0.25, 0.45: 0.5, 2: 0.5}
 
 
 def test_the_clean_model_is_the_same_for_every_sigma_and_says_that_it_saw_no_noise() -> None:
     clean = [
-        load_classifier(name, sigma=sigma) for name in ("fashion-cnn-clean", "Fashion_CNN_clean") for sigma in (0, 1)
+        load_classifier(name, sigma=sigma)
+        for name in ("fashion-cnn-clean", "Fashion_CNN_clean")
+        for sigma in (0, 1)
     ]
     assert len({c.weights_hash for c in clean}) == 1
     assert {c.trained_sigma for c in clean} == {0.0}
@@ -87,7 +98,8 @@ def test_the_hash_sees_values_names_and_types() -> None:
     same.load_state_dict(layer.state_dict())
     renamed.weights, renamed.bias = layer.weight, layer.bias
     hashes = [
-        state_hash(module) for module in (layer, other, renamed, nn.Linear(2, 2).double(), nn.Linear(2, 2).half())
+        state_hash(module)
+        for module in (layer, other, renamed, nn.Linear(2, 2).double(), nn.Linear(2, 2).half())
     ]
     assert state_hash(same) == hashes[0]
     assert len(set(hashes)) == len(hashes)
@@ -136,9 +148,13 @@ def test_the_error_for_a_missing_extra_gives_the_pip_command(
 
 
 @pytest.mark.parametrize("named", ["{tmp}/trap.py:network", "trap:network", "builtins:breakpoint"])
-def test_code_that_weights_name_is_not_executed(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_weights_name_is_not_executed(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "trap.py").write_text("raise SystemExit('executed')\n")
     monkeypatch.chdir(tmp_path)
-    save_file({"weight": torch.zeros(2)}, "w.safetensors", {"architecture": named.format(tmp=tmp_path)})
+    save_file(
+        {"weight": torch.zeros(2)}, "w.safetensors", {"architecture": named.format(tmp=tmp_path)}
+    )
     with pytest.raises(InvalidInput, match="code that a file names is not executed: give model="):
         load_classifier(None, weights="w.safetensors")

@@ -21,12 +21,19 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 
-def export(module: nn.Module, path: Path, *, batch: int | None, shape: tuple[int, ...] = (1, 28, 28)) -> Path:
+def export(
+    module: nn.Module, path: Path, *, batch: int | None, shape: tuple[int, ...] = (1, 28, 28)
+) -> Path:
     dynamic = None if batch else ({0: torch.export.Dim("batch", min=1, max=4096)},)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecation warnings of the exporter
         torch.onnx.export(
-            module.eval(), (torch.rand(batch or 2, *shape),), path, dynamic_shapes=dynamic, dynamo=True, verbose=False
+            module.eval(),
+            (torch.rand(batch or 2, *shape),),
+            path,
+            dynamic_shapes=dynamic,
+            dynamo=True,
+            verbose=False,
         )
     return path
 
@@ -36,7 +43,9 @@ def external(path: Path, location: str) -> Path:
     onnx = pytest.importorskip("onnx")
     export(nn.Linear(64, 32), path, batch=None, shape=(64,))
     (path.parent / location).parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location=location, size_threshold=0)
+    onnx.save(
+        onnx.load(path), path, save_as_external_data=True, location=location, size_threshold=0
+    )
     return path
 
 
@@ -48,8 +57,12 @@ def network() -> nn.Module:
 
 
 @pytest.fixture(scope="module", params=[None, 4], ids=["dynamic", "fixed"])
-def file(request: pytest.FixtureRequest, network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(network, tmp_path_factory.mktemp("onnx") / "cnn-sigma0.25.onnx", batch=request.param)
+def file(
+    request: pytest.FixtureRequest, network: nn.Module, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return export(
+        network, tmp_path_factory.mktemp("onnx") / "cnn-sigma0.25.onnx", batch=request.param
+    )
 
 
 @pytest.mark.parametrize("count", [1, 4, 11])
@@ -71,7 +84,10 @@ def test_half_precision_batches_are_accepted(file: Path, network: nn.Module) -> 
     batch = torch.rand(4, 1, 28, 28).bfloat16()
     with torch.inference_mode():
         torch.testing.assert_close(
-            load_classifier(f"onnx:{file}").module(batch), network(batch.float()), rtol=1e-4, atol=1e-5
+            load_classifier(f"onnx:{file}").module(batch),
+            network(batch.float()),
+            rtol=1e-4,
+            atol=1e-5,
         )
 
 
@@ -84,7 +100,9 @@ def test_a_copy_for_another_process_opens_its_own_session(file: Path) -> None:
 def test_the_number_format_is_that_of_the_graph(file: Path) -> None:
     module = load_classifier(f"onnx:{file}").module
     assert settle_dtype("auto", module) == settle_dtype("float32", module) == "float32"
-    with pytest.raises(InvalidInput, match=r'the model always computes in float32: leave out dtype="bfloat16"'):
+    with pytest.raises(
+        InvalidInput, match=r'the model always computes in float32: leave out dtype="bfloat16"'
+    ):
         settle_dtype("bfloat16", module)
 
 
@@ -122,15 +140,22 @@ def test_weights_in_branches_and_functions_are_part_of_the_hash(place: str, tmp_
     weights = helper.make_tensor("w", floats, [2], b"\0" * 8, raw=True)
     onnx.external_data_helper.set_external_data(weights, "weights.bin")
     output = helper.make_tensor_value_info("y", floats, [2])
-    branch = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "branch", [], [output], [weights])
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["w"], ["y"])], "branch", [], [output], [weights]
+    )
     constant = helper.make_node("Constant", [], ["y"], value=weights)
-    function = helper.make_function("own", "F", [], ["y"], [constant], [helper.make_opsetid("", 18)])
+    function = helper.make_function(
+        "own", "F", [], ["y"], [constant], [helper.make_opsetid("", 18)]
+    )
     if place == "branch":
-        node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=helper.make_graph([], "", [], []))
+        node = helper.make_node(
+            "If", ["c"], ["y"], then_branch=branch, else_branch=helper.make_graph([], "", [], [])
+        )
     else:
         node = helper.make_node("F", [], ["y"], domain="own")
     model = helper.make_model(
-        helper.make_graph([node], "graph", [], [output]), functions=[function] if place == "function" else []
+        helper.make_graph([node], "graph", [], [output]),
+        functions=[function] if place == "function" else [],
     )
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     hashes = set()
@@ -140,7 +165,9 @@ def test_weights_in_branches_and_functions_are_part_of_the_hash(place: str, tmp_
     assert len(hashes) == 2
 
 
-def test_without_the_onnx_package_the_error_gives_the_pip_command(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_onnx_package_the_error_gives_the_pip_command(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("smoothcert.models.onnx.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[onnx\]'"):
         load_classifier(f"onnx:{file}")
@@ -154,7 +181,13 @@ def test_labels_need_the_number_of_classes(tmp_path: Path) -> None:
     path = export(Labels(), tmp_path / "labels.onnx", batch=None, shape=(5,))
     with pytest.raises(InvalidInput, match="give classes=N"):
         as_classifier(load_classifier(f"onnx:{path}"), classes=None, example=torch.rand(5))
-    assert load_classifier(f"onnx:{path}", classes=5).module(torch.eye(5)).tolist() == [0, 1, 2, 3, 4]
+    assert load_classifier(f"onnx:{path}", classes=5).module(torch.eye(5)).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_mistakes_are_one_sentence(file: Path, tmp_path: Path) -> None:
@@ -177,5 +210,7 @@ def test_a_runtime_without_cuda_says_so_instead_of_falling_back(file: Path) -> N
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime has CUDA")
-    with pytest.raises(InvalidInput, match='cannot use CUDA: pip install onnxruntime-gpu, or give device="cpu"'):
+    with pytest.raises(
+        InvalidInput, match='cannot use CUDA: pip install onnxruntime-gpu, or give device="cpu"'
+    ):
         OnnxModule(file)._session(torch.device("cuda", 0))

@@ -53,7 +53,10 @@ def test_a_model_output_of_hugging_face_has_logits():
     ("output", "message"),
     [
         ((LOGITS, LOGITS), r"a tuple \(0: float32 of shape \(5, 3\), 1: .*\), and it is unclear"),
-        ({"a": LOSS, "b": FEATURES[0]}, "a dict .a: float32 of shape .*, and it is unclear which part is the logits"),
+        (
+            {"a": LOSS, "b": FEATURES[0]},
+            "a dict .a: float32 of shape .*, and it is unclear which part is the logits",
+        ),
         ("cat", "got str"),
         (None, "got NoneType"),
         (np.array(["cat"]), "got an array of <U3"),
@@ -85,7 +88,13 @@ def test_a_model_is_certified_whatever_it_wraps_its_logits_in(wrapped, stochasti
     torch.manual_seed(0)
     network = nn.Linear(4, 3).eval()
     data = (np.random.default_rng(0).random((3, 4)), np.arange(3))
-    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(100), "classes": 3, "device": "cpu", "batch": 50}
+    settings = {
+        "noise": sc.Gaussian(0.5),
+        "plan": sc.Fixed(100),
+        "classes": 3,
+        "device": "cpu",
+        "batch": 50,
+    }
     plain = sc.certify(lambda x: network(x), data, out=tmp_path / "plain", **settings)
     settings |= {"stochastic": stochastic, "out": tmp_path / "wrapped"}
     other = sc.certify(lambda x: wrapped(network(x)), data, **settings)
@@ -108,4 +117,6 @@ def test_logarithms_of_probabilities_get_the_votes_of_the_probabilities():
 
     for model in (proba, lambda x: proba(x).log(), lambda x: proba(x).log().numpy()):
         smoothed = sc.Smoothed(model, sigma=0.5, device="cpu")
-        assert smoothed.certify([[0.9], [0.1]], [2, 1], plan=sc.Fixed(1000)).certified_accuracy([0.0]) == [1.0]
+        assert smoothed.certify([[0.9], [0.1]], [2, 1], plan=sc.Fixed(1000)).certified_accuracy(
+            [0.0]
+        ) == [1.0]

@@ -43,24 +43,36 @@ def test_dropout_may_stay_on_and_batch_statistics_may_not():
     torch.manual_seed(0)
     check_classifier(SeededRows(nn.Sequential(nn.Dropout(0.1), nn.Linear(6, 3)).train()), 3, ROWS)
     with pytest.raises(InvalidInput, match="training mode"):
-        check_classifier(SeededRows(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3)).train()), 3, ROWS)
+        check_classifier(
+            SeededRows(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3)).train()), 3, ROWS
+        )
 
 
 def test_a_generator_of_the_model_itself_is_refused():
     generator = torch.Generator().manual_seed(0)
     with pytest.raises(InvalidInput, match="changes its answer"):
-        check_classifier(SeededRows(lambda x: x[:, :3] + torch.rand((len(x), 3), generator=generator)), 3, ROWS)
+        check_classifier(
+            SeededRows(lambda x: x[:, :3] + torch.rand((len(x), 3), generator=generator)), 3, ROWS
+        )
 
 
 def test_a_run_with_a_random_classifier_is_resumed_and_audited(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Dropout(0.2), nn.Linear(6, 3)).train()
     data = (np.random.default_rng(0).random((4, 6)), np.zeros(4, int))
-    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(100), "device": "cpu", "batch": 50, "stochastic": True}
+    settings = {
+        "noise": sc.Gaussian(0.5),
+        "plan": sc.Fixed(100),
+        "device": "cpu",
+        "batch": 50,
+        "stochastic": True,
+    }
     whole = sc.certify(network, data, out=tmp_path / "whole", **settings)
     sc.certify(network, data, out=tmp_path / "parts", limit=2, **settings)
     parts = sc.certify(network, data, out=tmp_path / "parts", **settings)
     assert whole.count.tolist() == parts.count.tolist()
     assert audit(parts.path, model=network, data=data, stochastic=True).findings == ()
     with pytest.raises(InvalidInput, match="holds another run"):
-        sc.certify(network.eval(), data, out=tmp_path / "parts", **(settings | {"stochastic": False}))
+        sc.certify(
+            network.eval(), data, out=tmp_path / "parts", **(settings | {"stochastic": False})
+        )

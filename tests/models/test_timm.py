@@ -14,7 +14,9 @@ timm = pytest.importorskip("timm")
 
 
 def test_the_classifier_normalises_as_the_model_needs() -> None:
-    loaded = load_classifier("timm:vit_tiny_patch16_224", weights="none", classes=7)  # mean and deviation are 0.5
+    loaded = load_classifier(
+        "timm:vit_tiny_patch16_224", weights="none", classes=7
+    )  # mean and deviation are 0.5
     batch = torch.rand(2, 3, 224, 224)
     with torch.inference_mode():
         torch.testing.assert_close(
@@ -25,7 +27,10 @@ def test_the_classifier_normalises_as_the_model_needs() -> None:
 
 def test_a_checkpoint_is_loaded(tmp_path: Path) -> None:
     network = timm.create_model("resnet18", num_classes=5)
-    torch.save({"state_dict": {f"module.{k}": v for k, v in network.state_dict().items()}}, tmp_path / "c.pth")
+    torch.save(
+        {"state_dict": {f"module.{k}": v for k, v in network.state_dict().items()}},
+        tmp_path / "c.pth",
+    )
     loaded = load_classifier("timm:resnet18", weights=tmp_path / "c.pth", classes=5)
     assert torch.equal(loaded.module.network.fc.weight, network.fc.weight)
 

@@ -24,7 +24,10 @@ def test_the_classifier_normalises() -> None:
     batch = torch.rand(2, 3, 64, 64)
     with torch.inference_mode():
         torch.testing.assert_close(
-            loaded.module(batch), loaded.module.network((batch - MEAN) / DEVIATION), rtol=1e-4, atol=1e-5
+            loaded.module(batch),
+            loaded.module.network((batch - MEAN) / DEVIATION),
+            rtol=1e-4,
+            atol=1e-5,
         )
     assert (loaded.classes, loaded.input_shape) == (1000, (3, 224, 224))
 
@@ -40,7 +43,9 @@ def test_cohens_imagenet_checkpoint_needs_no_name(tmp_path: Path) -> None:
     assert (loaded.name, loaded.trained_sigma) == ("torchvision:resnet50", 0.5)
     batch = torch.rand(1, 3, 64, 64)
     with torch.inference_mode():
-        torch.testing.assert_close(loaded.module(batch), network((batch - MEAN) / DEVIATION), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            loaded.module(batch), network((batch - MEAN) / DEVIATION), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_published_weights_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,12 +67,17 @@ def test_the_error_without_a_connection_says_what_to_do(monkeypatch: pytest.Monk
         raise urllib.error.URLError("no route")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail)
-    with pytest.raises(InvalidInput, match=r'cannot get the weights.*no route.*give weights=FILE, or weights="none"'):
+    with pytest.raises(
+        InvalidInput,
+        match=r'cannot get the weights.*no route.*give weights=FILE, or weights="none"',
+    ):
         load_classifier("torchvision:resnet18")
 
 
 def test_another_number_of_classes_needs_other_weights() -> None:
-    with pytest.raises(InvalidInput, match="has 1000 classes, not 10: leave out classes=, or give other weights"):
+    with pytest.raises(
+        InvalidInput, match="has 1000 classes, not 10: leave out classes=, or give other weights"
+    ):
         load_classifier("torchvision:resnet18", classes=10)
     loaded = load_classifier("torchvision:resnet18", classes=10, weights="none")
     assert loaded.classes == 10

@@ -16,7 +16,10 @@ def first_three(x):
 
 def test_the_number_of_classes_is_the_number_of_logits():
     assert as_classifier(first_three, classes=None, example=EXAMPLE).classes == 3
-    assert as_classifier(nn.Linear(4, 5, dtype=torch.double), classes=None, example=EXAMPLE).classes == 5
+    assert (
+        as_classifier(nn.Linear(4, 5, dtype=torch.double), classes=None, example=EXAMPLE).classes
+        == 5
+    )
 
 
 def test_a_module_is_identified_by_its_weights_and_a_function_by_its_name():
@@ -46,15 +49,23 @@ def test_a_pipeline_of_hugging_face_is_given_by_its_name():
             return [{"label": "cat", "score": 1.0}]
 
     Pipeline.__module__ = "transformers.pipelines.image_classification"
-    with pytest.raises(InvalidInput, match='does not take batches of floats: give model="hf:NAME" or hf:FOLDER'):
+    with pytest.raises(
+        InvalidInput, match='does not take batches of floats: give model="hf:NAME" or hf:FOLDER'
+    ):
         as_classifier(Pipeline(), classes=None, example=EXAMPLE)
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (lambda x: x.sum(1), r"logits of shape \(1, classes\) .* it returned float32 of shape \(1,\)"),
-        (lambda x: x[:, :, None], r"logits of shape \(1, classes\) .* it returned float32 of shape \(1, 4, 1\)"),
+        (
+            lambda x: x.sum(1),
+            r"logits of shape \(1, classes\) .* it returned float32 of shape \(1,\)",
+        ),
+        (
+            lambda x: x[:, :, None],
+            r"logits of shape \(1, classes\) .* it returned float32 of shape \(1, 4, 1\)",
+        ),
         (nn.Linear(4, 1), "has 1 output, and a classifier needs at least two classes"),
         (nn.Linear(4, 3, dtype=torch.complex64), "the model has complex weights"),
     ],

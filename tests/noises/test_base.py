@@ -53,7 +53,11 @@ def test_what_does_not_say_how_it_is_drawn_is_no_noise():
 
 def test_without_a_theorem_for_two_classes_the_rival_does_not_help():
     noise = Steps()
-    assert noise.radius_between([0.65, 0.99], [0.2, 0.0]).tolist() == noise.radius([0.65, 0.99]).tolist() == [1, 4]
+    assert (
+        noise.radius_between([0.65, 0.99], [0.2, 0.0]).tolist()
+        == noise.radius([0.65, 0.99]).tolist()
+        == [1, 4]
+    )
 
 
 @pytest.mark.parametrize(("votes", "radius"), [(500, 0), (590, 0), (660, 1), (1_000, 4)])
@@ -77,4 +81,7 @@ def test_a_noise_that_says_nothing_itself_claims_no_more_than_its_norm():
 
     assert Steps().certified_change("3") == "change of at most 3 values"
     assert Rotation().certified_change("r") == "change of one kind (angle) that is smaller than r"
-    assert OnThirds().certified_change("r") == "change of the input in steps of 0.3 that is smaller than r in linf"
+    assert (
+        OnThirds().certified_change("r")
+        == "change of the input in steps of 0.3 that is smaller than r in linf"
+    )

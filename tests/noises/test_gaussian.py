@@ -18,13 +18,17 @@ def test_radius_never_exceeds_the_exact_quantile(p, sigma):
     with mp.workdps(40):
         # Phi is increasing, so the radius is below sigma * Phi^-1(p) exactly if Phi(radius / sigma) is below p.
         assert mp.ncdf(radius / mp.mpf(sigma)) <= mp.mpf(p)
-        assert radius == 0 or mp.ncdf((radius + abs(radius) * mp.mpf("1e-14")) / mp.mpf(sigma)) > mp.mpf(p)
+        assert radius == 0 or mp.ncdf(
+            (radius + abs(radius) * mp.mpf("1e-14")) / mp.mpf(sigma)
+        ) > mp.mpf(p)
 
 
 @given(st.floats(0, 6), sigmas)
 def test_probability_is_the_inverse_of_radius(z, sigma):
     noise = Gaussian(sigma)
-    assert noise.radius(noise.probability(sigma * z)) == pytest.approx(sigma * z, rel=1e-6, abs=1e-12)
+    assert noise.radius(noise.probability(sigma * z)) == pytest.approx(
+        sigma * z, rel=1e-6, abs=1e-12
+    )
 
 
 @given(st.lists(st.floats(0.001, 0.999), min_size=2), sigmas)
@@ -57,7 +61,12 @@ probabilities = st.floats(1e-9, 1 - 1e-9)
 def test_the_radius_between_two_probabilities_never_exceeds_the_exact_one(a, b, sigma):
     radius = mp.mpf(float(Gaussian(sigma).radius_between(a, b)))
     with mp.workdps(40):
-        exact = mp.mpf(sigma) / 2 * mp.sqrt(2) * (mp.erfinv(2 * mp.mpf(a) - 1) - mp.erfinv(2 * mp.mpf(b) - 1))
+        exact = (
+            mp.mpf(sigma)
+            / 2
+            * mp.sqrt(2)
+            * (mp.erfinv(2 * mp.mpf(a) - 1) - mp.erfinv(2 * mp.mpf(b) - 1))
+        )
         assert radius <= exact
         assert exact - radius <= 1e-13 * sigma * 20
 

@@ -83,7 +83,9 @@ def test_reference_probabilities_of_whole_radii(noise, needed):
 
 def test_the_l_infinity_radius_of_gaussian_noise():
     noise = Gaussian(1.0)
-    assert noise.other_radii(noise.radius(0.99), (3, 32, 32))["linf"] == pytest.approx(0.0419724, abs=5e-8)
+    assert noise.other_radii(noise.radius(0.99), (3, 32, 32))["linf"] == pytest.approx(
+        0.0419724, abs=5e-8
+    )
     assert Uniform(1).other_radii(1.0, (3,)) == {}
 
 
@@ -135,7 +137,9 @@ def test_no_radius_of_two_classes_exceeds_the_exact_formula(a, b):
     with mpmath.workdps(60):
         p, q = mpmath.mpf(a), mpmath.mpf(b)
         assert Uniform(0.7).radius_between(a, b) <= mpmath.mpf(0.7) * (p - q)
-        left = p if a <= 0.5 else 1 / (4 * (1 - p))  # h(q) = q exp(2 r) up to 1/2, then 1 - exp(-2 r) / (4 q)
+        left = (
+            p if a <= 0.5 else 1 / (4 * (1 - p))
+        )  # h(q) = q exp(2 r) up to 1/2, then 1 - exp(-2 r) / (4 q)
         right = q if b <= 0.5 else 1 / (4 * (1 - q))
         exact = mpmath.log(left / right) / 2 if b else mpmath.inf
         assert Laplace(0.7).radius_between(a, b) <= mpmath.mpf(0.7) * exact
@@ -161,7 +165,9 @@ def test_thresholds_of_a_rounded_normal_number_are_exact_to_the_last_bit(deviati
     table = thresholds(deviation)
     with mpmath.workdps(50):
         for index in {0, 1, len(table.values) // 3, len(table.values) // 2, len(table.values) - 1}:
-            exact = 2**64 * mpmath.ncdf((table.smallest + index + mpmath.mpf(1) / 2) / mpmath.mpf(deviation))
+            exact = 2**64 * mpmath.ncdf(
+                (table.smallest + index + mpmath.mpf(1) / 2) / mpmath.mpf(deviation)
+            )
             assert abs(int(table.values[index]) - exact) <= 0.5 + 1e-6
     assert np.all(np.diff(table.values.astype(object)) >= 0)
     assert table.error < 1e-15
@@ -184,7 +190,9 @@ def test_a_noise_is_bound_to_the_size_of_inputs():
         Ablation(45).radius(0.9)
     with pytest.raises(InvalidInput, match="keep must be at most the number of pixels"):
         Ablation(45, 10)
-    with pytest.raises(InvalidInput, match=r"2 \* scale \* levels must be a whole number, got 0.51"):
+    with pytest.raises(
+        InvalidInput, match=r"2 \* scale \* levels must be a whole number, got 0.51"
+    ):
         Splitting(0.001, 255)
     with pytest.raises(InvalidInput, match="keep must be above 1 / values"):
         Discrete(0.4)
@@ -245,10 +253,16 @@ def test_the_papers_grid_is_for_maps_that_peak_at_the_ends():
         (Splitting(1.0), "change of the input that is smaller than r in l1"),
         (Splitting(1.0, 15), "change of the input in steps of 1/15 that is smaller than r in l1"),
         (Discrete(0.8), "change of at most r values in steps of 1"),
-        (Discrete(0.2, 256), "change of at most r values in steps of 1/255 (8-bit images in [0, 1])"),
+        (
+            Discrete(0.2, 256),
+            "change of at most r values in steps of 1/255 (8-bit images in [0, 1])",
+        ),
         (Ablation(45), "change of at most r pixels"),
         (Translation(2), "circular shift by whole pixels that is shorter than r pixels"),
-        (Brightness(0.1), "change of all values by the same number, without clipping, that is smaller than r"),
+        (
+            Brightness(0.1),
+            "change of all values by the same number, without clipping, that is smaller than r",
+        ),
     ],
     ids=str,
 )

@@ -42,7 +42,9 @@ def test_no_patch_touches_more_windows_than_the_theorem_says(noise):
     assert len(masks) == noise.for_shape((1, SIDE, SIDE)).outcomes
     assert {int(mask.sum()) for mask in masks} == {masks[0].sum()}
     for side in range(1, SIDE):
-        most = max(int(masks[:, rows, columns].any((1, 2)).sum()) for rows, columns in _patches(side))
+        most = max(
+            int(masks[:, rows, columns].any((1, 2)).sum()) for rows, columns in _patches(side)
+        )
         assert most == min(noise.touched(side), len(masks))
 
 
@@ -70,7 +72,9 @@ def test_an_attacker_who_rules_all_touched_windows_never_wins_within_the_radius(
     assert attackable > 20  # the radius is no smaller than it has to be
 
 
-@pytest.mark.parametrize(("votes", "radius"), [([0] * 6, 3), ([1] * 6, 2), ([0] * 5 + [2], 2), ([2] * 5 + [0], 1)])
+@pytest.mark.parametrize(
+    ("votes", "radius"), [([0] * 6, 3), ([1] * 6, 2), ([0] * 5 + [2], 2), ([2] * 5 + [0], 1)]
+)
 def test_ties_go_to_the_smaller_class(votes, radius):
     # A band of one column: side m needs a lead of 2 m, and one more where the rival wins a tie.
     assert _certify(np.array(votes), sc.Bands(1, 6)).radius == radius
@@ -86,7 +90,9 @@ def test_the_content_of_every_patch_is_tried_on_an_adversarial_classifier():
         return torch.where(hashed < 80, 1, torch.where(hashed < 92, 0, 2))
 
     pictures = rng.integers(0, 2, (30, 1, SIDE, SIDE)).astype(np.float32)
-    smoothed = sc.Smoothed(answers, noise=sc.Bands(1), classes=3, device="cpu", dtype="float32", batch=60)
+    smoothed = sc.Smoothed(
+        answers, noise=sc.Bands(1), classes=3, device="cpu", dtype="float32", batch=60
+    )
     results = smoothed.certify(pictures, plan=sc.Exact())
     assert np.sum(results.radius >= 2) >= 3
     for picture, certificate in zip(pictures, results, strict=True):
@@ -100,7 +106,9 @@ def test_the_content_of_every_patch_is_tried_on_an_adversarial_classifier():
                 other[0, rows, columns] = np.reshape(content, (side, side))
                 changed.append(other)
         changed = np.unique(np.array(changed), axis=0)
-        assert set(smoothed.certify(changed, plan=_Votes()).prediction.tolist()) == {certificate.prediction}
+        assert set(smoothed.certify(changed, plan=_Votes()).prediction.tolist()) == {
+            certificate.prediction
+        }
 
 
 class _Votes(sc.Exact):
@@ -111,7 +119,9 @@ class _Votes(sc.Exact):
 
 
 def test_what_is_no_picture_is_refused():
-    with pytest.raises(sc.InvalidInput, match=r"patches are parts of pictures .* got inputs of shape \(36,\)"):
+    with pytest.raises(
+        sc.InvalidInput, match=r"patches are parts of pictures .* got inputs of shape \(36,\)"
+    ):
         sc.Bands(2).for_shape((36,))
     with pytest.raises(sc.InvalidInput, match="larger than a picture of 6 x 6"):
         sc.Blocks(7).for_shape((1, 6, 6))

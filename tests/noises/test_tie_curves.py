@@ -41,7 +41,11 @@ def test_the_radius_of_two_classes_is_where_they_lie_on_the_curve(noise, r, b):
     a = float(noise.tie_curve(radius, b)[0])
     if a + b < 1:
         assert noise.radius_between(a, b) == pytest.approx(radius, rel=1e-7)
-        assert noise.radius_between(min(1.001 * a, 1.0), b) > radius > noise.radius_between(0.999 * a, b)
+        assert (
+            noise.radius_between(min(1.001 * a, 1.0), b)
+            > radius
+            > noise.radius_between(0.999 * a, b)
+        )
 
 
 @curves
@@ -59,8 +63,12 @@ def test_a_curve_lies_below_each_of_its_tangents_and_grows_with_the_radius(noise
 @settings(max_examples=60, deadline=None)
 def test_the_slope_is_the_derivative(noise, r, b):
     radius, step = r * unit(noise), 1e-6 * b
-    (low, _, high), (before, slope, after) = noise.tie_curve(radius, np.array([b - step, b, b + step]))
-    assert (high - low) / (2 * step) == pytest.approx(slope, rel=1e-4, abs=1e-6 + abs(before - after))
+    (low, _, high), (before, slope, after) = noise.tie_curve(
+        radius, np.array([b - step, b, b + step])
+    )
+    assert (high - low) / (2 * step) == pytest.approx(
+        slope, rel=1e-4, abs=1e-6 + abs(before - after)
+    )
 
 
 @curves
@@ -79,7 +87,10 @@ def cells(scale, shift, edges):
 
 @pytest.mark.parametrize("shift", [(0.6, 0.0), (0.3, 0.3), (0.5, -0.1), (0.05, 0.55)])
 def test_no_set_gains_more_by_an_l1_shift_of_laplace_noise_than_the_curve_says(shift):
-    noise, edges = Laplace(0.5), np.linspace(-3, 3.6, 265)  # steps of 0.025, so that kinks lie on edges
+    noise, edges = (
+        Laplace(0.5),
+        np.linspace(-3, 3.6, 265),
+    )  # steps of 0.025, so that kinks lie on edges
     here = np.outer(cells(0.5, 0, edges), cells(0.5, 0, edges)).ravel()
     there = np.outer(cells(0.5, shift[0], edges), cells(0.5, shift[1], edges)).ravel()
     order = np.argsort(-there / here)  # the best sets, by the Neyman-Pearson lemma

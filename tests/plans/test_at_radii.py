@@ -38,7 +38,9 @@ def walk(plan, p, *, seed, classes=2):
 def test_coverage_is_the_exact_crossing_probability(known_labels):
     found = exact_coverage(AtRadii([0.5], samples=10_000, known_labels=known_labels), NOISE)
     assert found.worst_p == pytest.approx(ndtr(1) + NOISE.drawing_error, abs=1e-12)
-    assert found.worst_failure == pytest.approx(0.000998783086, abs=NOISE.drawing_error)  # of ndtr(1)
+    assert found.worst_failure == pytest.approx(
+        0.000998783086, abs=NOISE.drawing_error
+    )  # of ndtr(1)
     assert found.valid
     assert found.exact
 
@@ -48,7 +50,10 @@ def test_several_radii_need_no_correction():
     assert exact_coverage(plan, NOISE).worst_failure <= 0.05
     # The forward pass over all states, with giving up: the chance to prove any false radius at each threshold.
     for threshold in plan.tables(NOISE).thresholds:
-        assert Forward(plan, NOISE).ending((p := float(threshold) * (1 - 1e-12)), limit=p).failed <= 0.05
+        assert (
+            Forward(plan, NOISE).ending((p := float(threshold) * (1 - 1e-12)), limit=p).failed
+            <= 0.05
+        )
 
 
 def test_boundaries_are_nested():
@@ -133,13 +138,17 @@ def test_wrong_settings_are_told(settings, words):
 
 
 def test_a_radius_that_no_votes_prove_is_refused_before_the_run():
-    with pytest.raises(InvalidInput, match=r"a radius above 3 can never be proved with 1,000 samples"):
+    with pytest.raises(
+        InvalidInput, match=r"a radius above 3 can never be proved with 1,000 samples"
+    ):
         AtRadii([0, 3], samples=1_000).for_noise(NOISE)
 
 
 def test_radii_are_sorted_and_listed_once():
     assert AtRadii([0.5, 0, 0.5]).radii == (0.0, 0.5)
-    assert str(AtRadii([0.5, 0], known_labels=True)) == "radii 0, 0.5, ceiling 100,000, known labels"
+    assert (
+        str(AtRadii([0.5, 0], known_labels=True)) == "radii 0, 0.5, ceiling 100,000, known labels"
+    )
 
 
 def tied(classes):
@@ -150,16 +159,30 @@ def tied(classes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("classes", "known_labels"), [(2, False), (2, True), (3, False)])
-def test_at_most_alpha_of_the_certificates_are_wrong_through_the_real_sampler(classes, known_labels):
+def test_at_most_alpha_of_the_certificates_are_wrong_through_the_real_sampler(
+    classes, known_labels
+):
     inputs, alpha = 20_000, 0.05
-    plan = AtRadii([0.0, 0.2], samples=300, alpha=alpha, known_labels=known_labels, pilot=0 if known_labels else 9)
+    plan = AtRadii(
+        [0.0, 0.2],
+        samples=300,
+        alpha=alpha,
+        known_labels=known_labels,
+        pilot=0 if known_labels else 9,
+    )
     runtime = Runtime.resolve("cpu", "float32", "none", 8192)
-    subject = Subject(Classifier(tied(classes), classes, "model"), NOISE, runtime, torch.zeros(1), seed=1)
+    subject = Subject(
+        Classifier(tied(classes), classes, "model"), NOISE, runtime, torch.zeros(1), seed=1
+    )
     engine = subject.prepare().engine(plan)
-    wrong = sum(not c.abstained for c in engine.certify((id, torch.zeros(1), 0) for id in range(inputs)))
+    wrong = sum(
+        not c.abstained for c in engine.certify((id, torch.zeros(1), 0) for id in range(inputs))
+    )
     # No class has a majority, so every certificate is wrong.
     assert binom.sf(wrong - 1, inputs, alpha) > 1e-6
-    if classes == 2:  # the bound is nearly reached, so the test would notice a plan that spends more
+    if (
+        classes == 2
+    ):  # the bound is nearly reached, so the test would notice a plan that spends more
         assert wrong > 0.7 * alpha * inputs
 
 
@@ -199,7 +222,9 @@ def test_thresholds_of_nearly_equal_radii_are_sorted(noise):
 
 
 @pytest.mark.parametrize(
-    ("noise", "radius", "largest"), [(sc.Uniform(0.5), 2, 0.5), (sc.Discrete(0.2, 256, size=1), 1, 1)], ids=str
+    ("noise", "radius", "largest"),
+    [(sc.Uniform(0.5), 2, 0.5), (sc.Discrete(0.2, 256, size=1), 1, 1)],
+    ids=str,
 )
 def test_more_samples_are_not_advised_where_they_cannot_help(noise, radius, largest):
     message = f"proves no radius above {largest}, whatever .*, got {radius}: use smaller radii$"

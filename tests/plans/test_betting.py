@@ -62,7 +62,9 @@ def test_what_is_proved_is_the_wealth_of_the_statistics():
         case.add(Look(n, dict(enumerate(votes.tolist()))))
         wealth = update(table, wealth, votes[0], [0, *votes[1:]], n, alpha=0.001)
         radius = case.proof().radius
-        assert np.isinf(wealth.log).all(axis=0).cumprod().sum() == (0 if radius is None else RADII.index(radius) + 1)
+        assert np.isinf(wealth.log).all(axis=0).cumprod().sum() == (
+            0 if radius is None else RADII.index(radius) + 1
+        )
     assert radius == 0.25
 
 
@@ -79,7 +81,12 @@ def test_the_pilot_chooses_the_class_and_teaches_the_first_bet():
     assert case.more == 105
     assert case.add(Look(105, {2: 100, 1: 5})) == 126 - 105
     case.add(Look(21, {2: 21}))
-    assert (case.more, case.proof().prediction, case.proof().counted, case.proof().radius) == (0, 2, 21, 0.0)
+    assert (case.more, case.proof().prediction, case.proof().counted, case.proof().radius) == (
+        0,
+        2,
+        21,
+        0.0,
+    )
 
 
 def test_a_pilot_without_a_vote_ends_the_input():
@@ -90,28 +97,46 @@ def test_a_pilot_without_a_vote_ends_the_input():
     assert case.proof().prediction is None
 
 
-@pytest.mark.parametrize("p", [(0.3, 0.7), (0.45, 0.3, 0.25), (0.8, 0.2), (0.97, 0.02, 0.01), (1.0, 0.0)])
-@pytest.mark.parametrize("plan", [replace(PLAN, samples=3_000), AtRadii(RADII, 3_000, bound="runner-up")], ids=str)
+@pytest.mark.parametrize(
+    "p", [(0.3, 0.7), (0.45, 0.3, 0.25), (0.8, 0.2), (0.97, 0.02, 0.01), (1.0, 0.0)]
+)
+@pytest.mark.parametrize(
+    "plan", [replace(PLAN, samples=3_000), AtRadii(RADII, 3_000, bound="runner-up")], ids=str
+)
 def test_audit_derives_each_certificate_again_and_finds_false_ones(plan, p):
     certificate = walk(plan, p, seed=3)
     assert fault(certificate) is None
     for radius in RADII:
         if radius != certificate.radius:
             assert fault(replace(certificate, radius=radius, prediction=0))
-    more = [*certificate.looks[:-1], Look(certificate.looks[-1].samples, {0: certificate.looks[-1].samples})]
-    assert certificate.looks[-1].votes == more[-1].votes or fault(replace(certificate, looks=tuple(more)))
+    more = [
+        *certificate.looks[:-1],
+        Look(certificate.looks[-1].samples, {0: certificate.looks[-1].samples}),
+    ]
+    assert certificate.looks[-1].votes == more[-1].votes or fault(
+        replace(certificate, looks=tuple(more))
+    )
 
 
 def test_coverage_is_the_bound_of_a_theorem():
     found = exact_coverage(PLAN, NOISE)
-    assert (found.worst_failure, found.exact, found.theorem, found.valid) == (0.001, False, "Ville's inequality", True)
+    assert (found.worst_failure, found.exact, found.theorem, found.valid) == (
+        0.001,
+        False,
+        "Ville's inequality",
+        True,
+    )
 
 
 def test_ties_within_a_radius_are_certified_less_often_than_alpha():
     """On the curve where the class ties with a rival at some radius, every certificate of that radius is wrong."""
     alpha, repetitions, rng = 0.05, 500, np.random.default_rng(0)
     ties = [(0, 0.3, 0.3), (0, 0.5, 0.5)]
-    for radius, rivals in ((0.25, (0.01, 0.1, 0.2, 0.3)), (0.5, (0.01, 0.05, 0.15)), (1.0, (0.002, 0.02))):
+    for radius, rivals in (
+        (0.25, (0.01, 0.1, 0.2, 0.3)),
+        (0.5, (0.01, 0.05, 0.15)),
+        (1.0, (0.002, 0.02)),
+    ):
         ties += [(RADII.index(radius), float(NOISE.tie_curve(radius, b)[0]), b) for b in rivals]
     level, a, b = np.array(ties).T
     shares = np.stack([a, b, (1 - a - b) / 2, (1 - a - b) / 2], axis=1)
@@ -130,21 +155,32 @@ def test_ties_within_a_radius_are_certified_less_often_than_alpha():
 
 
 def test_the_map_is_simulated():
-    found = outlook(AtRadii([0.5], 10_000, bound="runner-up", known_labels=True), NOISE, [0.8, 0.9, 0.99])
+    found = outlook(
+        AtRadii([0.5], 10_000, bound="runner-up", known_labels=True), NOISE, [0.8, 0.9, 0.99]
+    )
     assert found.expected
     assert found.proved["proves 0.5"] == pytest.approx([0, 1, 1], abs=0.02)
     assert found.samples[2] < 150
 
 
 def test_a_replay_of_all_votes_needs_a_tenth_of_the_samples():
-    votes = [[60_000, 39_000, 1_000], [45_000, 30_000, 25_000], [99_000, 500, 500], [30_000, 50_000, 20_000]] * 10
-    found = simulate(from_votes(votes, [0] * 40), replace(PLAN, radii=(0, 0.25)), noise=NOISE, repetitions=2).plan
+    votes = [
+        [60_000, 39_000, 1_000],
+        [45_000, 30_000, 25_000],
+        [99_000, 500, 500],
+        [30_000, 50_000, 20_000],
+    ] * 10
+    found = simulate(
+        from_votes(votes, [0] * 40), replace(PLAN, radii=(0, 0.25)), noise=NOISE, repetitions=2
+    ).plan
     assert found.samples < 10_000
     assert list(found.certified_accuracy.values()) == pytest.approx([0.75, 0.25], abs=0.03)
 
 
 @pytest.mark.parametrize(
-    "noise", [sc.Ablation(45, 784), sc.Discrete(0.8, size=15), sc.Splitting(0.5, 255)], ids=["l0", "bits", "counted"]
+    "noise",
+    [sc.Ablation(45, 784), sc.Discrete(0.8, size=15), sc.Splitting(0.5, 255)],
+    ids=["l0", "bits", "counted"],
 )
 @pytest.mark.parametrize("radii", [[0], [0, 1]])
 def test_a_noise_without_a_curve_is_refused_before_the_run(noise, radii):
@@ -155,8 +191,16 @@ def test_a_noise_without_a_curve_is_refused_before_the_run(noise, radii):
 @pytest.mark.parametrize(
     ("settings", "noise", "words"),
     [
-        ({"radii": [0, 3], "samples": 1_000}, NOISE, "a radius above 3 can never be proved with 1,000 samples"),
-        ({"radii": [0], "samples": 50}, NOISE, "a radius above 0 can never be proved with 50 samples"),
+        (
+            {"radii": [0, 3], "samples": 1_000},
+            NOISE,
+            "a radius above 3 can never be proved with 1,000 samples",
+        ),
+        (
+            {"radii": [0], "samples": 50},
+            NOISE,
+            "a radius above 0 can never be proved with 50 samples",
+        ),
         ({"radii": [0, 2]}, sc.Uniform(0.5), "proves no radius above 0.5, whatever .*, got 2"),
     ],
 )
@@ -237,14 +281,19 @@ def test_a_run_is_the_same_in_memory_on_disk_resumed_and_in_any_batch(tmp_path, 
 
 @pytest.mark.parametrize("noise", [NOISE, sc.Laplace(0.5), sc.Uniform(0.5)], ids=str)
 def test_the_second_route_finds_the_same_wealth_and_an_unfair_bet(noise, monkeypatch):
-    plan, p = AtRadii([0, 0.1, 0.25], 3_000, bound="runner-up", known_labels=True), [0.6, 0.25, 0.1, 0.05]
+    plan, p = (
+        AtRadii([0, 0.1, 0.25], 3_000, bound="runner-up", known_labels=True),
+        [0.6, 0.25, 0.1, 0.05],
+    )
     found = walk(plan, p, noise=noise)
     assert p_value(plan, found.looks, found.radius, noise, 0) <= plan.alpha
     for larger in (r for r in plan.radii if r > found.radius):
         assert p_value(plan, found.looks, larger, noise, 0) > plan.alpha
     fair = bets._offset
     tangents.cache_clear()
-    monkeypatch.setattr(bets, "_offset", lambda *args: fair(*args) - 0.1)  # tangents that cut into the false claims
+    monkeypatch.setattr(
+        bets, "_offset", lambda *args: fair(*args) - 0.1
+    )  # tangents that cut into the false claims
     unfair = walk(plan, p, noise=noise)
     assert p_value(plan, unfair.looks, unfair.radius, noise, 0) > plan.alpha
     tangents.cache_clear()

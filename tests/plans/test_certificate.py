@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert import Additive, AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Noise, Proof
+from smoothcert import (
+    Additive,
+    AtRadii,
+    Certificate,
+    Fixed,
+    Gaussian,
+    InputSpecific,
+    Look,
+    Noise,
+    Proof,
+)
 from smoothcert.plans import Case
 from smoothcert.runs.results import Results
 from smoothcert.statistics.bounds import lower_bound
@@ -17,7 +27,9 @@ NOISE = Gaussian(0.5)
 
 def test_votes_become_a_radius():
     looks = [Look(100, {3: 90, 1: 10}), Look(1_000, {3: 990, 1: 10})]
-    found = Certificate.from_votes(looks, plan=Fixed(1_000), noise=NOISE, id=7, label=3, seconds=1.5)
+    found = Certificate.from_votes(
+        looks, plan=Fixed(1_000), noise=NOISE, id=7, label=3, seconds=1.5
+    )
     assert (found.id, found.label, found.prediction, found.seconds) == (7, 3, 3, 1.5)
     assert found.radius == NOISE.certified_radius(lower_bound(990, 1_000, alpha=0.001))
     assert (found.count, found.counted, found.samples) == (990, 1_000, 1_100)
@@ -27,7 +39,10 @@ def test_votes_become_a_radius():
 
 def test_an_abstention_still_costs_its_samples():
     found = Certificate.from_votes(
-        [Look(100, {0: 51, 1: 49}), Look(1_000, {0: 500, 1: 500})], plan=Fixed(1_000), noise=NOISE, label=0
+        [Look(100, {0: 51, 1: 49}), Look(1_000, {0: 500, 1: 500})],
+        plan=Fixed(1_000),
+        noise=NOISE,
+        label=0,
     )
     assert found.abstained
     assert found.radius == 0
@@ -44,10 +59,14 @@ def test_a_plan_that_wants_nothing_more_abstains_and_costs_its_pilot():
 
 
 def test_outputs_that_are_not_finite_count_for_no_class_but_stay_in_the_denominator():
-    found = Certificate.from_votes([Look(100, {0: 90}), Look(1_000, {0: 900})], plan=Fixed(1_000), noise=NOISE)
+    found = Certificate.from_votes(
+        [Look(100, {0: 90}), Look(1_000, {0: 900})], plan=Fixed(1_000), noise=NOISE
+    )
     assert found.missing == 110
     assert found.radius == NOISE.certified_radius(lower_bound(900, 1_000, alpha=0.001))
-    assert Certificate.from_votes([Look(100, {}), Look(1_000, {})], plan=Fixed(1_000), noise=NOISE).abstained
+    assert Certificate.from_votes(
+        [Look(100, {}), Look(1_000, {})], plan=Fixed(1_000), noise=NOISE
+    ).abstained
 
 
 def test_a_reused_pilot_larger_than_the_plan_keeps_its_denominator():
@@ -59,7 +78,9 @@ def test_a_reused_pilot_larger_than_the_plan_keeps_its_denominator():
 
 def test_an_unknown_label_is_never_correct():
     nothing = Certificate.from_votes([Look(100, {})], plan=Fixed(1_000), noise=NOISE)
-    sure = Certificate.from_votes([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=NOISE)
+    sure = Certificate.from_votes(
+        [Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=NOISE
+    )
     assert not nothing.correct
     assert not sure.correct
 
@@ -87,9 +108,16 @@ class Uniform(Noise):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 200), st.sampled_from(["fresh", "reuse"]), st.sampled_from(["absolute", "relative"]))
+@given(
+    st.integers(0, 200),
+    st.sampled_from(["fresh", "reuse"]),
+    st.sampled_from(["absolute", "relative"]),
+)
 def test_any_increasing_radius_will_do(count, pilot_use, kind):
-    noise, plan = Uniform(1.0), InputSpecific(5_000, pilot=200, decline=0.05, kind=kind, pilot_use=pilot_use)
+    noise, plan = (
+        Uniform(1.0),
+        InputSpecific(5_000, pilot=200, decline=0.05, kind=kind, pilot_use=pilot_use),
+    )
     looks = [Look(200, {0: count, 1: 200 - count})]
     if more := Case(plan, noise, looks=looks).more:
         looks.append(Look(more, {looks[0].top: more}))
@@ -105,7 +133,9 @@ def test_a_radius_that_is_no_positive_number_certifies_nothing(radius):
         def radius(self, p):
             return radius
 
-    found = Certificate.from_votes([Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=Broken(1.0))
+    found = Certificate.from_votes(
+        [Look(100, {0: 100}), Look(1_000, {0: 1_000})], plan=Fixed(1_000), noise=Broken(1.0)
+    )
     assert found.abstained
     assert found.radius == 0
 
@@ -119,12 +149,16 @@ class Majority(Fixed):
 
 def test_only_a_missing_prediction_is_an_abstention_and_a_radius_of_0_can_be_proved():
     plan = Majority(1_000)
-    proved = Certificate.from_votes([Look(100, {0: 90}), Look(1_000, {0: 900})], plan=plan, noise=NOISE, label=0)
+    proved = Certificate.from_votes(
+        [Look(100, {0: 90}), Look(1_000, {0: 900})], plan=plan, noise=NOISE, label=0
+    )
     assert (proved.prediction, proved.radius) == (0, 0)
     assert not proved.abstained
     assert proved.correct
     assert fault(proved) is None
-    unproved = Certificate.from_votes([Look(100, {0: 90}), Look(1_000, {0: 500})], plan=plan, noise=NOISE, label=0)
+    unproved = Certificate.from_votes(
+        [Look(100, {0: 90}), Look(1_000, {0: 500})], plan=plan, noise=NOISE, label=0
+    )
     assert (unproved.prediction, unproved.radius) == (None, 0)
     assert unproved.abstained
     assert not unproved.correct
@@ -156,8 +190,14 @@ def test_the_public_names_are_all_there():
 @pytest.mark.parametrize(
     ("plan", "looks"),
     [
-        (Fixed(1_000), [Look(100, {3: 60}), Look(1_000, {3: 500}), Look(9_000, {3: 8_000})]),  # one look too many
-        (AtRadii([0, 0.5], 10_000), [Look(50, {3: 40}), Look(10_000, {3: 6_000})]),  # the first boundary is for 60
+        (
+            Fixed(1_000),
+            [Look(100, {3: 60}), Look(1_000, {3: 500}), Look(9_000, {3: 8_000})],
+        ),  # one look too many
+        (
+            AtRadii([0, 0.5], 10_000),
+            [Look(50, {3: 40}), Look(10_000, {3: 6_000})],
+        ),  # the first boundary is for 60
     ],
 )
 def test_votes_that_a_plan_did_not_ask_for_prove_nothing(plan, looks):

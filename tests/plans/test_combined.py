@@ -31,24 +31,52 @@ def inputs():
 @pytest.mark.filterwarnings("ignore:the pilot is counted again")
 def test_every_plan_has_the_votes_it_would_have_had_alone(tmp_path, inputs):
     settings = {"noise": NOISE, "classes": 3, "device": "cpu", "batch": 300}
-    shared = certify(three_bands, inputs, plan=Combined(PLANS), out=tmp_path / "combined", **settings)
+    shared = certify(
+        three_bands, inputs, plan=Combined(PLANS), out=tmp_path / "combined", **settings
+    )
     for index, (plan, split) in enumerate(zip(PLANS, shared.split(), strict=True)):
         alone = certify(three_bands, inputs, plan=plan, out=tmp_path / str(index), **settings)
-        for column in ("id", "label", "prediction", "radius", "samples", "count", "counted", "missing"):
-            assert getattr(split, column).tolist() == getattr(alone, column).tolist(), (plan, column)
+        for column in (
+            "id",
+            "label",
+            "prediction",
+            "radius",
+            "samples",
+            "count",
+            "counted",
+            "missing",
+        ):
+            assert getattr(split, column).tolist() == getattr(alone, column).tolist(), (
+                plan,
+                column,
+            )
         assert split.plan == plan
 
 
 def test_the_draws_cost_what_the_most_expensive_plan_costs(tmp_path, inputs):
     run = certify(
-        three_bands, inputs, noise=NOISE, classes=3, plan=Combined(PLANS), out=tmp_path, device="cpu", batch=300
+        three_bands,
+        inputs,
+        noise=NOISE,
+        classes=3,
+        plan=Combined(PLANS),
+        out=tmp_path,
+        device="cpu",
+        batch=300,
     )
     assert set(run.samples) == {2_100}
 
 
 def test_its_own_certificates_are_those_of_the_first_plan(tmp_path, inputs):
     run = certify(
-        three_bands, inputs, noise=NOISE, classes=3, plan=Combined(PLANS), out=tmp_path, device="cpu", batch=300
+        three_bands,
+        inputs,
+        noise=NOISE,
+        classes=3,
+        plan=Combined(PLANS),
+        out=tmp_path,
+        device="cpu",
+        batch=300,
     )
     assert run.radius.tolist() == run.split()[0].radius.tolist()
 
@@ -61,9 +89,14 @@ def test_it_is_recorded_with_its_plans():
 def test_each_plan_sees_the_looks_it_would_have_had():
     pilot, rest = Look(100, {3: 90, 5: 10}), [Look(400, {3: 380, 5: 20}), Look(300, {3: 300})]
     combined = Combined((Fixed(700, pilot=100), Fixed(400, pilot=100)))
-    assert [Case(combined, NOISE, looks=looks).more for looks in ([], [pilot], [pilot, rest[0]])] == [100, 400, 300]
+    assert [
+        Case(combined, NOISE, looks=looks).more for looks in ([], [pilot], [pilot, rest[0]])
+    ] == [100, 400, 300]
     assert Case(combined, NOISE, looks=[pilot, *rest]).more == 0
-    assert looks_seen_by(combined.plans[0], [pilot, *rest], NOISE, None) == [pilot, Look(700, {3: 680, 5: 20})]
+    assert looks_seen_by(combined.plans[0], [pilot, *rest], NOISE, None) == [
+        pilot,
+        Look(700, {3: 680, 5: 20}),
+    ]
     assert looks_seen_by(combined.plans[1], [pilot, *rest], NOISE, None) == [pilot, rest[0]]
     assert combined.primary == combined.plans[0]
     assert combined.most_samples == 800

@@ -15,7 +15,9 @@ NOISE = Gaussian(0.5)
 
 
 def test_relative_reuse_fails_more_often_than_it_says():
-    found = exact_coverage(InputSpecific(100_000, pilot=1_000, kind="relative", pilot_use="reuse"), NOISE)
+    found = exact_coverage(
+        InputSpecific(100_000, pilot=1_000, kind="relative", pilot_use="reuse"), NOISE
+    )
     assert found.worst_failure / found.alpha == pytest.approx(1.044, abs=0.002)
     assert found.worst_p == pytest.approx(0.60, abs=0.01)
     assert found.tie_failure / found.alpha == pytest.approx(1.44, abs=0.01)
@@ -54,9 +56,15 @@ def test_a_reused_pilot_is_never_called_valid_for_nearly_tied_classes_can_be_wor
     plan = InputSpecific(62, pilot=61, alpha=0.01, decline=0.3, pilot_use="reuse")
     found = exact_coverage(plan, NOISE)
     assert max(found.worst_failure, found.tie_failure) <= found.alpha
-    p, a = 0.51639, np.arange(62)  # this plan never draws beyond its pilot, so all outcomes can be listed
+    p, a = (
+        0.51639,
+        np.arange(62),
+    )  # this plan never draws beyond its pilot, so all outcomes can be listed
     bound, leads = lower_bound(a, 61, alpha=0.01), 2 * a > 61
-    nearly_tied = binom.pmf(a, 61, p)[leads & (bound > p)].sum() + binom.pmf(a, 61, 1 - p)[leads & (bound > 0.5)].sum()
+    nearly_tied = (
+        binom.pmf(a, 61, p)[leads & (bound > p)].sum()
+        + binom.pmf(a, 61, 1 - p)[leads & (bound > 0.5)].sum()
+    )
     assert nearly_tied / found.alpha == pytest.approx(1.228, abs=0.001)
     assert not found.valid
 
@@ -106,7 +114,10 @@ def test_a_plan_without_a_closed_form_is_searched_and_this_is_said():
 def test_a_class_is_never_chosen_by_the_votes_that_count_for_it():
     """Two tied classes would fail with up to twice alpha, and no figure for a class fixed in advance shows that."""
     plan = _OwnPlan(pilot=0)
-    with pytest.raises(InvalidInput, match='"own plan" has no pilot, so the votes that choose the class would count'):
+    with pytest.raises(
+        InvalidInput,
+        match='"own plan" has no pilot, so the votes that choose the class would count',
+    ):
         exact_coverage(plan, Gaussian(0.5))
     with pytest.raises(InvalidInput, match="give it a pilot, or known_labels=True"):
         Case(plan, Gaussian(0.5))
@@ -120,7 +131,12 @@ def test_nothing_is_said_of_own_bounds_on_other_classes():
     with pytest.raises(InvalidInput, match="nothing is known about its failure"):
         exact_coverage(_WithRivals(), Gaussian(0.5))
     found = exact_coverage(Fixed(1000, bound="runner-up"), Gaussian(0.5))
-    assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (0.001, 0.001, False, True)
+    assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (
+        0.001,
+        0.001,
+        False,
+        True,
+    )
 
 
 class _Greedy(Fixed):

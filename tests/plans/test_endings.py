@@ -53,10 +53,16 @@ class Steps(Plan):
         count, drawn, lower = (np.asarray(part) for part in (state.count, state.drawn, state.lower))
         if state.look == (1 if self.pilot and not self.pilot_counts else 0):
             # The pilot decides the first size, unless there is none.
-            return np.where(count > self.pilot / 2, self.step, 2 * self.step)[()] if state.look else self.step
+            return (
+                np.where(count > self.pilot / 2, self.step, 2 * self.step)[()]
+                if state.look
+                else self.step
+            )
         hopeless = count < 0.3 * drawn
         return np.where(
-            (lower > 0.55) | hopeless | (drawn >= self.samples), 0, np.minimum(self.step, self.samples - drawn)
+            (lower > 0.55) | hopeless | (drawn >= self.samples),
+            0,
+            np.minimum(self.step, self.samples - drawn),
         )[()]
 
     def lower_bound(self, state, noise):
@@ -66,7 +72,12 @@ class Steps(Plan):
         return f"steps of {self.step}"
 
 
-MANY = [Steps(), Steps(counts_pilot=True), Steps(pilot=0, known_labels=True), Steps(step=7, alpha=0.5)]
+MANY = [
+    Steps(),
+    Steps(counts_pilot=True),
+    Steps(pilot=0, known_labels=True),
+    Steps(step=7, alpha=0.5),
+]
 
 
 @cache
@@ -108,7 +119,9 @@ def enumerated(plan, p, limit):
             before = (0, 0) if only_pilot else (count, drawn)
             for votes, share in enumerate(shares(more, p)):
                 if probability * share:
-                    following[look + 1, before[0] + votes, before[1] + more, lower] += probability * share
+                    following[look + 1, before[0] + votes, before[1] + more, lower] += (
+                        probability * share
+                    )
         paths = following
     return failed, samples
 
@@ -157,9 +170,9 @@ def test_states_that_proved_different_bounds_are_told_apart_where_the_rule_reads
         def request(self, state, noise):
             return super().request(state._replace(rivals=None), noise)
 
-    assert Forward(ThroughACopy(alpha=0.9), NOISE).ending(0.6, limit=np.inf) == Forward(plan, NOISE).ending(
-        0.6, limit=np.inf
-    )
+    assert Forward(ThroughACopy(alpha=0.9), NOISE).ending(0.6, limit=np.inf) == Forward(
+        plan, NOISE
+    ).ending(0.6, limit=np.inf)
 
 
 def test_tails_that_are_cut_off_do_not_show():
@@ -172,7 +185,9 @@ def test_tails_that_are_cut_off_do_not_show():
 def test_a_plan_without_a_closed_form_has_its_coverage_and_its_outlook_from_the_states():
     plan = Steps()
     found = exact_coverage(plan, NOISE)
-    assert found.worst_failure == pytest.approx(max(enumerated(plan, p, p)[0] for p in (0.5, found.worst_p)), abs=1e-9)
+    assert found.worst_failure == pytest.approx(
+        max(enumerated(plan, p, p)[0] for p in (0.5, found.worst_p)), abs=1e-9
+    )
     assert found.tie_failure == pytest.approx(enumerated(plan, 0.5, 0.5)[0], abs=1e-9)
     assert found.exact
     assert found.valid == (found.worst_failure <= plan.alpha)
@@ -180,7 +195,9 @@ def test_a_plan_without_a_closed_form_has_its_coverage_and_its_outlook_from_the_
     seen = outlook(plan, NOISE, p)
     assert seen.expected
     assert seen.samples == pytest.approx([enumerated(plan, q, np.inf)[1] for q in p], rel=1e-9)
-    assert seen.proved["certified"] == pytest.approx([enumerated(plan, q, 0.5)[0] for q in p], abs=1e-9)
+    assert seen.proved["certified"] == pytest.approx(
+        [enumerated(plan, q, 0.5)[0] for q in p], abs=1e-9
+    )
 
 
 def test_a_rule_is_not_asked_about_counts_that_no_run_reaches():
@@ -201,11 +218,16 @@ def test_answers_of_a_plan_are_remembered(monkeypatch):
 
     class Counting(Steps):
         def lower_bound(self, state, noise):
-            asked.extend((state.look, *numbers) for numbers in zip(state.drawn, state.count, state.lower, strict=True))
+            asked.extend(
+                (state.look, *numbers)
+                for numbers in zip(state.drawn, state.count, state.lower, strict=True)
+            )
             return super().lower_bound(state, noise)
 
     forward = Forward(Counting(alpha=0.9), NOISE)
     found = [forward.ending(p, limit=0.7) for p in (0.6, 0.65, 0.55, 0.6)]
     assert len(asked) == len(set(asked))
     monkeypatch.setattr("smoothcert.plans.endings._MOST_BLOCKS", 0)
-    assert found == [Forward(Steps(alpha=0.9), NOISE).ending(p, limit=0.7) for p in (0.6, 0.65, 0.55, 0.6)]
+    assert found == [
+        Forward(Steps(alpha=0.9), NOISE).ending(p, limit=0.7) for p in (0.6, 0.65, 0.55, 0.6)
+    ]

@@ -3,7 +3,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from smoothcert import Certificate, Exact, Fixed, Gaussian, InvalidInput, Look, Splitting, exact_coverage
+from smoothcert import (
+    Certificate,
+    Exact,
+    Fixed,
+    Gaussian,
+    InvalidInput,
+    Look,
+    Splitting,
+    exact_coverage,
+)
 from smoothcert.plans import Case
 from smoothcert.plans.outlook import outlook
 from smoothcert.tasks.audit import fault
@@ -24,9 +33,13 @@ def test_all_outcomes_are_counted_once_and_prove_their_exact_share():
 
 
 def test_a_class_that_leads_without_a_majority_is_certified():
-    found = Certificate.from_votes([Look(255, {3: 100, 1: 80, 2: 75})], plan=Exact(255), noise=NOISE)
+    found = Certificate.from_votes(
+        [Look(255, {3: 100, 1: 80, 2: 75})], plan=Exact(255), noise=NOISE
+    )
     assert found.radius == pytest.approx(0.5 * 20 / 255)
-    tied = Certificate.from_votes([Look(255, {3: 100, 1: 100, 2: 55})], plan=Exact(255), noise=NOISE)
+    tied = Certificate.from_votes(
+        [Look(255, {3: 100, 1: 100, 2: 55})], plan=Exact(255), noise=NOISE
+    )
     assert tied.abstained
 
 
@@ -39,7 +52,10 @@ def test_no_radius_exceeds_the_exact_fraction(outcomes):
     keep = (count > rival) & (count + rival <= outcomes)
     share = count[keep] / outcomes, rival[keep] / outcomes
     for radius, lead, votes in zip(
-        plan.certified_radius(*share, noise).tolist(), (count - rival)[keep].tolist(), count[keep].tolist(), strict=True
+        plan.certified_radius(*share, noise).tolist(),
+        (count - rival)[keep].tolist(),
+        count[keep].tolist(),
+        strict=True,
     ):
         assert Fraction(radius) <= Fraction(max(lead, 2 * votes - outcomes), 510)
 
@@ -52,7 +68,9 @@ def test_it_fails_never():
 def test_counting_and_sampling_are_not_confused():
     with pytest.raises(InvalidInput, match="has too many outcomes to count"):
         Exact().for_noise(Gaussian(0.5))
-    with pytest.raises(InvalidInput, match=r"is not random: use the plan Exact\(\), which counts its 255 outcomes"):
+    with pytest.raises(
+        InvalidInput, match=r"is not random: use the plan Exact\(\), which counts its 255 outcomes"
+    ):
         Fixed(1000).for_noise(NOISE)
     with pytest.raises(InvalidInput, match="has 255 outcomes, got samples=100"):
         Exact(100).for_noise(NOISE)

@@ -20,7 +20,9 @@ def test_an_input_gets_the_larger_value_of_the_map_at_the_ends_of_its_interval(k
 
 
 def test_a_reusing_plan_draws_what_the_pilot_has_not_drawn():
-    fresh, reuse = (InputSpecific(100_000, pilot_use=use, grid="exact") for use in ("fresh", "reuse"))
+    fresh, reuse = (
+        InputSpecific(100_000, pilot_use=use, grid="exact") for use in ("fresh", "reuse")
+    )
     counts = np.arange(1_001)
     planned = fresh.after_pilot(counts, NOISE)
     assert reuse.after_pilot(counts, NOISE).tolist() == np.maximum(planned - 1_000, 0).tolist()
@@ -44,7 +46,9 @@ def test_unanimous_votes_could_have_any_ideal_radius_and_get_the_ceiling(kind, b
 
 @pytest.mark.parametrize("kind", ["absolute", "relative"])
 def test_a_decline_from_the_ideal_radius_takes_more_samples_than_one_from_the_ceiling(kind):
-    ideal, ceiling = (InputSpecific(100_000, reference=r, kind=kind, decline=0.1) for r in ("ideal", "ceiling"))
+    ideal, ceiling = (
+        InputSpecific(100_000, reference=r, kind=kind, decline=0.1) for r in ("ideal", "ceiling")
+    )
     counts = np.arange(ideal.pilot + 1)
     assert np.all(ideal.after_pilot(counts, NOISE) >= ceiling.after_pilot(counts, NOISE))
     assert np.any(ideal.after_pilot(counts, NOISE) > ceiling.after_pilot(counts, NOISE))
@@ -57,7 +61,9 @@ def test_a_decline_from_the_ideal_radius_takes_more_samples_than_one_from_the_ce
 
 def test_the_paper_grid_never_plans_less_than_the_map():
     counts = np.arange(1_001)
-    paper, exact = (InputSpecific(100_000, grid=grid).after_pilot(counts, NOISE) for grid in ("paper", "exact"))
+    paper, exact = (
+        InputSpecific(100_000, grid=grid).after_pilot(counts, NOISE) for grid in ("paper", "exact")
+    )
     assert np.all(paper >= exact)
     assert np.any(paper > exact)
 
@@ -71,7 +77,10 @@ def test_the_grid_goes_with_the_use_of_the_pilot():
     ("settings", "named"),
     [
         ({"decline": 0}, "decline must be a number above 0, got 0"),
-        ({"decline": 1.0, "kind": "relative"}, r"relative decline must be .* \(both excluded\), got 1.0"),
+        (
+            {"decline": 1.0, "kind": "relative"},
+            r"relative decline must be .* \(both excluded\), got 1.0",
+        ),
         ({"kind": "both"}, "kind must be one of absolute, relative, got 'both'"),
         ({"grid": "fine"}, "grid must be one of exact, paper, got 'fine'"),
     ],

@@ -6,7 +6,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Plan, certify, exact_coverage
+from smoothcert import (
+    Certificate,
+    Fixed,
+    Gaussian,
+    InputSpecific,
+    Look,
+    Plan,
+    certify,
+    exact_coverage,
+)
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
 from smoothcert.statistics.bounds import lower_bound
@@ -28,7 +37,15 @@ def test_a_sample_without_a_finite_output_is_a_vote_for_no_class():
 
 @pytest.mark.parametrize(
     ("samples", "votes"),
-    [(10, {0: 11}), (10, {0: 6, 1: 5}), (10, {0: -1}), (10, {0: math.nan}), (10, {0: 0.5}), (-1, {}), (math.nan, {})],
+    [
+        (10, {0: 11}),
+        (10, {0: 6, 1: 5}),
+        (10, {0: -1}),
+        (10, {0: math.nan}),
+        (10, {0: 0.5}),
+        (-1, {}),
+        (math.nan, {}),
+    ],
 )
 def test_votes_are_counts_of_the_samples(samples, votes):
     with pytest.raises(InvalidInput, match=r"votes|samples"):
@@ -54,7 +71,9 @@ class Doubling(Plan):
 
     def lower_bound(self, state, noise):
         drawn = np.maximum(state.drawn, 1)
-        return np.where(np.asarray(state.drawn) < 50, 0.0, lower_bound(state.count, drawn, alpha=self.alpha / 3))[()]
+        return np.where(
+            np.asarray(state.drawn) < 50, 0.0, lower_bound(state.count, drawn, alpha=self.alpha / 3)
+        )[()]
 
     def __str__(self):
         return f"doubling {self.samples}"
@@ -87,7 +106,12 @@ def test_what_an_earlier_look_proved_is_not_lost():
 
 def test_a_case_that_is_told_look_after_look_knows_what_the_whole_list_says():
     plan = Doubling()
-    looks = [Look(20, {1: 12, 0: 8}), Look(50, {1: 30, 0: 20}), Look(50, {1: 30}), Look(100, {1: 70})]
+    looks = [
+        Look(20, {1: 12, 0: 8}),
+        Look(50, {1: 30, 0: 20}),
+        Look(50, {1: 30}),
+        Look(100, {1: 70}),
+    ]
     case = Case(plan, NOISE)
     for number in range(len(looks)):
         assert case.more == Case(plan, NOISE, looks=looks[:number]).more == looks[number].samples
@@ -112,7 +136,9 @@ def test_a_pilot_that_does_not_count_proves_nothing_however_unanimous():
 # --- labels that are known
 
 
-@pytest.mark.parametrize("plan", [Fixed(1_000, known_labels=True), Doubling(known_labels=True, pilot=0)], ids=str)
+@pytest.mark.parametrize(
+    "plan", [Fixed(1_000, known_labels=True), Doubling(known_labels=True, pilot=0)], ids=str
+)
 def test_with_known_labels_the_class_is_the_label_and_no_pilot_chooses(plan):
     first = Case(plan, NOISE, 7).more
     assert (plan.pilot, first) == (0, 1_000 if isinstance(plan, Fixed) else 50)
@@ -132,7 +158,9 @@ def test_an_input_specific_plan_with_known_labels_plans_for_the_label():
 
 
 def test_an_input_without_its_label_is_refused_where_labels_are_to_be_known():
-    with pytest.raises(InvalidInput, match="known_labels needs the label of every input, and this one has none"):
+    with pytest.raises(
+        InvalidInput, match="known_labels needs the label of every input, and this one has none"
+    ):
         Case(Fixed(1_000, known_labels=True), NOISE)
     assert Case(Fixed(1_000), NOISE).more == 100  # elsewhere nobody asks
 
@@ -177,7 +205,12 @@ def replay_some(plan):
 
 def certify_some(plan):
     return certify(
-        lambda x: (x[:, 0] > 0).long(), np.array([[0.1], [0.9]]), noise=NOISE, plan=plan, classes=2, batch=20
+        lambda x: (x[:, 0] > 0).long(),
+        np.array([[0.1], [0.9]]),
+        noise=NOISE,
+        plan=plan,
+        classes=2,
+        batch=20,
     )
 
 
@@ -193,7 +226,9 @@ def test_a_plan_that_never_stops_is_refused_wherever_it_is_followed(use, monkeyp
 
 @pytest.mark.parametrize("use", FOLLOWED)
 def test_a_request_beyond_the_most_samples_is_refused_wherever_a_plan_is_followed(use):
-    with pytest.raises(InvalidInput, match=r"Endless.request asks for 16 samples of an input, .* at most 15"):
+    with pytest.raises(
+        InvalidInput, match=r"Endless.request asks for 16 samples of an input, .* at most 15"
+    ):
         use(Endless(samples=10))
 
 
@@ -208,7 +243,9 @@ class TooSure(Endless):
 
 
 @pytest.mark.parametrize("use", FOLLOWED)
-@pytest.mark.parametrize(("plan", "words"), [(Mistaken(), "a whole number"), (TooSure(), "a number between 0 and 1")])
+@pytest.mark.parametrize(
+    ("plan", "words"), [(Mistaken(), "a whole number"), (TooSure(), "a number between 0 and 1")]
+)
 def test_requests_and_bounds_are_checked_wherever_a_plan_is_followed(use, plan, words):
     with pytest.raises(InvalidInput, match=f"{type(plan).__name__}.* must return {words}"):
         use(plan)

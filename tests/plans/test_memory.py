@@ -57,7 +57,9 @@ def right_of_zero(x):
 
 def certify(out, plan, shares, **settings):
     data = [([0.5 * float(ndtri(p)), 0.0], 1) for p in shares]
-    return sc.certify(right_of_zero, data, noise=NOISE, plan=plan, classes=2, out=out, device="cpu", **settings)
+    return sc.certify(
+        right_of_zero, data, noise=NOISE, plan=plan, classes=2, out=out, device="cpu", **settings
+    )
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:input 0 of list")
@@ -105,7 +107,12 @@ def test_its_failure_is_simulated_because_counts_do_not_tell_its_wealth():
     found = sc.exact_coverage(Bets(), NOISE)
     assert found.valid
     assert (found.searched, found.exact) == (True, False)
-    assert found.simulated.at_least < max(found.worst_failure, found.tie_failure) < found.simulated.at_most < 0.01
+    assert (
+        found.simulated.at_least
+        < max(found.worst_failure, found.tie_failure)
+        < found.simulated.at_most
+        < 0.01
+    )
     greedy = sc.exact_coverage(Bets(limit=0.05), NOISE)  # rich with a twentieth of what it takes
     assert not greedy.valid
     assert greedy.exceeds
@@ -138,7 +145,10 @@ def test_an_input_that_has_enough_keeps_its_memory_while_others_go_on():
 
     p = np.linspace(0.5, 1, 40)
     kinds = (Bets(), LastWord())
-    one, other = (simulate(from_shares(p, np.ones(40, bool)), plan, noise=NOISE, repetitions=2).plan for plan in kinds)
+    one, other = (
+        simulate(from_shares(p, np.ones(40, bool)), plan, noise=NOISE, repetitions=2).plan
+        for plan in kinds
+    )
     assert one == other
 
 
@@ -161,7 +171,9 @@ class CountsThePilot(sc.Plan):
         return np.full(np.shape(state.count), 20 if state.look == 1 else 0)[()]
 
     def lower_bound(self, state, noise):
-        return np.where(state.look == 2, lower_bound(state.memory, 420, alpha=0.6 * self.alpha), 0.0)[()]
+        return np.where(
+            state.look == 2, lower_bound(state.memory, 420, alpha=0.6 * self.alpha), 0.0
+        )[()]
 
 
 def test_coverage_notices_a_memory_that_counts_the_votes_which_chose_the_class():

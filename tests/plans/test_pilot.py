@@ -41,14 +41,18 @@ def test_a_pilot_without_any_vote_ends_the_input_without_a_class(plan):
 
 
 def test_a_fresh_plan_counts_the_second_look_alone():
-    proof = Case(Fixed(1_000), NOISE, looks=[Look(100, {1: 90, 2: 10}), Look(1_000, {1: 400, 2: 600})]).proof()
+    proof = Case(
+        Fixed(1_000), NOISE, looks=[Look(100, {1: 90, 2: 10}), Look(1_000, {1: 400, 2: 600})]
+    ).proof()
     assert (proof.prediction, proof.count, proof.counted) == (1, 400, 1_000)
     assert (proof.lower, proof.upper) == (lower_bound(400, 1_000, alpha=0.001), None)
 
 
 def test_a_reusing_plan_counts_every_look_for_the_class_of_the_pilot():
     proof = Case(
-        Fixed(1_000, pilot_use="reuse"), NOISE, looks=[Look(100, {1: 90, 2: 10}), Look(900, {1: 300, 2: 600})]
+        Fixed(1_000, pilot_use="reuse"),
+        NOISE,
+        looks=[Look(100, {1: 90, 2: 10}), Look(900, {1: 300, 2: 600})],
     ).proof()
     assert (proof.prediction, proof.count, proof.counted) == (1, 390, 1_000)
     assert (proof.lower, proof.upper) == (lower_bound(390, 1_000, alpha=0.001), None)
@@ -60,7 +64,9 @@ def test_half_of_the_looks_prove_nothing_yet(plan):
     assert (proof.prediction, proof.lower) == (4, 0)
 
 
-@pytest.mark.parametrize(("samples", "pilot"), [(100_000, 1_000), (10_000, 100), (1_000, 100), (50, 50)])
+@pytest.mark.parametrize(
+    ("samples", "pilot"), [(100_000, 1_000), (10_000, 100), (1_000, 100), (50, 50)]
+)
 def test_the_pilot_is_one_percent_of_the_ceiling_and_at_least_100(samples, pilot):
     assert InputSpecific(samples).pilot == Fixed(samples).pilot == pilot
     assert InputSpecific(samples, known_labels=True).pilot == pilot  # to plan with
@@ -89,7 +95,9 @@ def test_bad_settings_are_named(plan, settings, named):
 def test_a_pilot_that_would_choose_nothing_is_refused():
     assert Fixed(1_000, known_labels=True).pilot == 0
     assert Fixed(1_000, known_labels=True).most_samples == 1_000
-    with pytest.raises(InvalidInput, match="with known labels, fixed sampling has no pilot, got pilot=100"):
+    with pytest.raises(
+        InvalidInput, match="with known labels, fixed sampling has no pilot, got pilot=100"
+    ):
         Fixed(1_000, pilot=100, known_labels=True)
     # It has something to choose where rivals are bounded one by one, and something to plan with a sample map.
     assert Fixed(1_000, pilot=50, known_labels=True, bound="runner-up").pilot == 50
@@ -105,7 +113,10 @@ def test_a_plan_describes_itself_in_words_and_as_a_dictionary():
     plan = InputSpecific(100_000, decline=0.05, pilot_use="reuse")
     assert str(plan) == "input-specific 100,000, decline 0.05, pilot reused"
     assert str(Fixed(10_000)) == "fixed 10,000"
-    assert str(Fixed(10_000, bound="runner-up", known_labels=True)) == "fixed 10,000, runner-up bound, known labels"
+    assert (
+        str(Fixed(10_000, bound="runner-up", known_labels=True))
+        == "fixed 10,000, runner-up bound, known labels"
+    )
     relative = InputSpecific(1_000, decline=0.05, kind="relative", reference="ideal")
     assert str(relative) == "input-specific 1,000, decline 5% of the ideal radius"
     settings = describe(plan)

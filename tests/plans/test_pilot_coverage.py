@@ -40,7 +40,9 @@ def by_tables(plan, p, *, tied=False):
 @pytest.mark.parametrize("plan", SMALL, ids=str)
 def test_failure_is_the_sum_over_all_outcomes(plan):
     p = [0.0, 0.3, 0.5, 0.5321, 0.6543, 0.8123, 0.95, 0.999]
-    assert failure_probability(plan, NOISE, p) == pytest.approx([by_tables(plan, q) for q in p], rel=1e-8, abs=1e-12)
+    assert failure_probability(plan, NOISE, p) == pytest.approx(
+        [by_tables(plan, q) for q in p], rel=1e-8, abs=1e-12
+    )
     assert tie_failure(plan, NOISE) == pytest.approx(by_tables(plan, 0.5, tied=True), rel=1e-8)
 
 
@@ -53,7 +55,9 @@ def test_no_p_is_worse_than_the_worst_case(plan):
 
 
 def test_the_search_comes_close_where_not_every_break_point_is_tried(monkeypatch):
-    plan = InputSpecific(1_000, pilot=100, decline=0.2, kind="relative", pilot_use="reuse", alpha=0.01)
+    plan = InputSpecific(
+        1_000, pilot=100, decline=0.2, kind="relative", pilot_use="reuse", alpha=0.01
+    )
     exact, _ = worst_case(plan, NOISE)
     monkeypatch.setattr("smoothcert.plans.coverage._SMALL", 0)
     searched, _ = worst_case(plan, NOISE)
@@ -66,7 +70,9 @@ def test_below_one_half_is_never_worse_than_one_half(plan):
     assert failure.argmax() == 60
 
 
-@pytest.mark.parametrize(("plan", "p"), [(SMALL[0], 0.6), (SMALL[1], 0.8), (SMALL[2], 0.7), (SMALL[5], 0.5)], ids=str)
+@pytest.mark.parametrize(
+    ("plan", "p"), [(SMALL[0], 0.6), (SMALL[1], 0.8), (SMALL[2], 0.7), (SMALL[5], 0.5)], ids=str
+)
 def test_simulated_certificates_fail_as_often_as_computed(plan, p):
     plan = replace(plan, alpha=0.2)  # so that failures are frequent enough to be counted
     rng, runs = np.random.default_rng(1), 8_000
@@ -76,7 +82,9 @@ def test_simulated_certificates_fail_as_often_as_computed(plan, p):
         case, looks = Case(plan, NOISE), []
         for count in votes:
             # A class fixed in advance may lose the pilot: its votes alone are told to the plan.
-            looks.append(Look(case.more, {0: count, 1: case.more - count} if chosen or looks else {0: count}))
+            looks.append(
+                Look(case.more, {0: count, 1: case.more - count} if chosen or looks else {0: count})
+            )
             case.add(looks[-1])
         return case.more, Certificate.from_case(case, looks).radius
 
@@ -90,7 +98,10 @@ def test_simulated_certificates_fail_as_often_as_computed(plan, p):
         return failures
 
     fixed_class, tied = failures_among(p, False), failures_among(0.5, True)
-    for failures, expected in ((fixed_class, failure_probability(plan, NOISE, p)[0]), (tied, tie_failure(plan, NOISE))):
+    for failures, expected in (
+        (fixed_class, failure_probability(plan, NOISE, p)[0]),
+        (tied, tie_failure(plan, NOISE)),
+    ):
         assert abs(failures / runs - expected) < 4 * np.sqrt(expected * (1 - expected) / runs)
 
 

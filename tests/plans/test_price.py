@@ -52,7 +52,10 @@ def test_a_lower_price_never_stops_earlier():
 
 def test_a_lower_price_never_costs_less_whatever_p_is():
     """All prices are tried on the same simulated votes, so a budget can search for one."""
-    costs = [expected_samples(Price(20_000, price=price), P, NOISE) for price in (1e-3, 1e-4, 1e-5, 1e-6, 1e-9)]
+    costs = [
+        expected_samples(Price(20_000, price=price), P, NOISE)
+        for price in (1e-3, 1e-4, 1e-5, 1e-6, 1e-9)
+    ]
     assert all(np.all(a <= b) for a, b in pairwise(costs))
 
 
@@ -104,7 +107,9 @@ def test_with_the_runner_up_certificates_are_wrong_at_most_alpha_often(p):
     plan = Price(2_000, price=1e-4, alpha=0.05, bound="runner-up")
     shares, repetitions = np.array(p), 4_000
     state = simulated(plan, NOISE, shares, (repetitions,), np.random.default_rng(0))
-    radius = np.nan_to_num(plan.certified_radius(state.lower, upper(plan, NOISE, state), NOISE), nan=-1)
+    radius = np.nan_to_num(
+        plan.certified_radius(state.lower, upper(plan, NOISE, state), NOISE), nan=-1
+    )
     others = np.array([np.delete(shares, c).max() for c in range(len(p))])
     true = 0.25 * (ndtri(shares) - ndtri(others))  # negative for a class that does not win
     wrong = (radius >= 0) & (radius > true[state.chosen])
@@ -140,7 +145,9 @@ def test_few_votes_tell_what_a_plan_costs_on_the_whole_population():
     p = np.concatenate([rng.uniform(0.3, 1, 2_000), np.ones(500), 1 - rng.exponential(0.01, 1_500)])
     weights = distribution(Counter((int(votes), 100) for votes in rng.binomial(100, p)))
     plan = InputSpecific(100_000, decline=0.05)
-    assert weights @ expected_samples(plan, P, NOISE) == pytest.approx(expected_samples(plan, p, NOISE).mean(), rel=0.1)
+    assert weights @ expected_samples(plan, P, NOISE) == pytest.approx(
+        expected_samples(plan, p, NOISE).mean(), rel=0.1
+    )
 
 
 def test_on_a_population_it_needs_fewer_samples_than_input_specific_sampling_for_the_same_acr():
@@ -149,7 +156,9 @@ def test_on_a_population_it_needs_fewer_samples_than_input_specific_sampling_for
     reference = simulate(population, InputSpecific(decline=0.1), noise=NOISE).plan
     priced = simulate(population, Price(price=4e-6), noise=NOISE).plan
     assert priced.acr >= reference.acr
-    assert priced.mad is not None  # its samples count from the pilot on, as those of fixed sampling do
+    assert (
+        priced.mad is not None
+    )  # its samples count from the pilot on, as those of fixed sampling do
     assert priced.samples < 0.75 * reference.samples
 
 

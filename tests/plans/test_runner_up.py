@@ -135,26 +135,40 @@ def test_the_enumerated_radii_are_those_of_certificates(plan):
 def test_a_class_that_leads_without_a_majority_is_certified():
     looks = [Look(100, {0: 45, 1: 28, 2: 27}), Look(10_000, {0: 4_500, 1: 2_800, 2: 2_700})]
     binary, both = (
-        Certificate.from_votes(looks, plan=Fixed(10_000, bound=b), noise=NOISE) for b in ("binary", "runner-up")
+        Certificate.from_votes(looks, plan=Fixed(10_000, bound=b), noise=NOISE)
+        for b in ("binary", "runner-up")
     )
     assert binary.abstained
     assert both.prediction == 0
-    lower, upper = (lower_bound(4_500, 10_000, alpha=0.0005), upper_bound(2_800, 10_000, alpha=0.000125))
+    lower, upper = (
+        lower_bound(4_500, 10_000, alpha=0.0005),
+        upper_bound(2_800, 10_000, alpha=0.000125),
+    )
     assert (both.proof.lower, both.proof.upper) == (lower, upper)
-    assert both.radius == NOISE.certified_radius(lower, upper) == pytest.approx(0.25 * (ndtri(lower) - ndtri(upper)))
+    assert (
+        both.radius
+        == NOISE.certified_radius(lower, upper)
+        == pytest.approx(0.25 * (ndtri(lower) - ndtri(upper)))
+    )
 
 
 def test_with_one_rival_alone_the_radius_is_the_binary_one_at_half_of_alpha_and_so_a_little_smaller():
     looks = [Look(100, {0: 90, 1: 10}), Look(10_000, {0: 9_000, 1: 1_000})]
     binary, both = (
-        Certificate.from_votes(looks, plan=Fixed(10_000, bound=b), noise=NOISE) for b in ("binary", "runner-up")
+        Certificate.from_votes(looks, plan=Fixed(10_000, bound=b), noise=NOISE)
+        for b in ("binary", "runner-up")
     )
-    assert both.radius == pytest.approx(NOISE.certified_radius(lower_bound(9_000, 10_000, alpha=0.0005)), rel=1e-12)
+    assert both.radius == pytest.approx(
+        NOISE.certified_radius(lower_bound(9_000, 10_000, alpha=0.0005)), rel=1e-12
+    )
     assert both.radius < binary.radius
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.lists(st.integers(0, 200), min_size=8, max_size=8))
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=8),
+    st.lists(st.integers(0, 200), min_size=8, max_size=8),
+)
 def test_the_radius_is_never_below_what_the_lower_bound_alone_proves(pilot, votes):
     first, second = dict(enumerate(pilot)), dict(enumerate(votes))
     samples = max(sum(votes), 20)
@@ -168,7 +182,9 @@ def test_the_radius_is_never_below_what_the_lower_bound_alone_proves(pilot, vote
     alone = NOISE.certified_radius(lower_bound(votes[looks[0].top], samples, alpha=0.005))
     assert found.radius >= alone
     rest = [count for c, count in second.items() if c != looks[0].top]
-    assert found.proof.upper >= max(rest) / samples  # no other class is bounded below its share of the votes
+    assert (
+        found.proof.upper >= max(rest) / samples
+    )  # no other class is bounded below its share of the votes
     assert found.proof.upper <= 1 - found.proof.lower + 1e-12
 
 
@@ -193,7 +209,9 @@ def test_a_class_that_leads_without_a_majority_gets_the_samples_that_its_radius_
     assert 0 < n < 100_000
     votes = {0: 0.45, 1: 0.25, 2: 0.2, 3: 0.1}
     some, all_of_them = (
-        Certificate.from_votes([leading, Look(k, {c: round(v * k) for c, v in votes.items()})], plan=p, noise=NOISE)
+        Certificate.from_votes(
+            [leading, Look(k, {c: round(v * k) for c, v in votes.items()})], plan=p, noise=NOISE
+        )
         for p, k in ((plan, n), (Fixed(100_000, bound="runner-up"), 100_000))
     )
     assert 0 < all_of_them.radius - some.radius <= 0.05
@@ -201,4 +219,9 @@ def test_a_class_that_leads_without_a_majority_gets_the_samples_that_its_radius_
 
 def test_coverage_of_a_runner_up_bound_is_a_union_bound_and_says_so():
     found = exact_coverage(Fixed(1_000, bound="runner-up"), NOISE)
-    assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (0.001, 0.001, False, True)
+    assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (
+        0.001,
+        0.001,
+        False,
+        True,
+    )

@@ -11,7 +11,10 @@ NOISE = Gaussian(0.25)
 
 def advance(contests, votes, samples, alpha):
     """Contests after one more look of each."""
-    states, looks = [State(0, 0, 0, memory=contest) for contest in contests], [Look(samples, one) for one in votes]
+    states, looks = (
+        [State(0, 0, 0, memory=contest) for contest in contests],
+        [Look(samples, one) for one in votes],
+    )
     return UntilSettled(10**9, alpha).remember_each(states, looks, NOISE)
 
 
@@ -21,7 +24,10 @@ def settle(p, ceiling, alpha, repetitions=1, seed=0):
     answers, used = np.full(repetitions, -1), np.full(repetitions, ceiling)
     contests, going, before = [None] * repetitions, np.arange(repetitions), 0
     for look in LOOKS[ceiling >= LOOKS].tolist():
-        votes = [dict(enumerate(row)) for row in rng.multinomial(look - before, p, size=len(going)).tolist()]
+        votes = [
+            dict(enumerate(row))
+            for row in rng.multinomial(look - before, p, size=len(going)).tolist()
+        ]
         contests = advance(contests, votes, look - before, alpha)
         settled = np.array([contest.settled for contest in contests])
         answers[going[settled]] = [contest.leader for contest in contests if contest.settled]
@@ -48,7 +54,9 @@ def test_a_clear_answer_takes_twenty_samples():
     assert used.mean() < 40
 
 
-@pytest.mark.parametrize("p", [[0.34, 0.33, 0.33], [0.501, 0.499], [0.499, 0.501], [0.24, 0.25, 0.25, 0.26]])
+@pytest.mark.parametrize(
+    "p", [[0.34, 0.33, 0.33], [0.501, 0.499], [0.499, 0.501], [0.24, 0.25, 0.25, 0.26]]
+)
 def test_near_ties_are_answered_wrongly_less_often_than_alpha(p):
     alpha, repetitions = 0.05, 800
     answers, _ = settle(p, 500, alpha, repetitions)

@@ -50,7 +50,14 @@ def first_class(x):
 
 def certify(out, plan, noise=None):
     return sc.certify(
-        first_class, DATA, noise=noise or sc.Gaussian(0.5), plan=plan, classes=2, out=out, device="cpu", batch=50
+        first_class,
+        DATA,
+        noise=noise or sc.Gaussian(0.5),
+        plan=plan,
+        classes=2,
+        out=out,
+        device="cpu",
+        batch=50,
     )
 
 
@@ -60,7 +67,10 @@ def certify(out, plan, noise=None):
         ("negative", "Own.request must return a whole number of samples, at least 0, got -5"),
         ("nan", "Own.request must return a whole number of samples, at least 0, got nan"),
         ("text", "Own.request must return a whole number of samples, at least 0, got many"),
-        ("raises", r"Own.request fails \(ZeroDivisionError\): oh no \(.*test_users_plan.py, line \d+\)"),
+        (
+            "raises",
+            r"Own.request fails \(ZeroDivisionError\): oh no \(.*test_users_plan.py, line \d+\)",
+        ),
         ("calls", r"Own.request fails \(\w+Error\): .* \(.*test_users_plan.py, line \d+\)"),
         ("bound", "Own.lower_bound must return a number between 0 and 1, got nan"),
     ],
@@ -83,7 +93,9 @@ class Once(Own):
 @pytest.mark.parametrize(("samples", "limit"), [(1_000, "at most 100"), (0, "no pilot")])
 def test_a_first_request_that_would_never_end_is_refused(samples, limit, tmp_path):
     plan = Once(samples=samples, pilot=0, known_labels=True)
-    with pytest.raises(sc.InvalidInput, match=f"Once.request asks for {samples:,} samples.* has {limit}"):
+    with pytest.raises(
+        sc.InvalidInput, match=f"Once.request asks for {samples:,} samples.* has {limit}"
+    ):
         certify(tmp_path, plan)
 
 
@@ -93,7 +105,13 @@ def test_what_is_finished_before_a_mistake_is_saved(tmp_path):
     def mostly_zero(x):
         return ((x[:, 0] > 0.5) & (x[:, 1] > 0.5)).long()
 
-    settings = {"noise": sc.Gaussian(0.1), "classes": 2, "out": tmp_path, "device": "cpu", "batch": 1000}
+    settings = {
+        "noise": sc.Gaussian(0.1),
+        "classes": 2,
+        "out": tmp_path,
+        "device": "cpu",
+        "batch": 1000,
+    }
     with pytest.raises(sc.InvalidInput, match=r"Own.request fails \(KeyError\)"):
         sc.certify(mostly_zero, data, plan=Own(mistake="class 1", known_labels=True), **settings)
     assert set(sc.open_run(tmp_path).id) == {0, 1, 2, 3, 4}
@@ -101,5 +119,8 @@ def test_what_is_finished_before_a_mistake_is_saved(tmp_path):
 
 def test_a_mistake_of_a_noise_is_named(tmp_path):
     for plan in (Own(), sc.InputSpecific(1_000)):
-        with pytest.raises(sc.InvalidInput, match=r"Flat.radius fails \(ZeroDivisionError\): oh no \(.*, line \d+\)"):
+        with pytest.raises(
+            sc.InvalidInput,
+            match=r"Flat.radius fails \(ZeroDivisionError\): oh no \(.*, line \d+\)",
+        ):
             certify(tmp_path, plan, Flat(0.5))

@@ -54,7 +54,10 @@ class Manhattan(Gaussian):
 @pytest.fixture(scope="session")
 def doubling_run(iss_run, altered):
     return altered(
-        iss_run, name="doubling", plan=Doubling(), prediction=np.where(iss_run.wrong, -1, iss_run.prediction)
+        iss_run,
+        name="doubling",
+        plan=Doubling(),
+        prediction=np.where(iss_run.wrong, -1, iss_run.prediction),
     )
 
 

@@ -46,7 +46,9 @@ def test_the_curve_of_decided_radii_has_a_point_at_each_of_them(deciding_run, is
 
 
 def test_an_acr_over_chosen_radii_is_marked(deciding_run, iss_run):
-    assert charts.trade_off([deciding_run]).caption.endswith("ACR counts only the radii that were asked for.")
+    assert charts.trade_off([deciding_run]).caption.endswith(
+        "ACR counts only the radii that were asked for."
+    )
     assert "ACR counts" not in charts.trade_off([iss_run]).caption
 
 
@@ -61,7 +63,9 @@ def test_every_adaptive_plan_has_a_sample_map(doubling_run, iss_run, fixed_run):
     chart = charts.sample_maps([doubling_run, fixed_run])
     [line] = chart.layers
     assert line.series == "doubling"
-    assert line.y.tolist() == outlook(doubling_run.plan, doubling_run.noise, line.x).samples.tolist()
+    assert (
+        line.y.tolist() == outlook(doubling_run.plan, doubling_run.noise, line.x).samples.tolist()
+    )
     assert line.y[0] == pytest.approx(800, rel=0.01)
     assert line.y[-1] == 100
     assert chart.y.title == "expected samples"
@@ -69,7 +73,9 @@ def test_every_adaptive_plan_has_a_sample_map(doubling_run, iss_run, fixed_run):
 
 
 def test_the_histogram_counts_every_input(iss_run, fixed_run):
-    for bars, run in zip(charts.samples([iss_run, fixed_run]).layers, (iss_run, fixed_run), strict=True):
+    for bars, run in zip(
+        charts.samples([iss_run, fixed_run]).layers, (iss_run, fixed_run), strict=True
+    ):
         assert round(bars.y.sum() * len(run)) == len(run)
 
 
@@ -106,10 +112,16 @@ def test_inputs_of_the_same_decided_radius_and_samples_share_a_mark(radii_run, i
     [points] = chart.layers
     assert points.inputs.sum() == len(radii_run) > len(points.x)
     for n, x, y, outcome in zip(points.inputs, points.x, points.y, points.outcome, strict=True):
-        same = (radii_run.samples == x) & (radii_run.radius == y) & (charts.outcomes(radii_run) == outcome)
+        same = (
+            (radii_run.samples == x)
+            & (radii_run.radius == y)
+            & (charts.outcomes(radii_run) == outcome)
+        )
         assert n == same.sum()
     told = points.columns["input"]
-    assert all((text == f"{n} inputs") == (n > 1) for text, n in zip(told, points.inputs, strict=True))
+    assert all(
+        (text == f"{n} inputs") == (n > 1) for text, n in zip(told, points.inputs, strict=True)
+    )
     assert "larger marks stand for more" in chart.caption
     assert "are shown" not in chart.caption
     assert charts.radius_against_samples([iss_run]).layers[0].inputs is None
@@ -121,14 +133,18 @@ def test_a_single_run_has_no_chart_of_what_the_radius_costs(iss_run, fixed_run):
 
 
 def test_large_runs_are_thinned_out_where_that_is_asked_for(iss_run, fixed_run):
-    full, thin = (charts.radius_against_samples([iss_run, fixed_run], most_points=n) for n in (None, 30))
+    full, thin = (
+        charts.radius_against_samples([iss_run, fixed_run], most_points=n) for n in (None, 30)
+    )
     assert [len(layer.x) for layer in full.layers] == [60, 60]
     assert [len(layer.x) for layer in thin.layers] == [15, 15]
     assert "15 inputs are shown" in thin.caption
     assert "are shown" not in full.caption
 
 
-@pytest.mark.parametrize("build", [charts.certified_accuracy, charts.trade_off, charts.radius_against_samples])
+@pytest.mark.parametrize(
+    "build", [charts.certified_accuracy, charts.trade_off, charts.radius_against_samples]
+)
 def test_an_axis_of_radii_names_the_norm(build, iss_run, l1_run, altered):
     def title(*runs):
         chart = build(runs)
@@ -155,7 +171,9 @@ def test_nothing_to_show_is_a_chart_without_layers(build):
 
 def test_a_published_log_has_no_charts_of_samples(iss_run, tmp_path):
     write_results(iss_run, tmp_path / "log.tsv", "cohen")
-    assert [chart.id for chart in charts.charts([read_results(tmp_path / "log.tsv")])] == ["certified-accuracy"]
+    assert [chart.id for chart in charts.charts([read_results(tmp_path / "log.tsv")])] == [
+        "certified-accuracy"
+    ]
 
 
 def test_what_needs_labels_is_not_shown_without_them(iss_run, fixed_run, altered):
@@ -166,7 +184,9 @@ def test_what_needs_labels_is_not_shown_without_them(iss_run, fixed_run, altered
     assert left == ["probabilities", "radius-against-samples", "samples", "sample-map"]
 
 
-def test_shares_of_votes_after_early_stopping_are_said_to_be_too_large_or_too_small(deciding_run, iss_run, altered):
+def test_shares_of_votes_after_early_stopping_are_said_to_be_too_large_or_too_small(
+    deciding_run, iss_run, altered
+):
     words = "p is too large on average for certified inputs"
     assert words in charts.probabilities([deciding_run]).caption
     assert words not in charts.probabilities([iss_run]).caption

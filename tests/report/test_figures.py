@@ -5,7 +5,12 @@ import pytest
 
 import smoothcert as sc
 from smoothcert.report import figures
-from smoothcert.report.charts import certified_accuracy, radius_against_samples, sample_maps, samples
+from smoothcert.report.charts import (
+    certified_accuracy,
+    radius_against_samples,
+    sample_maps,
+    samples,
+)
 from smoothcert.report.vega import PAGE, spec
 
 
@@ -23,11 +28,15 @@ def test_figures_of_a_run_are_written_with_text_as_text(iss_run, fixed_run, alte
     drawn = (tmp_path / "new" / "certified-accuracy.svg").read_text()
     assert ">certified accuracy</text>" in drawn
     assert r"$\frac{&lt;script&gt;$" in drawn
-    assert b"LiberationSans" in (tmp_path / "new" / "certified-accuracy.pdf").read_bytes()  # without a font, no text
+    assert (
+        b"LiberationSans" in (tmp_path / "new" / "certified-accuracy.pdf").read_bytes()
+    )  # without a font, no text
 
 
 def test_a_figure_fits_one_column_of_a_paper(iss_run, fixed_run, tmp_path):
-    svg, pdf = figures.save(certified_accuracy([iss_run, fixed_run]), tmp_path / "curve", ("svg", "pdf"))
+    svg, pdf = figures.save(
+        certified_accuracy([iss_run, fixed_run]), tmp_path / "curve", ("svg", "pdf")
+    )
     assert 'width="245pt" height="173pt"' in svg.read_text()
     assert b"[0 0 245 173]" in pdf.read_bytes()
 
@@ -39,7 +48,9 @@ def test_several_charts_are_one_figure_with_their_titles(iss_run, fixed_run, tmp
 
 
 def test_the_same_figure_is_the_same_file(iss_run, tmp_path):
-    first, second = (figures.save(samples([iss_run]), tmp_path / folder / "samples") for folder in ("a", "b"))
+    first, second = (
+        figures.save(samples([iss_run]), tmp_path / folder / "samples") for folder in ("a", "b")
+    )
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
 
@@ -51,7 +62,9 @@ def test_a_folder_that_cannot_be_made_is_named(iss_run, tmp_path):
 
 
 def test_lines_differ_in_print_without_colours(iss_run, doubling_run):
-    page, paper = (spec(sample_maps([iss_run, doubling_run]), style) for style in (PAGE, figures.PAPER))
+    page, paper = (
+        spec(sample_maps([iss_run, doubling_run]), style) for style in (PAGE, figures.PAPER)
+    )
     assert "strokeDash" not in page["layer"][0]["layer"][0]["encoding"]
     dashes = paper["layer"][0]["layer"][0]["encoding"]["strokeDash"]["scale"]["range"]
     assert dashes[0] != dashes[1]
@@ -60,7 +73,9 @@ def test_lines_differ_in_print_without_colours(iss_run, doubling_run):
 
 def test_marks_keep_their_shapes_in_print(iss_run, tmp_path):
     [svg] = figures.save(radius_against_samples([iss_run]), tmp_path / "marks", ["svg"])
-    assert all(f">{outcome}</text>" in svg.read_text() for outcome in ("correct", "wrong", "abstained"))
+    assert all(
+        f">{outcome}</text>" in svg.read_text() for outcome in ("correct", "wrong", "abstained")
+    )
 
 
 def test_the_curve_and_its_band_are_drawn_on_the_axes_that_are_given(iss_run, doubling_run):
@@ -68,7 +83,10 @@ def test_the_curve_and_its_band_are_drawn_on_the_axes_that_are_given(iss_run, do
     assert sc.plot([iss_run, doubling_run], ax) == (fig, ax)
     chart = certified_accuracy([iss_run, doubling_run])
     for line, layer in zip(ax.get_lines(), chart.layers, strict=True):
-        assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == (layer.x.tolist(), layer.y.tolist())
+        assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == (
+            layer.x.tolist(),
+            layer.y.tolist(),
+        )
         assert line.get_drawstyle() == "steps-pre"
     assert len(ax.collections) == 2
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["iss", "doubling"]

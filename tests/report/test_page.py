@@ -42,12 +42,18 @@ def page_path(iss_run, fixed_run, altered, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    executable = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if executable is None:
         pytest.skip("no chromium on this machine: the page is not tried in a browser")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield browser
         browser.close()
 
@@ -92,16 +98,24 @@ def embedded(text):
 
 
 def test_page_shows_the_same_acr_as_the_json(page, iss_run, fixed_run):
-    shown = page.eval_on_selector_all(".acr", "cells => cells.map(cell => [cell.dataset.value, cell.textContent])")
+    shown = page.eval_on_selector_all(
+        ".acr", "cells => cells.map(cell => [cell.dataset.value, cell.textContent])"
+    )
     told = table([iss_run, fixed_run]).plain()["runs"]
     assert [float(exact) for exact, _ in shown] == [run["acr"] for run in told]
-    assert all(0 <= run["acr"] - float(text) < 0.001 for (_, text), run in zip(shown, told, strict=True))
+    assert all(
+        0 <= run["acr"] - float(text) < 0.001 for (_, text), run in zip(shown, told, strict=True)
+    )
 
 
 def test_every_chart_is_drawn_with_alternative_text(page):
-    described = page.eval_on_selector_all("[role=graphics-document]", "all => all.map(e => e.ariaLabel)")
+    described = page.eval_on_selector_all(
+        "[role=graphics-document]", "all => all.map(e => e.ariaLabel)"
+    )
     assert len(described) == page.locator(".chart").count() == 6
-    assert described[0].startswith("Certified accuracy. The share of inputs whose answer is correct")
+    assert described[0].startswith(
+        "Certified accuracy. The share of inputs whose answer is correct"
+    )
     assert all(len(text) > 40 for text in described)
 
 
@@ -143,7 +157,10 @@ def test_another_run_can_be_chosen_and_an_input_found(page, fixed_run):
     page.select_option("#run", "1")
     page.fill("#find", "500")
     assert column(page, "input") == ["500"]
-    assert int(column(page, "samples")[0].replace(",", "")) == fixed_run.samples[fixed_run.id == 500][0]
+    assert (
+        int(column(page, "samples")[0].replace(",", ""))
+        == fixed_run.samples[fixed_run.id == 500][0]
+    )
 
 
 def test_hostile_names_stay_text(page, page_path):
@@ -172,7 +189,9 @@ def test_phone_needs_no_sideways_scrolling(browser, page_path, scheme):
     page.close()
 
 
-def test_ten_thousand_inputs_fit_a_page_and_are_drawn_as_they_are_reached(browser, simulate, tmp_path):
+def test_ten_thousand_inputs_fit_a_page_and_are_drawn_as_they_are_reached(
+    browser, simulate, tmp_path
+):
     many = simulate("many", Fixed(100), inputs=10_000)
     path = write_report([many], tmp_path / "many.html", dataset=Pictures())
     assert path.stat().st_size < 5_000_000
@@ -186,7 +205,11 @@ def test_ten_thousand_inputs_fit_a_page_and_are_drawn_as_they_are_reached(browse
 
 def test_one_run_or_its_file_makes_a_page(iss_run, tmp_path):
     write_results(iss_run, tmp_path / "run.json")
-    for results in (read_results(tmp_path / "run.json"), tmp_path / "run.json", [str(tmp_path / "run.json")]):
+    for results in (
+        read_results(tmp_path / "run.json"),
+        tmp_path / "run.json",
+        [str(tmp_path / "run.json")],
+    ):
         assert "In short" in write_report(results, tmp_path / "page.html").read_text()
 
 
@@ -198,7 +221,9 @@ def test_a_published_log_alone_makes_a_page(iss_run, tmp_path):
     assert 'id="sample-map"' not in page
 
 
-def test_runs_without_labels_make_a_page_without_figures_that_need_them(iss_run, fixed_run, altered):
+def test_runs_without_labels_make_a_page_without_figures_that_need_them(
+    iss_run, fixed_run, altered
+):
     unlabelled = altered(iss_run, label=np.full(len(iss_run), -1))
     page = render([unlabelled])
     assert "None of the 60 inputs has a label" in page
@@ -220,8 +245,15 @@ def test_the_guarantee_names_a_plan_that_breaks_its_alpha(simulate):
 
 
 def test_the_guarantee_of_fixed_sampling_that_counts_its_pilot_again_is_told(simulate):
-    page = render([simulate("reused", Fixed(1_000, pilot_use="reuse"), inputs=20), simulate("sound", Fixed(1_000))])
-    guarantees = re.findall(r"<tr><td>(fixed[^<]*)</td><td>(\w+)", page.partition('id="guarantee"')[2])
+    page = render(
+        [
+            simulate("reused", Fixed(1_000, pilot_use="reuse"), inputs=20),
+            simulate("sound", Fixed(1_000)),
+        ]
+    )
+    guarantees = re.findall(
+        r"<tr><td>(fixed[^<]*)</td><td>(\w+)", page.partition('id="guarantee"')[2]
+    )
     assert guarantees == [("fixed 1,000, pilot reused", "reused"), ("fixed 1,000", "sound")]
 
 
@@ -230,7 +262,9 @@ def test_a_plan_is_called_proved_only_where_coverage_says_so(simulate, doubling_
         page = render([run])
         return page, page.partition('id="guarantee"')[2].partition("</section>")[0]
 
-    nearly = InputSpecific(62, pilot=61, alpha=0.01, decline=0.3, pilot_use="reuse")  # keeps alpha in both figures
+    nearly = InputSpecific(
+        62, pilot=61, alpha=0.01, decline=0.3, pilot_use="reuse"
+    )  # keeps alpha in both figures
     page, guarantee = verdict(simulate("reused", nearly, inputs=20))
     assert "<strong>not proved</strong>" in guarantee
     assert "nearly tied can be wrong more often than both figures" in guarantee
@@ -238,7 +272,9 @@ def test_a_plan_is_called_proved_only_where_coverage_says_so(simulate, doubling_
     assert "<td>not disproved</td>" in guarantee
     assert "This is not a proof." in guarantee
     assert page.count("The plan claims that each certificate is wrong") == 1
-    assert page.lower().count("nothing proves that this plan keeps its alpha") == 2  # in short, and with the plan
+    assert (
+        page.lower().count("nothing proves that this plan keeps its alpha") == 2
+    )  # in short, and with the plan
     page, guarantee = verdict(simulate("sound", Fixed(1_000), inputs=20))
     assert "<td>yes</td>" in guarantee
     assert "claims" not in page.partition("<script")[0]
@@ -249,7 +285,9 @@ def test_plans_that_shared_their_draws_make_a_page(simulate):
     assert "combined 1,000" in page
 
 
-def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(iss_run, fixed_run, simulate):
+def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(
+    iss_run, fixed_run, simulate
+):
     larger = simulate("larger", Fixed(40_000, pilot=100))
     lost = f"the largest radius lost to that is {iss_run.decline(fixed_run):.3f}"
     assert lost in render([iss_run, fixed_run, larger])
@@ -261,9 +299,13 @@ def test_the_radius_lost_is_only_told_against_the_ceiling_that_was_saved_on(iss_
 
 def test_an_export_of_a_run_that_is_not_finished_says_so(iss_run, altered, tmp_path):
     for last, unfinished in ((590, False), (600, True)):
-        run = altered(iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, last + 1, 10))))
+        run = altered(
+            iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, last + 1, 10)))
+        )
         write_results(run, tmp_path / "iss.json", "json")
-        assert ("The run is not finished" in render([read_results(tmp_path / "iss.json")])) == unfinished
+        assert (
+            "The run is not finished" in render([read_results(tmp_path / "iss.json")])
+        ) == unfinished
 
 
 def test_plans_together_promise_what_the_first_one_does(simulate):
@@ -288,8 +330,12 @@ def test_the_norm_is_told(iss_run, l1_run, altered):
 
 def test_the_first_sentence_claims_only_what_the_noise_certifies(iss_run, altered):
     said = {
-        GridGaussian(0.25): "in steps of 1/255 (8-bit images in [0, 1]) that is smaller than r in l2 can alter",
-        Brightness(0.1): "no change of all values by the same number, without clipping, that is smaller than r can",
+        GridGaussian(
+            0.25
+        ): "in steps of 1/255 (8-bit images in [0, 1]) that is smaller than r in l2 can alter",
+        Brightness(
+            0.1
+        ): "no change of all values by the same number, without clipping, that is smaller than r can",
         Translation(2): "no circular shift by whole pixels that is shorter than r pixels can alter",
     }
     for noise, words in said.items():
@@ -297,8 +343,13 @@ def test_the_first_sentence_claims_only_what_the_noise_certifies(iss_run, altere
         assert words in text.split("</header>")[0]
         assert "no change of the input that" not in text
     log = altered(iss_run, name="log", noise=None, plan=None, manifest=None)
-    assert "no change of the input that is smaller than r, in the norm of the noise, can alter" in render([log])
-    assert f"smaller than r in l2 ({iss_run.name}) and no change of the input that" in render([iss_run, log])
+    assert (
+        "no change of the input that is smaller than r, in the norm of the noise, can alter"
+        in render([log])
+    )
+    assert f"smaller than r in l2 ({iss_run.name}) and no change of the input that" in render(
+        [iss_run, log]
+    )
 
 
 def test_an_acr_over_chosen_radii_is_marked(iss_run, deciding_run):
@@ -339,7 +390,9 @@ def test_a_run_that_decides_radii_makes_a_page(radii_run, iss_run, browser, tmp_
     page.close()
 
 
-def test_where_labels_are_known_nobody_looks_for_wrong_inputs(radii_run, iss_run, browser, tmp_path):
+def test_where_labels_are_known_nobody_looks_for_wrong_inputs(
+    radii_run, iss_run, browser, tmp_path
+):
     path = write_report([iss_run, radii_run], tmp_path / "page.html")
     page = browser.new_page()
     page.goto(path.as_uri())
@@ -371,8 +424,14 @@ def test_bounds_on_other_classes_are_listed_and_never_too_small(simulate, browse
     upper = [float(text) for text in column(page, "upper bound on others")]
     lower = [float(text) for text in column(page, "lower bound")]
     page.close()
-    assert all(shown - 1e-4 < exact <= shown for shown, exact in zip(upper, run.upper.tolist(), strict=True))
-    assert all(shown <= exact < shown + 1e-4 for shown, exact in zip(lower, run.lower.tolist(), strict=True))
+    assert all(
+        shown - 1e-4 < exact <= shown
+        for shown, exact in zip(upper, run.upper.tolist(), strict=True)
+    )
+    assert all(
+        shown <= exact < shown + 1e-4
+        for shown, exact in zip(lower, run.lower.tolist(), strict=True)
+    )
     [listed] = embedded(render([simulate("plain", Fixed(1_000), inputs=10)]))["runs"]
     assert not {"lower", "upper"} & set(listed["columns"])
 

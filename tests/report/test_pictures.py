@@ -18,18 +18,27 @@ from smoothcert.report.pictures import (
 )
 
 images = st.builds(
-    lambda seed, channels, levels: np.random.default_rng(seed).integers(0, levels + 1, (channels, 6, 5)) / levels,
+    lambda seed, channels, levels: (
+        np.random.default_rng(seed).integers(0, levels + 1, (channels, 6, 5)) / levels
+    ),
     st.integers(0, 1000),
     st.sampled_from([1, 3]),
     st.sampled_from([1, 2, 255]),
 )
 
 
-@given(x=images, radius=st.floats(1e-3, 3), norm=st.sampled_from(["l2", "l1"]), seed=st.integers(0, 9))
-@example(x=np.random.default_rng(28).integers(0, 256, (1, 6, 5)) / 255, radius=3.0, norm="l2", seed=0)
+@given(
+    x=images, radius=st.floats(1e-3, 3), norm=st.sampled_from(["l2", "l1"]), seed=st.integers(0, 9)
+)
+@example(
+    x=np.random.default_rng(28).integers(0, 256, (1, 6, 5)) / 255, radius=3.0, norm="l2", seed=0
+)
 def test_a_change_is_exactly_as_large_as_the_radius_and_stays_a_picture(x, radius, norm, seed):
     assume(radius <= distance(x, (x < 0.5).astype(float), norm))  # no picture is farther away
-    for changed in (spread_change(x, radius, norm, seed=seed), concentrated_change(x, radius, norm)):
+    for changed in (
+        spread_change(x, radius, norm, seed=seed),
+        concentrated_change(x, radius, norm),
+    ):
         assert distance(changed, x, norm) == pytest.approx(radius, rel=1e-9)
         assert changed.shape == x.shape
         assert changed.min() >= 0
@@ -44,7 +53,10 @@ def test_in_l0_a_change_is_of_so_many_values(x, values):
 
 @given(x=images, pixels=st.integers(0, 30))
 def test_in_l0_of_pixels_a_change_is_of_so_many_whole_pixels(x, pixels):
-    for changed in (spread_change(x, pixels, "l0 of pixels", seed=0), concentrated_change(x, pixels, "l0 of pixels")):
+    for changed in (
+        spread_change(x, pixels, "l0 of pixels", seed=0),
+        concentrated_change(x, pixels, "l0 of pixels"),
+    ):
         assert distance(changed, x, "l0 of pixels") == pixels
         assert distance(changed, x, "l0") == pixels * len(x)
         assert distance(changed[0], x[0], "l0 of pixels") == pixels  # a picture without channels
@@ -55,7 +67,9 @@ def test_a_concentrated_change_takes_as_few_pixels_as_possible_and_a_spread_one_
     assert distance(concentrated_change(grey, 0.5, "l2"), grey, "l0") == 1
     assert distance(concentrated_change(grey, 0.51, "l2"), grey, "l0") == 2
     assert distance(spread_change(grey, 0.5, "l2", seed=0), grey, "l0") == 81
-    assert concentrated_change(np.zeros((1, 9, 9)), 1.0, "l2")[0, 4, 4] == pytest.approx(1)  # in the middle
+    assert concentrated_change(np.zeros((1, 9, 9)), 1.0, "l2")[0, 4, 4] == pytest.approx(
+        1
+    )  # in the middle
 
 
 def test_distances_are_norms_of_the_difference():
@@ -107,7 +121,10 @@ def test_the_most_telling_inputs_come_first_when_there_is_little_room(iss_run, m
     easiest = iss_run.id[np.argsort(-iss_run.radius)]
     found = thumbnails(Grey(), [iss_run])
     assert len(found) == 3
-    assert iss_run.radius[np.isin(iss_run.id, list(found))].min() >= iss_run.radius[iss_run.id == easiest[20]][0]
+    assert (
+        iss_run.radius[np.isin(iss_run.id, list(found))].min()
+        >= iss_run.radius[iss_run.id == easiest[20]][0]
+    )
 
 
 def test_ids_that_the_data_set_does_not_have_are_left_out(iss_run):

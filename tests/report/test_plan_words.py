@@ -40,13 +40,17 @@ def test_an_explanation_says_what_the_plan_is_good_for_and_what_it_guarantees(pl
 
 def test_an_explanation_follows_the_options():
     assert "choose the class and do not count" in explanation(Fixed(10_000))
-    assert "choose the class and count for the bound as well" in explanation(Fixed(10_000, pilot_use="reuse"))
+    assert "choose the class and count for the bound as well" in explanation(
+        Fixed(10_000, pilot_use="reuse")
+    )
     known = explanation(Fixed(10_000, known_labels=True))
     assert "The class is the label of the input. Every sample counts." in known
     assert "not certified" in known
     assert "leads without a majority" in explanation(InputSpecific(10_000, bound="runner-up"))
     assert "leads without a majority" not in explanation(InputSpecific(10_000))
-    assert "within 0.05 of the radius that 10,000 samples would prove" in explanation(InputSpecific(10_000))
+    assert "within 0.05 of the radius that 10,000 samples would prove" in explanation(
+        InputSpecific(10_000)
+    )
     relative = explanation(InputSpecific(10_000, decline=0.1, kind="relative", reference="ideal"))
     assert "within 10% of the ideal radius" in relative
     assert "whether the radius is above 0, 0.25 or 0.5" in explanation(AtRadii([0, 0.25, 0.5]))

@@ -36,20 +36,26 @@ def test_a_shape_means_the_same_outcome_in_every_page(iss_run, doubling_run):
 
 def test_a_legend_is_only_there_where_runs_have_to_be_told_apart(iss_run, fixed_run):
     assert spec(certified_accuracy([iss_run]))["encoding"]["color"]["legend"] is None
-    assert spec(certified_accuracy([iss_run, fixed_run]))["encoding"]["color"]["legend"] == {"values": ["iss", "fixed"]}
+    assert spec(certified_accuracy([iss_run, fixed_run]))["encoding"]["color"]["legend"] == {
+        "values": ["iss", "fixed"]
+    }
 
 
 def test_several_lines_of_one_run_stay_separate():
     x = np.array([0.0, 1.0])
     lines = tuple(Line("run", x, y) for y in (x, 2 * x))
-    [group] = spec(Chart("paths", "Paths", ("run",), Axis("samples"), Axis("votes"), lines))["layer"]
+    [group] = spec(Chart("paths", "Paths", ("run",), Axis("samples"), Axis("votes"), lines))[
+        "layer"
+    ]
     assert [row["line"] for row in group["data"]["values"]] == [0, 0, 1, 1]
     assert group["layer"][0]["encoding"]["detail"] == {"field": "line"}
 
 
 def test_labels_stand_beside_their_lines_and_not_on_each_other():
     x = np.array([1.0, 2.0])
-    lines = tuple(Line("", x, np.array([1.0, end]), label=f"to {end}") for end in (0.5, 0.99, 1.0, 0.995))
+    lines = tuple(
+        Line("", x, np.array([1.0, end]), label=f"to {end}") for end in (0.5, 0.99, 1.0, 0.995)
+    )
     places = label_places(Chart("ends", "Ends", (), Axis("x"), Axis("y", "percent"), lines))
     assert [line.label for line, _ in places] == ["to 1.0", "to 0.995", "to 0.99", "to 0.5"]
     heights = np.array([place for _, place in places])

@@ -45,14 +45,24 @@ def test_pairs_are_counted_and_listed(pair):
         ),
         (9, 5, "worse", r"^other certifies less than fixed at 0\.25, by more than 5 points: "),
         (9, 30, "not worse", r"^other certifies at most 30 points less than fixed at 0\.25: "),
-        (9, 10, "undecided", r"^Whether other loses more than 10 points against fixed at 0\.25 cannot be told: "),
+        (
+            9,
+            10,
+            "undecided",
+            r"^Whether other loses more than 10 points against fixed at 0\.25 cannot be told: ",
+        ),
         (
             3,
             0,
             "undecided",
             r"cannot be told apart at 0\.25: .* with 60 inputs, only differences above 1\d\.?\d* points",
         ),
-        (0, 10, "not worse", r"^other certifies at most 10 points less than fixed at 0\.25: \+0\.0 points"),
+        (
+            0,
+            10,
+            "not worse",
+            r"^other certifies at most 10 points less than fixed at 0\.25: \+0\.0 points",
+        ),
     ],
 )
 def test_the_verdict_is_one_sentence(pair, lost, margin, verdict, sentence):
@@ -64,7 +74,10 @@ def test_the_verdict_is_one_sentence(pair, lost, margin, verdict, sentence):
 def test_more_is_less_the_other_way_round(pair):
     a, b = pair(9)
     [d] = compare_runs(b, a, radius=0.25).differences
-    assert (d.verdict, d.sentence.split(":")[0]) == ("better", "fixed certifies more than other at 0.25")
+    assert (d.verdict, d.sentence.split(":")[0]) == (
+        "better",
+        "fixed certifies more than other at 0.25",
+    )
 
 
 def test_several_radii_share_the_error(pair):
@@ -79,11 +92,15 @@ def test_average_and_curve_are_compared_where_radii_are_measured(pair):
     found = compare_runs(*pair(20), radius=0.25)
     assert "other has the smaller average certified radius" in repr(found)
     assert "On the whole curve, fixed certifies more from " in repr(found)
-    assert compare_runs(*pair(0), radius=0.25).average is None  # alike everywhere: nothing to say about other inputs
+    assert (
+        compare_runs(*pair(0), radius=0.25).average is None
+    )  # alike everywhere: nothing to say about other inputs
 
 
 def test_only_common_inputs_are_compared(fixed_run, altered):
-    fewer = altered(fixed_run, name="fewer", manifest=None, **{n: c[5:] for n, c in fixed_run.columns.items()})
+    fewer = altered(
+        fixed_run, name="fewer", manifest=None, **{n: c[5:] for n, c in fixed_run.columns.items()}
+    )
     found = compare_runs(fixed_run, fewer, radius=0.25)
     assert len(found.a) == len(found.b) == 55
     assert "Of 60 and 55 inputs, only the 55 that both have are compared." in found.notes
@@ -95,15 +112,26 @@ def test_another_plan_is_told(fixed_run, iss_run):
 
 def test_a_log_is_compared_as_if_its_settings_were_the_same(fixed_run, tmp_path):
     write_results(fixed_run, tmp_path / "log.tsv")
-    assert "A published log does not tell" in compare_runs(fixed_run, tmp_path / "log.tsv", radius=0.25).notes[0]
-    assert "log and fixed" in repr(compare_runs(read_results(tmp_path / "log.tsv"), fixed_run, radius=0.25))
+    assert (
+        "A published log does not tell"
+        in compare_runs(fixed_run, tmp_path / "log.tsv", radius=0.25).notes[0]
+    )
+    assert "log and fixed" in repr(
+        compare_runs(read_results(tmp_path / "log.tsv"), fixed_run, radius=0.25)
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"noise": Gaussian(0.25)}, None),  # smoothed classifiers with other noise are compared as they are
-        ({"plan": Fixed(10_000, alpha=0.01)}, r"alpha 0\.001 and 0\.01; certify other again with alpha=0\.001"),
+        (
+            {"noise": Gaussian(0.25)},
+            None,
+        ),  # smoothed classifiers with other noise are compared as they are
+        (
+            {"plan": Fixed(10_000, alpha=0.01)},
+            r"alpha 0\.001 and 0\.01; certify other again with alpha=0\.001",
+        ),
         ({"plan": Fixed(1_000)}, r"samples 10000 and 1000; certify other again with samples=10000"),
         (
             {"plan": Fixed(10_000, bound="runner-up")},
@@ -123,7 +151,11 @@ def test_what_cannot_be_compared_is_refused_with_what_could(pair, change, reason
 
 
 def test_runs_on_different_data_are_refused_with_the_names_of_both(fixed_run, altered):
-    other = altered(fixed_run, name="other", manifest=replace(fixed_run.manifest, data="other.npz", data_hash="other"))
+    other = altered(
+        fixed_run,
+        name="other",
+        manifest=replace(fixed_run.manifest, data="other.npz", data_hash="other"),
+    )
     named = f"their data \\({fixed_run.manifest.data} and other.npz\\) have other inputs or labels"
     with pytest.raises(InvalidInput, match=named):
         compare_runs(fixed_run, other, radius=0.25)
@@ -136,9 +168,13 @@ def test_an_unfinished_run_is_refused(fixed_run, altered):
 
 
 def test_only_radii_that_both_decide_are_compared(simulate):
-    a, b = simulate("a", AtRadii([0, 0.25], samples=1_000)), simulate("b", AtRadii([0.25, 0.5], samples=1_000), seed=1)
+    a, b = (
+        simulate("a", AtRadii([0, 0.25], samples=1_000)),
+        simulate("b", AtRadii([0.25, 0.5], samples=1_000), seed=1),
+    )
     assert [d.radius for d in compare_runs(a, b).differences] == [0.25]
     with pytest.raises(
-        InvalidInput, match=r"cannot be compared at 0\.5: choose among the radii that both decide, 0\.25"
+        InvalidInput,
+        match=r"cannot be compared at 0\.5: choose among the radii that both decide, 0\.25",
     ):
         compare_runs(a, b, radius=0.5)

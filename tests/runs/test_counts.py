@@ -41,11 +41,15 @@ def test_mistakes_are_told_in_one_sentence(log, tmp_path):
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason="no published logs here")
-@pytest.mark.parametrize(("name", "at_zero", "at_two"), [("uniform", 0.442, 0.361), ("split", 0.504, 0.420)])
+@pytest.mark.parametrize(
+    ("name", "at_zero", "at_two"), [("uniform", 0.442, 0.361), ("split", 0.504, 0.420)]
+)
 def test_published_l1_votes_on_imagenet(name, at_zero, at_two):
     """The publishers spent alpha / 2 = .0005 on one side. Splitting certifies more than uniform noise."""
     plan = Fixed(100_000, pilot=1_000, alpha=0.0005)
     population, noise, _ = read_population(LOGS / f"imagenet-l1-{name}-2.0.tsv", plan, noise=NOISE)
     assert len(population) == 500
     found = simulate(population, plan, noise=noise, radii=[0, 2], repetitions=5)
-    np.testing.assert_allclose([*found.plan.certified_accuracy.values()], [at_zero, at_two], atol=0.006)
+    np.testing.assert_allclose(
+        [*found.plan.certified_accuracy.values()], [at_zero, at_two], atol=0.006
+    )

@@ -27,7 +27,14 @@ def test_an_export_reads_back_to_the_last_bit(iss_run: Results, tmp_path, format
 def test_the_published_form_never_prints_a_radius_larger_than_it_is(iss_run: Results, tmp_path):
     path = tmp_path / "log.tsv"
     write_results(iss_run, path, "cohen")
-    assert path.read_text().splitlines()[0].split("\t") == ["idx", "label", "predict", "radius", "correct", "time"]
+    assert path.read_text().splitlines()[0].split("\t") == [
+        "idx",
+        "label",
+        "predict",
+        "radius",
+        "correct",
+        "time",
+    ]
     log = read_log(path)
     assert np.all(log.radius <= iss_run.radius)
     np.testing.assert_allclose(log.radius, iss_run.radius, atol=1e-6)
@@ -79,7 +86,9 @@ def test_a_file_of_another_kind_is_one_sentence(tmp_path, name, content):
         (b"\n590,0,0,1,", b"\n590,0,0,1,", "radius of input 590"),
     ],
 )
-def test_a_damaged_row_of_an_export_is_one_sentence(iss_run: Results, altered, tmp_path, old, new, named):
+def test_a_damaged_row_of_an_export_is_one_sentence(
+    iss_run: Results, altered, tmp_path, old, new, named
+):
     path = tmp_path / "export.csv"
     good = write_results(altered(iss_run, seconds=np.full(len(iss_run), 0.1)), None, "csv")
     path.write_bytes(b"\xef\xbb\xbf" + good)  # spreadsheets write this byte order mark
@@ -118,13 +127,17 @@ def test_the_settings_of_a_csv_file_are_beside_it(iss_run: Results, tmp_path):
     assert read_results(path).plan is None
 
 
-@pytest.mark.parametrize(("name", "format"), [("q.csv", "csv"), ("q.parquet", "parquet"), ("q.json", "json")])
+@pytest.mark.parametrize(
+    ("name", "format"), [("q.csv", "csv"), ("q.parquet", "parquet"), ("q.json", "json")]
+)
 def test_the_format_follows_the_name(iss_run: Results, tmp_path, name, format):
     assert write_results(iss_run, tmp_path / name) == write_results(iss_run, None, format)
     assert read_results(tmp_path / name).samples.tolist() == iss_run.samples.tolist()
 
 
-def test_a_name_that_no_format_has_and_one_of_another_format_are_refused(iss_run: Results, tmp_path):
+def test_a_name_that_no_format_has_and_one_of_another_format_are_refused(
+    iss_run: Results, tmp_path
+):
     with pytest.raises(InvalidInput, match=r"there is no export for \.xlsx"):
         write_results(iss_run, tmp_path / "q.xlsx")
     with pytest.raises(InvalidInput, match="named like a csv file, so it could not be read again"):
@@ -132,7 +145,9 @@ def test_a_name_that_no_format_has_and_one_of_another_format_are_refused(iss_run
     assert not list(tmp_path.iterdir())
 
 
-def test_rows_for_the_leaderboard_hold_the_certified_accuracy_rounded_down(iss_run: Results, tmp_path):
+def test_rows_for_the_leaderboard_hold_the_certified_accuracy_rounded_down(
+    iss_run: Results, tmp_path
+):
     yaml = pytest.importorskip("yaml")
     write_results(iss_run, tmp_path / "row.yml", radii=[0.25, 0.5])
     settings = yaml.safe_load((tmp_path / "row.yml").read_text())
@@ -157,28 +172,43 @@ def test_rows_for_the_leaderboard_hold_the_certified_accuracy_rounded_down(iss_r
     ],
     ids=str,
 )
-def test_the_leaderboard_gets_the_exact_radius_and_what_l0_counts(iss_run: Results, altered, noise, radius, words):
+def test_the_leaderboard_gets_the_exact_radius_and_what_l0_counts(
+    iss_run: Results, altered, noise, radius, words
+):
     yaml = pytest.importorskip("yaml")
-    [setting] = yaml.safe_load(write_results(altered(iss_run, noise=noise), None, "sok", radii=[radius]))
+    [setting] = yaml.safe_load(
+        write_results(altered(iss_run, noise=noise), None, "sok", radii=[radius])
+    )
     assert setting["setting"] == f"simulated,&nbsp; {words}"
 
 
-@pytest.mark.parametrize(("values", "words"), [((0.0, 255.0), r"lie in \[0, 255\]"), (None, "are not recorded")])
-def test_radii_in_other_units_have_no_row_for_the_leaderboard(iss_run: Results, altered, values, words):
-    other = altered(iss_run, manifest=altered(iss_run.manifest, values=values, data="cifar10"))  # a name proves nothing
+@pytest.mark.parametrize(
+    ("values", "words"), [((0.0, 255.0), r"lie in \[0, 255\]"), (None, "are not recorded")]
+)
+def test_radii_in_other_units_have_no_row_for_the_leaderboard(
+    iss_run: Results, altered, values, words
+):
+    other = altered(
+        iss_run, manifest=altered(iss_run.manifest, values=values, data="cifar10")
+    )  # a name proves nothing
     with pytest.raises(
-        InvalidInput, match=rf"radii for inputs in \[0, 1\], but the values of the inputs of iss {words}"
+        InvalidInput,
+        match=rf"radii for inputs in \[0, 1\], but the values of the inputs of iss {words}",
     ):
         write_results(other, None, "sok", radii=[50.0])
 
 
 def test_a_run_that_is_not_finished_has_no_row_for_the_leaderboard(iss_run: Results, altered):
     unfinished = altered(iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, 610, 10))))
-    with pytest.raises(InvalidInput, match=r"iss is not finished \(60 of 61 inputs\), and those left may be harder"):
+    with pytest.raises(
+        InvalidInput, match=r"iss is not finished \(60 of 61 inputs\), and those left may be harder"
+    ):
         write_results(unfinished, None, "sok", radii=[0.25])
 
 
-def test_counting_every_outcome_is_not_probabilistic_on_the_leaderboard(iss_run: Results, altered, tmp_path):
+def test_counting_every_outcome_is_not_probabilistic_on_the_leaderboard(
+    iss_run: Results, altered, tmp_path
+):
     write_results(altered(iss_run, plan=Exact(100)), tmp_path / "row.yml", radii=[0.25])
     assert "prob: false" in (tmp_path / "row.yml").read_text()
 
@@ -197,12 +227,16 @@ def test_a_log_has_no_row_for_the_leaderboard(iss_run: Results, altered):
 def test_a_card_has_the_metadata_that_hugging_face_reads(iss_run: Results, altered, tmp_path):
     yaml = pytest.importorskip("yaml")
     hostile = altered(iss_run, manifest=altered(iss_run.manifest, model='a "model": <b>'))
-    _, metadata, text = write_results(hostile, tmp_path / "README.md", radii=[0.25, 0.5]).decode().split("---\n", 2)
+    _, metadata, text = (
+        write_results(hostile, tmp_path / "README.md", radii=[0.25, 0.5]).decode().split("---\n", 2)
+    )
     [model] = yaml.safe_load(metadata)["model-index"]
     [result] = model["results"]
     assert (model["name"], result["dataset"]["name"]) == ('a "model": <b>', "simulated")
     low, high = (metric["value"] for metric in result["metrics"])
-    assert [low, high] == pytest.approx((100 * iss_run.certified_accuracy([0.25, 0.5])).tolist(), abs=0.01)
+    assert [low, high] == pytest.approx(
+        (100 * iss_run.certified_accuracy([0.25, 0.5])).tolist(), abs=0.01
+    )
     assert f"| 0.25 | {low:.1f}% |" in text
 
 
@@ -221,9 +255,14 @@ def test_a_missing_pandas_is_one_sentence(iss_run: Results, monkeypatch):
         iss_run.to_pandas()
 
 
-def test_the_published_form_warns_that_it_loses_decided_radii(iss_run: Results, altered, tmp_path, recwarn):
+def test_the_published_form_warns_that_it_loses_decided_radii(
+    iss_run: Results, altered, tmp_path, recwarn
+):
     decided = altered(iss_run, plan=AtRadii([0, 0.5], samples=10_000))
-    with pytest.warns(UserWarning, match="does not say that iss decides radii.*csv, json and parquet keep the plan"):
+    with pytest.warns(
+        UserWarning,
+        match="does not say that iss decides radii.*csv, json and parquet keep the plan",
+    ):
         write_results(decided, tmp_path / "a.tsv")
     recwarn.clear()
     write_results(decided, tmp_path / "a.csv")

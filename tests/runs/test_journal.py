@@ -47,7 +47,11 @@ def test_certificates_come_back_as_they_were_sorted_by_id(tmp_path):
         assert journal.ids() == {2, 5, 9}
         assert journal.certificate(9, plan=PLAN, noise=NOISE) == written[2]
     with Journal(tmp_path) as journal:
-        assert list(journal.certificates(plan=PLAN, noise=NOISE)) == [written[1], written[0], written[2]]
+        assert list(journal.certificates(plan=PLAN, noise=NOISE)) == [
+            written[1],
+            written[0],
+            written[2],
+        ]
 
 
 def test_a_transaction_that_cannot_begin_or_end_is_one_sentence(tmp_path):
@@ -55,13 +59,18 @@ def test_a_transaction_that_cannot_begin_or_end_is_one_sentence(tmp_path):
         journal._db.execute("PRAGMA busy_timeout = 0")
         other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(SmoothcertError, match=r"cannot write to .* locked; all committed"), journal.transaction():
+        with (
+            pytest.raises(SmoothcertError, match=r"cannot write to .* locked; all committed"),
+            journal.transaction(),
+        ):
             pytest.fail("somebody else writes")
         other.close()
         journal.add(certificate(5), {})
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user"
+)
 def test_a_colleague_without_write_access_can_read(tmp_path):
     with Journal(tmp_path, write=True) as journal:
         journal.add(certificate(5), {})
@@ -127,7 +136,9 @@ def test_what_is_no_run_is_one_sentence(tmp_path):
     with pytest.raises(InvalidInput, match="is not a run: it does not exist"):
         open_run(tmp_path / "none")
     (tmp_path / FILE).write_text("something else, and long enough to be taken for a database" * 20)
-    with pytest.raises(SmoothcertError, match=r"file is not a database; restore it"):  # certificates are not safe
+    with pytest.raises(
+        SmoothcertError, match=r"file is not a database; restore it"
+    ):  # certificates are not safe
         open_run(tmp_path)
 
 
@@ -138,15 +149,23 @@ def test_a_journal_that_cannot_be_opened_is_not_left_open(tmp_path):
     try:
         with pytest.raises(SmoothcertError):
             Journal(tmp_path)
-        assert not [fd for fd in os.listdir("/proc/self/fd") if FILE in os.path.realpath(f"/proc/self/fd/{fd}")]
+        assert not [
+            fd
+            for fd in os.listdir("/proc/self/fd")
+            if FILE in os.path.realpath(f"/proc/self/fd/{fd}")
+        ]
     finally:
         gc.enable()
 
 
-@pytest.mark.parametrize("made", [lambda path: Journal(path.parent, write=True).__exit__(), Path.touch])
+@pytest.mark.parametrize(
+    "made", [lambda path: Journal(path.parent, write=True).__exit__(), Path.touch]
+)
 def test_a_run_that_was_killed_before_it_began_is_one_sentence(tmp_path, made):
     made(tmp_path / FILE)
-    with pytest.raises(InvalidInput, match="is empty, because its run stopped before the first entry"):
+    with pytest.raises(
+        InvalidInput, match="is empty, because its run stopped before the first entry"
+    ):
         open_run(tmp_path)
     with Journal(tmp_path, write=True) as journal:
         journal.add(certificate(7), MANIFEST.plain())
@@ -175,10 +194,19 @@ def test_columns_and_entries_of_a_later_version_do_no_harm(tmp_path):
         ("UPDATE manifest SET value = '{' WHERE key = 'seed'", "its manifest cannot be read"),
         ("DELETE FROM manifest WHERE key IN ('plan', 'ids')", "its manifest has no ids, plan"),
         ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "its manifest cannot be read"),
-        ('UPDATE manifest SET value = \'{"name": "Gaussian", "mood": 1}\' WHERE key = \'noise\'', "another version"),
-        ("UPDATE certificates SET radius = 'far'", "a certificate cannot be read, and audit says which"),
+        (
+            'UPDATE manifest SET value = \'{"name": "Gaussian", "mood": 1}\' WHERE key = \'noise\'',
+            "another version",
+        ),
+        (
+            "UPDATE certificates SET radius = 'far'",
+            "a certificate cannot be read, and audit says which",
+        ),
         ("UPDATE certificates SET label = 'cat'", "a certificate cannot be read"),
-        ("PRAGMA user_version = 1", "was written by another version of smoothcert: read it with that version"),
+        (
+            "PRAGMA user_version = 1",
+            "was written by another version of smoothcert: read it with that version",
+        ),
     ],
 )
 def test_a_damaged_run_is_one_sentence_with_its_file(tmp_path, statement, named):
@@ -188,11 +216,15 @@ def test_a_damaged_run_is_one_sentence_with_its_file(tmp_path, statement, named)
 
 
 @pytest.mark.parametrize(
-    "looks", ["", "[[1]]", "[[100, 5]]", '[[100, {"3": 101}]]', '[[100, {"x": 1}]]', '[[9, {"1": -1}]]']
+    "looks",
+    ["", "[[1]]", "[[100, 5]]", '[[100, {"3": 101}]]', '[[100, {"x": 1}]]', '[[9, {"1": -1}]]'],
 )
 def test_damaged_votes_are_named_with_their_input(tmp_path, looks):
     changed(tmp_path, "UPDATE certificates SET looks = ?", (looks,))
-    with Journal(tmp_path) as journal, pytest.raises(InvalidInput, match="the certificate of input 7 cannot be read"):
+    with (
+        Journal(tmp_path) as journal,
+        pytest.raises(InvalidInput, match="the certificate of input 7 cannot be read"),
+    ):
         journal.certificate(7, plan=PLAN, noise=NOISE)
 
 
@@ -200,7 +232,13 @@ def test_a_mistake_before_the_first_certificate_leaves_nothing_behind(tmp_path):
     def fails(x):
         raise ValueError("no such model")
 
-    settings = {"noise": Gaussian(0.5), "classes": 2, "device": "cpu", "batch": 8, "progress": Progress()}
+    settings = {
+        "noise": Gaussian(0.5),
+        "classes": 2,
+        "device": "cpu",
+        "batch": 8,
+        "progress": Progress(),
+    }
     with pytest.raises(InvalidInput, match="no such model"):
         certify(fails, torch.zeros(2, 1, 4, 4), out=tmp_path / "a" / "run", **settings)
     assert list(tmp_path.iterdir()) == []

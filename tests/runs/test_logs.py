@@ -37,7 +37,9 @@ def test_correct_is_recomputed_from_label_and_prediction(tmp_path):
 
 def test_a_running_total_in_the_column_correct_is_not_believed(tmp_path):
     """Logs of diffusion denoised smoothing have this column."""
-    log = written(tmp_path, "0 3 3 0.5 1 1.0", "10 3 4 0.5 1 1.0", "20 5 5 0.25 2 1.0", "30 1 -1 0.0 2 1.0")
+    log = written(
+        tmp_path, "0 3 3 0.5 1 1.0", "10 3 4 0.5 1 1.0", "20 5 5 0.25 2 1.0", "30 1 -1 0.0 2 1.0"
+    )
     assert log.correct.tolist() == [True, False, True, False]
     assert log.acr == pytest.approx((0.5 + 0.25) / 4)
 
@@ -53,7 +55,9 @@ def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp
     """Logs of smoothing ensembles with adaptive sampling have this form."""
     path = tmp_path / "adaptive.tsv"
     path.write_text(ADAPTIVE)
-    with pytest.raises(InvalidInput, match=r"only says whether a radius was proved, not which one: .* radius=R"):
+    with pytest.raises(
+        InvalidInput, match=r"only says whether a radius was proved, not which one: .* radius=R"
+    ):
         read_log(path)
     log = read_log(path, radius=0.25)
     assert log.radius.tolist() == [0.25, 0.25, 0.0]
@@ -68,7 +72,9 @@ def test_a_log_that_only_tells_whether_a_radius_was_proved_needs_that_radius(tmp
 
 
 @pytest.mark.parametrize("radius", [0, 0.25])
-def test_an_input_whose_radius_was_not_proved_has_no_certificate_though_it_has_a_prediction(tmp_path, radius):
+def test_an_input_whose_radius_was_not_proved_has_no_certificate_though_it_has_a_prediction(
+    tmp_path, radius
+):
     path = tmp_path / "adaptive.tsv"
     path.write_text(ADAPTIVE.replace("40\t8\t-1\t-1", "40\t8\t8\t-1"))
     results = read_results(path, radius=radius)
@@ -115,7 +121,9 @@ def test_the_slack_is_half_of_the_last_of_three_digits(tmp_path):
 def test_printed_radii_lead_back_to_their_counts(tmp_path):
     noise, counts = Gaussian(0.5), np.array([5_200, 8_000, 9_900, 9_999, 10_000])
     radii = noise.radius(lower_bound(counts, 10_000, alpha=0.001))
-    log = written(tmp_path, *(f"{i} 1 1 {r:.6f} 1 1" for i, r in enumerate(radii)), "9 1 -1 0.0 0 1")
+    log = written(
+        tmp_path, *(f"{i} 1 1 {r:.6f} 1 1" for i, r in enumerate(radii)), "9 1 -1 0.0 0 1"
+    )
     assert votes(log, noise=noise, samples=10_000, alpha=0.001).tolist() == [*counts, 0]
 
 
@@ -123,8 +131,12 @@ def test_votes_stay_within_what_the_printed_digits_allow():
     log, noise = read_log(SMALL), Gaussian(0.5)
     found = votes(log, noise=noise, samples=10_000, alpha=0.001)[~log.abstained]
     radius = noise.radius(lower_bound(found, 10_000, alpha=0.001))
-    next_vote = np.abs(noise.radius(lower_bound(np.maximum(found - 1, 1), 10_000, alpha=0.001)) - radius)
-    assert np.all(np.abs(radius - log.radius[~log.abstained]) <= slack(log)[~log.abstained] + next_vote)
+    next_vote = np.abs(
+        noise.radius(lower_bound(np.maximum(found - 1, 1), 10_000, alpha=0.001)) - radius
+    )
+    assert np.all(
+        np.abs(radius - log.radius[~log.abstained]) <= slack(log)[~log.abstained] + next_vote
+    )
 
 
 def test_a_radius_just_above_the_provable_maximum_means_all_votes(tmp_path):
@@ -138,7 +150,9 @@ def test_a_radius_just_above_the_provable_maximum_means_all_votes(tmp_path):
 )
 def test_a_log_that_cannot_come_from_the_settings_says_what_would_fit(tmp_path, radius, would_fit):
     log = written(tmp_path, "0 1 1 0.5 1 1", f"7 1 1 {radius} 1 1")
-    with pytest.raises(InvalidInput, match=f"radius {radius} of input 7 cannot come from .*{would_fit}"):
+    with pytest.raises(
+        InvalidInput, match=f"radius {radius} of input 7 cannot come from .*{would_fit}"
+    ):
         votes(log, noise=Gaussian(0.5), samples=100_000, alpha=0.001)
 
 

@@ -44,10 +44,21 @@ def test_evenly_spaced_ids_stay_small(first, step, count, backwards):
         {},
         {"ids": tuple(range(0, 1000, 20)), "plan": Combined((Fixed(1000), InputSpecific(2000)))},
         {"answers": [(3, 1.5), (0, 0.25)], "weights": "w.pth", "batch": 512, "compile": "none"},
-        {"started": "2026-01-01", "finished": "2026-01-02", "forwarded": 10**9, "circumstances": {"torch": "2.11"}},
+        {
+            "started": "2026-01-01",
+            "finished": "2026-01-02",
+            "forwarded": 10**9,
+            "circumstances": {"torch": "2.11"},
+        },
         {"weights_hash": None},
         {"settings": {"stochastic": True}},
-        {"denoiser": {"name": "d.safetensors", "hash": "2" * 64, "description": "for sigma from 0 to 1"}},
+        {
+            "denoiser": {
+                "name": "d.safetensors",
+                "hash": "2" * 64,
+                "description": "for sigma from 0 to 1",
+            }
+        },
     ],
 )
 def test_a_manifest_comes_back_from_json(changes):
@@ -62,11 +73,20 @@ def test_a_manifest_comes_back_from_json(changes):
     ("changes", "named"),
     [
         ({"seed": None}, "old is damaged: its manifest has no seed"),
-        ({"noise": {"name": "Fixed"}}, "old: its manifest cannot be read: noise and plan have other types"),
+        (
+            {"noise": {"name": "Fixed"}},
+            "old: its manifest cannot be read: noise and plan have other types",
+        ),
         ({"ids": 5}, "old: its manifest cannot be read"),
         ({"ids": {"first": 0}}, "old: its manifest cannot be read"),
-        ({"ids": {"first": 0, "last": 10**15, "step": 1}}, "old: its manifest cannot be read: its ids are damaged"),
-        ({"ids": {"first": -5, "last": 5, "step": 5}}, "its ids are damaged: they are not different numbers from 0 on"),
+        (
+            {"ids": {"first": 0, "last": 10**15, "step": 1}},
+            "old: its manifest cannot be read: its ids are damaged",
+        ),
+        (
+            {"ids": {"first": -5, "last": 5, "step": 5}},
+            "its ids are damaged: they are not different numbers from 0 on",
+        ),
         ({"ids": {"first": "a", "last": "b", "step": 1}}, "old: its manifest cannot be read"),
         ({"ids": {"first": 0, "last": 5, "step": 0}}, "old: its manifest cannot be read"),
         ({"ids": [3, 3]}, "its ids are damaged"),
@@ -96,8 +116,14 @@ def test_all_differing_fields_are_named_with_both_values():
     ("changes", "named"),
     [
         ({"plan": InputSpecific(5000, decline=0.1)}, ["plan.decline (there 0.05, now 0.1)"]),
-        ({"settings": {"stochastic": True}, "weights_hash": "seeded"}, ["stochastic (there False, now True)"]),
-        ({"data": "y.npz", "data_hash": "ef"}, ["data (there d, now y.npz)", "data_hash (there ab, now ef)"]),
+        (
+            {"settings": {"stochastic": True}, "weights_hash": "seeded"},
+            ["stochastic (there False, now True)"],
+        ),
+        (
+            {"data": "y.npz", "data_hash": "ef"},
+            ["data (there d, now y.npz)", "data_hash (there ab, now ef)"],
+        ),
         # A run goes on with more inputs or with fewer.
         ({"ids": (3, 1000)}, []),
         ({"ids": tuple(range(2000))}, []),
@@ -105,7 +131,15 @@ def test_all_differing_fields_are_named_with_both_values():
         ({"data": "/there/x.npz", "model": "fashion_cnn", "weights": "moved.pth"}, []),
         # Batch and compilation are compared when the classifier is prepared.
         ({"batch": 512, "compile": "max"}, []),
-        ({"forwarded": 10, "started": "today", "finished": "tomorrow", "circumstances": {"torch": "3.0"}}, []),
+        (
+            {
+                "forwarded": 10,
+                "started": "today",
+                "finished": "tomorrow",
+                "circumstances": {"torch": "3.0"},
+            },
+            [],
+        ),
     ],
 )
 def test_only_settings_that_differ_are_named(changes, named):

@@ -16,7 +16,12 @@ def above_half(x):
 
 
 def certify(out, **settings):
-    defaults = {"noise": sc.Gaussian(0.25), "plan": sc.InputSpecific(1000), "device": "cpu", "batch": 200}
+    defaults = {
+        "noise": sc.Gaussian(0.25),
+        "plan": sc.InputSpecific(1000),
+        "device": "cpu",
+        "batch": 200,
+    }
     return sc.certify(above_half, DATA, out=out, progress=sc.Progress(), **(defaults | settings))
 
 
@@ -38,10 +43,16 @@ def test_the_shards_of_a_run_merge_to_that_run(shards, tmp_path):
     assert merged.complete
     assert merged.manifest.finished
     assert merged.manifest.shard is None
-    assert merged.manifest.values == whole.manifest.values == (min(map(np.min, INPUTS)), max(map(np.max, INPUTS)))
+    assert (
+        merged.manifest.values
+        == whole.manifest.values
+        == (min(map(np.min, INPUTS)), max(map(np.max, INPUTS)))
+    )
     assert merged.manifest.forwarded == sum(run.manifest.forwarded for run in shards)
     assert [c.looks for c in merged] == [c.looks for c in whole]
-    assert certify(tmp_path / "merged").samples.tolist() == whole.samples.tolist()  # it is complete already
+    assert (
+        certify(tmp_path / "merged").samples.tolist() == whole.samples.tolist()
+    )  # it is complete already
 
 
 def test_a_missing_shard_is_named_and_can_be_certified_later(shards, tmp_path):
@@ -70,7 +81,8 @@ def test_an_input_without_a_certificate_is_named(shards, tmp_path):
 
 def test_an_input_in_two_runs_is_named(shards, tmp_path):
     with pytest.raises(
-        sc.InvalidInput, match=r"7 inputs \(0, 3, 6, 9, 12, \.\.\.\) are in .*shard-1 and in .* as well"
+        sc.InvalidInput,
+        match=r"7 inputs \(0, 3, 6, 9, 12, \.\.\.\) are in .*shard-1 and in .* as well",
     ):
         sc.merge([shards[0], shards[1], shards[0]], out=tmp_path / "merged")
 

@@ -19,7 +19,9 @@ from smoothcert.runs.run import Run, summary
 from smoothcert.statistics.metrics import round_down
 
 PLAN, NOISE = InputSpecific(10_000), Gaussian(0.5)
-CERTIFICATE = Certificate.from_votes([Look(100, {1: 60}), Look(900, {1: 600})], plan=PLAN, noise=NOISE, label=1)
+CERTIFICATE = Certificate.from_votes(
+    [Look(100, {1: 60}), Look(900, {1: 600})], plan=PLAN, noise=NOISE, label=1
+)
 
 
 @pytest.fixture
@@ -81,7 +83,9 @@ def test_plain_progress_is_a_line_now_and_then(now, capsys):
         progress.update(CERTIFICATE, Status(opened=3, committed=3000, forwarded=2000, counted=2000))
     progress.end(run_of([CERTIFICATE]))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.startswith("2/4 inputs, 2,000 samples, ") for line in lines] == [True] + [False] * (len(lines) - 1)
+    assert [line.startswith("2/4 inputs, 2,000 samples, ") for line in lines] == [True] + [
+        False
+    ] * (len(lines) - 1)
     assert lines[0].endswith(", 0:00:31 left")
 
 
@@ -99,7 +103,10 @@ def test_the_end_tells_certified_accuracy_samples_and_time(capsys):
 
 
 def test_without_labels_the_end_tells_the_radii(capsys):
-    unlabelled = [replace(CERTIFICATE, id=i, label=None, prediction=1, radius=r) for i, r in enumerate((0.1, 0.2, 0.6))]
+    unlabelled = [
+        replace(CERTIFICATE, id=i, label=None, prediction=1, radius=r)
+        for i, r in enumerate((0.1, 0.2, 0.6))
+    ]
     text = summary(run_of([*unlabelled, replace(CERTIFICATE, id=3, label=None)]), seconds=7.25)
     assert "certified radius (l2): smallest 0.100, median 0.200, mean 0.300" in text
     assert " s, this command 7.2 s" in text
@@ -120,10 +127,14 @@ def test_the_acr_is_only_told_where_there_are_labels(now, capsys):
         progress.begin(run_of([]), total=2)
         now.append(now[-1] + 10)
         for certificate in certificates:
-            progress.update(certificate, Status(opened=2, committed=2000, forwarded=1000, counted=1000))
+            progress.update(
+                certificate, Status(opened=2, committed=2000, forwarded=1000, counted=1000)
+            )
         progress.end(run_of(certificates))
         told = capsys.readouterr().err
-        assert set(re.findall(r"ACR [\d.]+", told)) == (set() if acr is None else {f"ACR {round_down(acr)}"})
+        assert set(re.findall(r"ACR [\d.]+", told)) == (
+            set() if acr is None else {f"ACR {round_down(acr)}"}
+        )
         assert ("1 without a label counted as 0" in told) == (acr is not None)
 
 
@@ -140,7 +151,9 @@ def test_a_notebook_has_one_line_that_is_updated(tmp_path, monkeypatch, capsys):
     ipython.display.display = display
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
-    monkeypatch.setattr(PlainProgress, "update", lambda self, *news: (self._pace.add(*news), self.show()))
+    monkeypatch.setattr(
+        PlainProgress, "update", lambda self, *news: (self._pace.add(*news), self.show())
+    )
     sc.certify(
         lambda x: (x[:, 0] > 0.5).long(),
         [([0.2, 0.0], 0), ([0.9, 0.0], 1)],
@@ -151,7 +164,9 @@ def test_a_notebook_has_one_line_that_is_updated(tmp_path, monkeypatch, capsys):
         batch=100,
         out=tmp_path / "a<b",
     )
-    assert [more.get("display_id", False) for _, more in shown] == [True] + [False] * (len(shown) - 1)
+    assert [more.get("display_id", False) for _, more in shown] == [True] + [False] * (
+        len(shown) - 1
+    )
     texts = [content["text/plain"] for content, _ in shown]
     assert any(text.startswith("1/2 inputs, 300 samples") for text in texts)
     assert "a<b: 2 inputs" in texts[-1]
@@ -159,11 +174,23 @@ def test_a_notebook_has_one_line_that_is_updated(tmp_path, monkeypatch, capsys):
 
 
 def test_certify_shows_progress_unless_it_is_told_not_to(tmp_path, capsys):
-    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(200), "classes": 2, "device": "cpu", "batch": 100}
+    settings = {
+        "noise": sc.Gaussian(0.5),
+        "plan": sc.Fixed(200),
+        "classes": 2,
+        "device": "cpu",
+        "batch": 100,
+    }
     data = [([0.2, 0.0], 0), ([0.9, 0.0], 1)]
     sc.certify(lambda x: (x[:, 0] > 0.5).long(), data, out=tmp_path / "shown", **settings)
     assert "2 inputs" in capsys.readouterr().err
-    sc.certify(lambda x: (x[:, 0] > 0.5).long(), data, out=tmp_path / "silent", progress=sc.Progress(), **settings)
+    sc.certify(
+        lambda x: (x[:, 0] > 0.5).long(),
+        data,
+        out=tmp_path / "silent",
+        progress=sc.Progress(),
+        **settings,
+    )
     assert capsys.readouterr().err == ""
 
 

@@ -14,7 +14,9 @@ def sweep(fixed_run, altered):
     small = altered(fixed_run, name="small", prediction=np.where(correct, fixed_run.label, -1))
     small = altered(small, radius=np.where(correct, 0.4, 0.0), noise=Gaussian(0.12))
     correct = (np.arange(60) >= 5) & (np.arange(60) < 35)
-    large = altered(small, name="large", prediction=np.where(correct, fixed_run.label, -1), noise=Gaussian(0.5))
+    large = altered(
+        small, name="large", prediction=np.where(correct, fixed_run.label, -1), noise=Gaussian(0.5)
+    )
     return small, altered(large, radius=np.where(correct, 1.5, 0.0))
 
 
@@ -35,7 +37,10 @@ def test_the_run_that_is_best_at_the_radii_that_count_is_recommended_with_reason
 def test_a_difference_that_chance_explains_does_not_decide(sweep, altered):
     small, _ = sweep
     fewer = altered(
-        small, name="fewer", prediction=np.where(np.arange(60) < 47, small.label, -1), radius=small.radius + 1
+        small,
+        name="fewer",
+        prediction=np.where(np.arange(60) < 47, small.label, -1),
+        radius=small.radius + 1,
     )
     found = recommend([small, fewer], radii=[0])  # 50 against 47 of 60, so the larger ACR decides
     assert found.radii[0].best == "small"
@@ -44,10 +49,14 @@ def test_a_difference_that_chance_explains_does_not_decide(sweep, altered):
 
 
 def test_the_radii_are_those_of_the_table_unless_they_are_given(sweep):
-    assert [at.radius for at in recommend(sweep).radii] == [r for r in table(sweep).radii if r < 1.5]
+    assert [at.radius for at in recommend(sweep).radii] == [
+        r for r in table(sweep).radii if r < 1.5
+    ]
 
 
-def test_without_a_certified_label_nothing_is_recommended_and_other_inputs_are_refused(sweep, altered):
+def test_without_a_certified_label_nothing_is_recommended_and_other_inputs_are_refused(
+    sweep, altered
+):
     small, large = sweep
     assert recommend([altered(small, label=np.full(60, -1))], radii=[0]) is None
     with pytest.raises(InvalidInput, match="different inputs"):

@@ -12,8 +12,12 @@ from smoothcert.statistics import metrics
 def test_columns_are_sorted_by_id_and_hold_what_the_certificates_say():
     plan, noise = Fixed(900, pilot=100), Gaussian(0.5)
     certificates = [
-        Certificate.from_votes([Look(100, {3: 99}), Look(900, {3: 890})], plan=plan, noise=noise, id=7, label=3),
-        Certificate.from_votes([Look(100, {1: 51}), Look(900, {1: 20})], plan=plan, noise=noise, id=2, label=None),
+        Certificate.from_votes(
+            [Look(100, {3: 99}), Look(900, {3: 890})], plan=plan, noise=noise, id=7, label=3
+        ),
+        Certificate.from_votes(
+            [Look(100, {1: 51}), Look(900, {1: 20})], plan=plan, noise=noise, id=2, label=None
+        ),
     ]
     results = Results.from_certificates("two", certificates)
     assert results.id.tolist() == [2, 7]
@@ -22,7 +26,10 @@ def test_columns_are_sorted_by_id_and_hold_what_the_certificates_say():
     assert results.samples.tolist() == [1000, 1000]
     assert results.missing.tolist() == [49 + 880, 11]
     assert results.p.tolist() == [20 / 900, 890 / 900]
-    assert results.correct.tolist() == [False, True]  # label -1 and prediction -1 are not a correct prediction
+    assert results.correct.tolist() == [
+        False,
+        True,
+    ]  # label -1 and prediction -1 are not a correct prediction
     assert results.radius.tolist() == [0.0, certificates[0].radius]
     assert list(results.only(results.correct)) == certificates[:1]
 
@@ -31,18 +38,23 @@ def test_figures_of_results_are_those_of_the_pure_functions(iss_run: Results):
     radii = [0.0, 0.25, 0.5]
     assert iss_run.acr == metrics.average_certified_radius(iss_run.radius, iss_run.correct)
     np.testing.assert_array_equal(
-        iss_run.certified_accuracy(radii), metrics.certified_accuracy(iss_run.radius, iss_run.correct, radii)
+        iss_run.certified_accuracy(radii),
+        metrics.certified_accuracy(iss_run.radius, iss_run.correct, radii),
     )
     assert iss_run.average_samples == np.mean(iss_run.samples)
 
 
 def test_samples_saved_counts_the_pilot_on_both_sides(iss_run: Results, fixed_run: Results):
     assert fixed_run.samples_saved == 0
-    assert iss_run.samples_saved == pytest.approx(1 - iss_run.average_samples / fixed_run.average_samples)
+    assert iss_run.samples_saved == pytest.approx(
+        1 - iss_run.average_samples / fixed_run.average_samples
+    )
     assert 0 < iss_run.samples_saved < 1
 
 
-def test_decline_needs_the_same_noise_and_every_input(iss_run: Results, fixed_run: Results, altered):
+def test_decline_needs_the_same_noise_and_every_input(
+    iss_run: Results, fixed_run: Results, altered
+):
     assert iss_run.decline(fixed_run) == np.max(fixed_run.radius - iss_run.radius)
     assert iss_run.decline(altered(fixed_run, noise=Gaussian(1.0))) is None
     assert iss_run.decline(altered(fixed_run, manifest=altered(fixed_run.manifest, seed=1))) is None
@@ -50,16 +62,22 @@ def test_decline_needs_the_same_noise_and_every_input(iss_run: Results, fixed_ru
     assert iss_run.decline(altered(fixed_run, id=fixed_run.id + 1)) is None
 
 
-def test_a_price_counts_from_the_same_sample_on_as_fixed_sampling(iss_run: Results, fixed_run: Results, altered):
+def test_a_price_counts_from_the_same_sample_on_as_fixed_sampling(
+    iss_run: Results, fixed_run: Results, altered
+):
     pilot = fixed_run.plan.pilot
-    assert altered(iss_run, plan=Price(10_000, price=1e-5, pilot=pilot)).decline(fixed_run) == iss_run.decline(
+    assert altered(iss_run, plan=Price(10_000, price=1e-5, pilot=pilot)).decline(
         fixed_run
+    ) == iss_run.decline(fixed_run)
+    assert (
+        altered(iss_run, plan=Price(10_000, price=1e-5, pilot=pilot + 1)).decline(fixed_run) is None
     )
-    assert altered(iss_run, plan=Price(10_000, price=1e-5, pilot=pilot + 1)).decline(fixed_run) is None
 
 
 @pytest.mark.parametrize("other", [{"pilot": 200}, {"pilot_use": "reuse"}, {"alpha": 0.01}])
-def test_decline_needs_the_same_pilot_and_alpha(iss_run: Results, fixed_run: Results, altered, other):
+def test_decline_needs_the_same_pilot_and_alpha(
+    iss_run: Results, fixed_run: Results, altered, other
+):
     assert iss_run.decline(altered(fixed_run, plan=Fixed(10_000, **other))) is None
     first = Combined((Fixed(10_000), Fixed(10_000, **other)))
     assert iss_run.decline(altered(fixed_run, plan=first)) == iss_run.decline(fixed_run)
@@ -75,7 +93,9 @@ def test_decline_needs_the_same_pilot_and_alpha(iss_run: Results, fixed_run: Res
         ("seconds", np.nan, "iss: seconds of input 30 must be"),
     ],
 )
-def test_a_value_that_cannot_be_is_named_with_its_input(iss_run: Results, altered, column, value, named):
+def test_a_value_that_cannot_be_is_named_with_its_input(
+    iss_run: Results, altered, column, value, named
+):
     values = getattr(iss_run, column).copy()
     values[3] = value
     with pytest.raises(InvalidInput, match=named):
@@ -110,7 +130,14 @@ def test_without_labels_accuracy_is_unknown_and_not_zero(iss_run, altered):
 
 
 @pytest.mark.parametrize(
-    "task", [sc.open_run, sc.attack, sc.audit, lambda r: sc.explain(r, 0), lambda r: sc.gate(r, {"inputs": 1})]
+    "task",
+    [
+        sc.open_run,
+        sc.attack,
+        sc.audit,
+        lambda r: sc.explain(r, 0),
+        lambda r: sc.gate(r, {"inputs": 1}),
+    ],
 )
 def test_what_needs_a_run_on_disk_refuses_results_in_memory(task, iss_run: Results):
     with pytest.raises(InvalidInput, match=r"^this needs a run on disk: certify with out=DIR$"):

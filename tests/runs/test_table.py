@@ -30,12 +30,17 @@ def test_mad_of_a_plan_is_against_its_own_ceiling_at_its_own_alpha(iss_run, fixe
 
 
 @pytest.mark.parametrize("other", [{"pilot": 1_000}, {"pilot_use": "reuse"}, {"alpha": 0.05}])
-def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_run, fixed_run, simulate, other):
+def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(
+    iss_run, fixed_run, simulate, other
+):
     elsewhere = simulate("elsewhere", Fixed(10_000, **other))
     for order in ([iss_run, fixed_run, elsewhere], [elsewhere, fixed_run, iss_run]):
         mads = {row.run.name: row.mad for row in table(order).rows}
         assert mads == {"iss": iss_run.decline(fixed_run), "fixed": 0, "elsewhere": 0}
-    with pytest.warns(UserWarning, match=r"^no MAD against elsewhere: the plans of iss and elsewhere differ in pilot"):
+    with pytest.warns(
+        UserWarning,
+        match=r"^no MAD against elsewhere: the plans of iss and elsewhere differ in pilot",
+    ):
         [row] = table([iss_run], reference=elsewhere).rows
     assert (row.mad, row.ceiling) == (None, None)
 
@@ -43,9 +48,18 @@ def test_mad_is_only_told_between_runs_that_count_from_the_same_sample_on(iss_ru
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"noise": Gaussian(1.0)}, r"the noise of iss is Gaussian\(sigma=0\.5\), not Gaussian\(sigma=1\.0\)"),
-        ({"manifest": None}, "iss has another model, data, seed or number format, and so other votes"),
-        ({"plan": AtRadii([0, 0.5])}, r"the radii of fixed \(.*\) cannot be compared with those of other plans"),
+        (
+            {"noise": Gaussian(1.0)},
+            r"the noise of iss is Gaussian\(sigma=0\.5\), not Gaussian\(sigma=1\.0\)",
+        ),
+        (
+            {"manifest": None},
+            "iss has another model, data, seed or number format, and so other votes",
+        ),
+        (
+            {"plan": AtRadii([0, 0.5])},
+            r"the radii of fixed \(.*\) cannot be compared with those of other plans",
+        ),
         ({"plan": None}, "the plan of fixed is unknown"),
     ],
 )
@@ -55,7 +69,9 @@ def test_a_reference_that_is_not_used_is_told(iss_run, fixed_run, altered, chang
 
 
 def test_a_reference_with_other_inputs_is_told(iss_run, fixed_run, altered):
-    with pytest.warns(UserWarning, match="^no MAD against fixed: iss has inputs that fixed has not$"):
+    with pytest.warns(
+        UserWarning, match="^no MAD against fixed: iss has inputs that fixed has not$"
+    ):
         table([iss_run], reference=altered(fixed_run, id=fixed_run.id + 1))
 
 
@@ -84,7 +100,9 @@ def test_a_reference_need_not_stand_in_the_table(iss_run, fixed_run):
 def test_runs_exports_and_logs_stand_in_one_table(iss_run, fixed_run, tmp_path):
     write_results(iss_run, tmp_path / "iss.parquet", "parquet")
     write_results(fixed_run, tmp_path / "fixed.tsv", "cohen")
-    made = table([read_results(tmp_path / "iss.parquet"), read_results(tmp_path / "fixed.tsv"), fixed_run])
+    made = table(
+        [read_results(tmp_path / "iss.parquet"), read_results(tmp_path / "fixed.tsv"), fixed_run]
+    )
     assert [row.run.average_samples is None for row in made.rows] == [False, True, False]
     for format in FORMATS:
         assert "iss" in made.render(format)
@@ -102,7 +120,9 @@ def test_the_best_is_marked_only_among_runs_with_the_same_noise(iss_run, fixed_r
     marked = table([iss_run, fixed_run], radii=[0.0]).render("markdown").splitlines()
     assert f"**{iss_run.average_samples:,.0f}**" in marked[2]
     assert "**" in marked[3]
-    alone = table([iss_run, altered(fixed_run, noise=Gaussian(1.0))], radii=[0.0]).render("markdown")
+    alone = table([iss_run, altered(fixed_run, noise=Gaussian(1.0))], radii=[0.0]).render(
+        "markdown"
+    )
     assert "**" not in alone
 
 
@@ -114,13 +134,22 @@ def test_other_inputs_are_no_rivals(iss_run, fixed_run, altered):
 def test_the_noise_is_told_where_it_differs(iss_run, fixed_run, altered):
     assert "noise" not in table([iss_run, fixed_run]).titles
     made = table([iss_run, altered(fixed_run, noise=Gaussian(2.0))])
-    assert [row[made.titles.index("noise")].text for row in made.cells] == ["gaussian:0.5", "gaussian:2"]
-    assert [row["noise"] for row in made.plain()["runs"]] == ["Gaussian(sigma=0.5)", "Gaussian(sigma=2.0)"]
+    assert [row[made.titles.index("noise")].text for row in made.cells] == [
+        "gaussian:0.5",
+        "gaussian:2",
+    ]
+    assert [row["noise"] for row in made.plain()["runs"]] == [
+        "Gaussian(sigma=0.5)",
+        "Gaussian(sigma=2.0)",
+    ]
 
 
 def test_other_units_are_told_and_are_no_rivals(iss_run, altered):
     bytes_run = altered(
-        iss_run, name="b", radius=iss_run.radius * 255, manifest=replace(iss_run.manifest, values=(0, 255))
+        iss_run,
+        name="b",
+        radius=iss_run.radius * 255,
+        manifest=replace(iss_run.manifest, values=(0, 255)),
     )
     made = table([iss_run, bytes_run])
     assert [row[made.titles.index("of inputs in")].text for row in made.cells] == ["-", "[0, 255]"]
@@ -145,7 +174,10 @@ def test_every_plan_that_counts_its_pilot_again_says_so():
     reused = Fixed(1_000, pilot_use="reuse")
     assert str(reused) == "fixed 1,000, pilot reused"
     assert str(InputSpecific(1_000, pilot_use="reuse")).endswith("decline 0.05, pilot reused")
-    assert str(Combined((reused, Fixed(2_000)))) == "combined 2,000, certificates of fixed 1,000, pilot reused"
+    assert (
+        str(Combined((reused, Fixed(2_000))))
+        == "combined 2,000, certificates of fixed 1,000, pilot reused"
+    )
     assert "reused" not in str(Combined((Fixed(2_000), reused)))
 
 
@@ -186,7 +218,11 @@ def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered)
     without, labelled = made.plain()["runs"]
     assert (without["acr"], without["certified_accuracy"]) == (None, {"0": None})
     assert labelled["acr"] == fixed_run.acr
-    assert {title: cell.text for title, cell in zip(made.titles, made.cells[0], strict=True) if cell.text == "-"} == {
+    assert {
+        title: cell.text
+        for title, cell in zip(made.titles, made.cells[0], strict=True)
+        if cell.text == "-"
+    } == {
         "ACR": "-",
         "CA 0": "-",
     }
@@ -198,7 +234,10 @@ def test_what_needs_labels_is_not_told_without_them(iss_run, fixed_run, altered)
 def test_inputs_without_a_label_among_others_are_told(iss_run, fixed_run, altered):
     halves = altered(iss_run, label=np.where(iss_run.id < 200, -1, iss_run.label))
     made = table([halves, fixed_run])
-    assert [row[made.titles.index("unlabelled, as wrong")].text for row in made.cells] == ["20", "-"]
+    assert [row[made.titles.index("unlabelled, as wrong")].text for row in made.cells] == [
+        "20",
+        "-",
+    ]
     assert [row["unlabelled"] for row in made.plain()["runs"]] == [20, 0]
     without = altered(iss_run, label=np.full(len(iss_run), -1))
     assert "unlabelled, as wrong" not in table([without, fixed_run]).titles
@@ -234,7 +273,10 @@ def test_a_radius_that_is_none_is_refused(iss_run, radius):
 
 
 def test_a_run_that_is_not_complete_says_so(iss_run, altered):
-    partial = altered(iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, 10 * (len(iss_run) + 10), 10))))
+    partial = altered(
+        iss_run,
+        manifest=replace(iss_run.manifest, ids=tuple(range(0, 10 * (len(iss_run) + 10), 10))),
+    )
     assert f"{len(iss_run)}/{len(iss_run) + 10}" in table([partial]).render()
     assert "/" not in table([iss_run]).cells[0][2].text
 
@@ -243,13 +285,21 @@ def test_json_tells_what_was_asked_for_and_at_which_noise_and_alpha(iss_run, alt
     partial = altered(iss_run, manifest=replace(iss_run.manifest, ids=tuple(range(0, 700, 10))))
     made = table([partial])
     [row] = made.plain()["runs"]
-    assert (row["inputs"], row["asked"], row["noise"], row["alpha"]) == (60, 70, "Gaussian(sigma=0.5)", 0.001)
+    assert (row["inputs"], row["asked"], row["noise"], row["alpha"]) == (
+        60,
+        70,
+        "Gaussian(sigma=0.5)",
+        0.001,
+    )
 
 
 def test_a_narrow_terminal_gets_a_column_per_run(iss_run, fixed_run, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    lines = [line.rstrip() for line in Text.from_ansi(table([iss_run, fixed_run]).render()).plain.splitlines()]
+    lines = [
+        line.rstrip()
+        for line in Text.from_ansi(table([iss_run, fixed_run]).render()).plain.splitlines()
+    ]
     assert max(map(len, lines)) <= 80
     assert next(line for line in lines if "ACR" in line).split()[0] == "ACR"
 
@@ -258,13 +308,17 @@ def test_a_narrow_terminal_gets_a_column_per_run(iss_run, fixed_run, monkeypatch
 def test_a_mark_needs_a_difference_that_is_more_than_chance(fixed_run, altered, lost, marked):
     """Of 60 inputs, losing 5 may be chance, losing 9 is not."""
     largest = np.argsort(-fixed_run.radius)[:lost]
-    less = altered(fixed_run, radius=np.where(np.isin(np.arange(60), largest), 0.01, fixed_run.radius))
+    less = altered(
+        fixed_run, radius=np.where(np.isin(np.arange(60), largest), 0.01, fixed_run.radius)
+    )
     made = table([fixed_run, less], radii=[0.25])
     assert [row[made.titles.index("CA 0.25")].best for row in made.cells] == marked
 
 
 def test_what_chance_could_explain_is_marked_with_the_best(fixed_run, altered):
-    close = altered(fixed_run, name="close", radius=np.where(fixed_run.id == 590, 0.01, fixed_run.radius))
+    close = altered(
+        fixed_run, name="close", radius=np.where(fixed_run.id == 590, 0.01, fixed_run.radius)
+    )
     nothing = altered(fixed_run, name="nothing", radius=fixed_run.radius / 100)
     made = table([fixed_run, close, nothing], radii=[0.25])
     for title in ("CA 0.25", "ACR"):
@@ -279,7 +333,10 @@ def test_a_table_takes_paths_and_tells_equal_names_apart(iss_run, tmp_path):
     assert [row.run.name for row in table([iss_run, iss_run]).rows] == ["iss", "iss (2)"]
     opened = table([read_results(path) for path in paths])  # results know where they were read from
     assert [row.run.name for row in opened.rows] == [row.run.name for row in table(paths).rows]
-    assert [row.run.name for row in table([paths[0], paths[0]]).rows] == [str(paths[0]), f"{paths[0]} (2)"]
+    assert [row.run.name for row in table([paths[0], paths[0]]).rows] == [
+        str(paths[0]),
+        f"{paths[0]} (2)",
+    ]
     assert [row.run.name for row in table(paths[0]).rows] == ["iss"]
     assert table([paths[0]], reference=paths[1]).rows[0].mad == 0
 

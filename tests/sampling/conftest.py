@@ -13,7 +13,9 @@ class Drawer:
 
     def __init__(self, kind, folder):
         command = [sys.executable, Path(__file__).with_name("drawing.py"), kind, folder]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def __call__(self, *segments, shape=(12,), **settings):
         defaults = {
@@ -29,7 +31,9 @@ class Drawer:
         return np.load(self.process.stdout.readline().strip())
 
 
-@pytest.fixture(scope="session", params=["host", "interpreted", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(
+    scope="session", params=["host", "interpreted", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
 def draw(request, tmp_path_factory):
     """The noise of segments (id, first sample, count), from every available stream."""
     if request.param == "cuda" and not torch.cuda.is_available():

@@ -44,7 +44,9 @@ def inputs():
 
 
 def prepared(runtime):
-    return Subject(Classifier(Undecided(), 2, "model"), Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0).prepare()
+    return Subject(
+        Classifier(Undecided(), 2, "model"), Gaussian(0.5), runtime, torch.zeros(SHAPE), seed=0
+    ).prepare()
 
 
 def votes(inputs, *, batch=512):
@@ -83,9 +85,14 @@ def test_a_prepared_classifier_votes_as_the_plain_one_does(model):
     module = module.to("cuda", memory_format=torch.channels_last)
     with torch.inference_mode():
         for seed in range(3):
-            x = torch.rand((64, *SHAPE), generator=torch.Generator().manual_seed(seed)).cuda() + seed / 10
+            x = (
+                torch.rand((64, *SHAPE), generator=torch.Generator().manual_seed(seed)).cuda()
+                + seed / 10
+            )
             expected = module(x)
-            clear = (expected[:, 0] - expected[:, 1]).abs() > 1e-2  # rows where rounding cannot change the label
+            clear = (
+                expected[:, 0] - expected[:, 1]
+            ).abs() > 1e-2  # rows where rounding cannot change the label
             votes = classify(x.to(memory_format=torch.channels_last))
             assert torch.equal(votes[clear], expected.argmax(1)[clear])
             assert clear.sum() > 32
@@ -95,7 +102,9 @@ def test_a_prepared_classifier_votes_as_the_plain_one_does(model):
 def test_a_compiled_classifier_votes_as_the_plain_one_does(compile):
     """The comparison is in half precision, so it leaves out rows where the two classes are close."""
     module = Undecided()
-    classify, runtime = prepare(module, 2, SHAPE, Runtime.resolve("cuda", compile=compile, batch=256))
+    classify, runtime = prepare(
+        module, 2, SHAPE, Runtime.resolve("cuda", compile=compile, batch=256)
+    )
     assert runtime.compile == compile
     x = torch.rand((256, *SHAPE), generator=torch.Generator().manual_seed(0)).cuda()
     x += 0.5 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).cuda()
@@ -115,7 +124,9 @@ def test_a_smaller_batch_draws_the_noise_of_a_full_one(noise):
 
     def votes(**flexible):
         runtime = Runtime("cuda", "float32", "none", 512)
-        counter = VoteCounter(brightest, runtime, noise=noise, shape=SHAPE, classes=7, slots=1, seed=0, **flexible)
+        counter = VoteCounter(
+            brightest, runtime, noise=noise, shape=SHAPE, classes=7, slots=1, seed=0, **flexible
+        )
         counter.inputs[0].copy_(torch.rand(SHAPE, generator=torch.Generator().manual_seed(1)))
         [(_, counts)] = counter.run(Batch([Segment(0, 5, 20, 100)], [0])).wait()
         return counts.tolist()

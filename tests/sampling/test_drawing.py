@@ -43,8 +43,12 @@ NOISES = [
 def drawn(noise, x, *segments, seed=0):
     """Noisy copies of x: segments are (id, first sample, count)."""
     parts = [Segment(0, *segment) for segment in segments]
-    out = torch.full((sum(p.count for p in parts), *noise.draw.output_shape(tuple(x.shape))), torch.nan)
-    HostStream(seed, noise.draw).write(out, x[None], parts, torch.zeros((3, len(out)), dtype=torch.int32))
+    out = torch.full(
+        (sum(p.count for p in parts), *noise.draw.output_shape(tuple(x.shape))), torch.nan
+    )
+    HostStream(seed, noise.draw).write(
+        out, x[None], parts, torch.zeros((3, len(out)), dtype=torch.int32)
+    )
     assert out.isfinite().all()
     return out
 
@@ -66,7 +70,9 @@ def from_bits(draw, halves, more):
     words = np.array([halves], np.int32).view(np.int64)
     drawer = drawer_for(draw, (len(halves),))
     return drawer.noisy(
-        torch.from_numpy(words), torch.zeros(1, len(halves)), lambda where: np.full(len(where), more, np.uint64)
+        torch.from_numpy(words),
+        torch.zeros(1, len(halves)),
+        lambda where: np.full(len(where), more, np.uint64),
     )[0].double()
 
 
@@ -88,7 +94,10 @@ def test_numbers_are_never_smaller_than_those_of_the_law_and_hardly_larger(law):
     assert ((z < 0) == (halves < 0)).all()
     units = 2.0**31 - 1 - folded  # 1 - |u|, in units of 2^-31
     tail = units < 2**21 + 2**10  # some of them are still represented by the outer edge
-    edge = np.where(tail, units + (more + 0.5) / 2**64, np.where(folded < 2**23, units + 0.5, units)) / 2**31
+    edge = (
+        np.where(tail, units + (more + 0.5) / 2**64, np.where(folded < 2**23, units + 0.5, units))
+        / 2**31
+    )
     inner = np.where(tail, edge, (units + 1) / 2**31)
     assert (np.abs(z) >= exact(law, np.maximum(edge, 2.0**-100))).all()
     assert (np.abs(z) <= exact(law, inner) * (1 + 2.0**-14) + 2.0**-31).all()
@@ -113,14 +122,19 @@ def chance_beyond(draw, threshold):
     low, high = 2**95, 2**96  # words from 0 on, above the middle
     while low < high:
         middle = (low + high) // 2
-        half, further = (middle >> 64) - 2**31, 2**64 - 1 - middle % 2**64  # further bits count towards the end
+        half, further = (
+            (middle >> 64) - 2**31,
+            2**64 - 1 - middle % 2**64,
+        )  # further bits count towards the end
         drawn = float(from_bits(draw, [half, 0], further)[0])
         low, high = (low, middle) if drawn > threshold else (middle + 1, high)
     return (2**96 - low) / 2**96
 
 
 @pytest.mark.parametrize("samples", [100_774, 13_600_000])
-@pytest.mark.parametrize("noise", [Gaussian(0.25), Gaussian(1.0), Laplace(0.5), Uniform(0.5)], ids=str)
+@pytest.mark.parametrize(
+    "noise", [Gaussian(0.25), Gaussian(1.0), Laplace(0.5), Uniform(0.5)], ids=str
+)
 def test_a_threshold_on_a_lattice_point_is_certified_wrongly_with_at_most_alpha(noise, samples):
     """All votes for the class, and the threshold as near as the claim allows: the worst case of coarse noise."""
     alpha = 0.001
@@ -134,7 +148,9 @@ def test_a_threshold_on_a_lattice_point_is_certified_wrongly_with_at_most_alpha(
 
 @pytest.mark.parametrize("noise", [Gaussian(0.5), Laplace(0.5), Uniform(0.5)], ids=str)
 def test_the_chance_beyond_a_threshold_is_that_of_the_law_within_the_error_that_is_charged(noise):
-    exact_law = {"normal": norm.sf, "laplace": laplace.sf, "uniform": uniform(-1, 2).sf}[noise.draw.law]
+    exact_law = {"normal": norm.sf, "laplace": laplace.sf, "uniform": uniform(-1, 2).sf}[
+        noise.draw.law
+    ]
     for t in np.concatenate([np.linspace(1e-9, 0.99, 25), np.linspace(1, 7, 13)]):
         found, expected = chance_beyond(noise.draw, t * noise.draw.scale), float(exact_law(t))
         assert found >= expected - noise.drawing_error
@@ -147,10 +163,14 @@ def test_the_chance_of_a_cell_under_splitting_is_exact_within_the_error_that_is_
     drawer = drawer_for(noise.draw, (2,))
     for x in np.random.default_rng(4).uniform(0, min(width, 1), 40).astype(np.float32):
         low, high = -(2**31), 2**31
-        while low < high:  # the centre of the cell of x is in the upper half as long as the offset is below x
+        while (
+            low < high
+        ):  # the centre of the cell of x is in the upper half as long as the offset is below x
             middle = (low + high) // 2
             words = torch.from_numpy(np.array([[middle, 0]], np.int32).view(np.int64))
-            above = float(drawer.noisy(words, torch.full((1, 2), float(x)))[0, 0]) > min(width, 1) / 2
+            above = (
+                float(drawer.noisy(words, torch.full((1, 2), float(x)))[0, 0]) > min(width, 1) / 2
+            )
             low, high = (middle + 1, high) if above else (low, middle)
         assert (low + 2**31) / 2**32 == pytest.approx(float(x) / width, abs=noise.drawing_error)
 
@@ -163,7 +183,9 @@ def test_tail_frequencies_are_those_of_a_normal_variable_beyond_the_former_cut()
     words = halves.view(np.int64)[None]
     drawer = drawer_for(Additive("normal", 1.0), (len(halves),))
     z = drawer.noisy(
-        torch.from_numpy(words), torch.zeros(1, len(halves)), lambda where: split_mix(7, key[: len(where)])
+        torch.from_numpy(words),
+        torch.zeros(1, len(halves)),
+        lambda where: split_mix(7, key[: len(where)]),
     )
     z = z[0].numpy().astype(float)
     for sigmas in (5.0, 5.42, 5.7, 6.0, 6.5):
@@ -176,7 +198,9 @@ def test_further_bits_are_uniform_and_random_access():
     bits = split_mix(3, np.arange(100_000, dtype=np.uint64))
     assert kstest(bits / 2.0**64, "uniform").pvalue > 1e-4
     assert split_mix(3, np.array([77], np.uint64)) == bits[77]
-    assert int(split_mix(0, np.array([0], np.uint64))[0]) == 0xE220A8397B1DCDAF  # the published first number
+    assert (
+        int(split_mix(0, np.array([0], np.uint64))[0]) == 0xE220A8397B1DCDAF
+    )  # the published first number
 
 
 @pytest.mark.parametrize("deviation", [0.7, 63.75])
@@ -196,8 +220,12 @@ def test_the_fast_way_to_a_number_on_the_grid_never_differs_from_the_thresholds(
     more = 2**63 + 12345
     k = (from_bits(GridGaussian(deviation / 255).draw, halves, more) * 255).round().numpy()
     table = thresholds(float(GridGaussian(deviation / 255).sigma * 255))
-    words = ((halves.astype(np.int64) + 2**31).astype(np.uint64) << np.uint64(32)) | np.uint64(more >> 32)
-    np.testing.assert_array_equal(k, table.smallest + np.searchsorted(table.values, words, side="right"))
+    words = ((halves.astype(np.int64) + 2**31).astype(np.uint64) << np.uint64(32)) | np.uint64(
+        more >> 32
+    )
+    np.testing.assert_array_equal(
+        k, table.smallest + np.searchsorted(table.values, words, side="right")
+    )
 
 
 def test_the_sum_on_the_grid_is_exact():
@@ -222,7 +250,9 @@ def test_kept_pixels_are_a_random_subset_and_absent_ones_are_marked():
     assert drawn(Ablation(2, 7), torch.rand(7), (0, 0, 3)).shape == (3, 14)
 
 
-@pytest.mark.parametrize(("noise", "value"), [(Discrete(0.8), 1), (Discrete(0.3, 5), 2), (Discrete(0.2, 256), 200)])
+@pytest.mark.parametrize(
+    ("noise", "value"), [(Discrete(0.8), 1), (Discrete(0.3, 5), 2), (Discrete(0.2, 256), 200)]
+)
 def test_values_are_kept_or_replaced_by_any_other(noise, value):
     others = noise.values - 1
     noisy = drawn(noise, torch.full((500,), value / others), (0, 0, 400))
@@ -309,12 +339,16 @@ def test_floating_point_noise_can_be_attacked_and_noise_on_the_grid_cannot():
     plan = Fixed(2_000, pilot=100)
     here, there = torch.zeros(1, NUMBERS), torch.full((1, NUMBERS), 1 / 255)
     distance = float((there - here).norm())
-    plain = Smoothed(model, noise=Gaussian(SIGMA), classes=2, device="cpu", dtype="float32", batch=1000)
+    plain = Smoothed(
+        model, noise=Gaussian(SIGMA), classes=2, device="cpu", dtype="float32", batch=1000
+    )
     [certificate] = plain.certify(here, plan=plan)
     assert certificate.prediction == 1
     assert certificate.radius > 50 * distance  # claimed, and wrong:
     assert plain.predict(there)[0].prediction == 0
-    sound = Smoothed(model, noise=GridGaussian(SIGMA), classes=2, device="cpu", dtype="float32", batch=1000)
+    sound = Smoothed(
+        model, noise=GridGaussian(SIGMA), classes=2, device="cpu", dtype="float32", batch=1000
+    )
     [certificate] = sound.certify(here, plan=plan)
     if not certificate.abstained and certificate.radius >= distance:
         assert sound.predict(there)[0].prediction in (None, certificate.prediction)

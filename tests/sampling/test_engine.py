@@ -35,7 +35,9 @@ def spread(count):
     return torch.linspace(-0.8, 0.8, count - 20).tolist() + torch.linspace(-3, 3, 20).tolist()
 
 
-@pytest.mark.parametrize("plan", [Fixed(2000), InputSpecific(2000), InputSpecific(2000, kind="relative", decline=0.1)])
+@pytest.mark.parametrize(
+    "plan", [Fixed(2000), InputSpecific(2000), InputSpecific(2000, kind="relative", decline=0.1)]
+)
 def test_certificates_do_not_depend_on_batch_order_or_interruption(plan):
     distances = spread(60)
 
@@ -62,7 +64,9 @@ def test_samples_of_a_plan_are_a_prefix_of_those_at_the_ceiling():
 
         [certificate] = certify(Fixed(samples), [0.3], model=record, batch=1)
         assert certificate.samples == samples + 100
-        return torch.cat(rows[-certificate.samples :])  # earlier rows belong to the check of the classifier
+        return torch.cat(
+            rows[-certificate.samples :]
+        )  # earlier rows belong to the check of the classifier
 
     torch.testing.assert_close(first_samples(200), first_samples(300)[:300], rtol=0, atol=0)
 
@@ -70,7 +74,10 @@ def test_samples_of_a_plan_are_a_prefix_of_those_at_the_ceiling():
 @pytest.mark.parametrize("batch", [256, 1024])
 def test_nearly_all_rows_of_uneven_requests_are_counted(batch):
     engine = engine_for(InputSpecific(10_000), batch=batch)
-    wanted = [c.samples for c in engine.certify((i, torch.tensor([d]), None) for i, d in enumerate(spread(150)))]
+    wanted = [
+        c.samples
+        for c in engine.certify((i, torch.tensor([d]), None) for i, d in enumerate(spread(150)))
+    ]
     assert max(wanted) > 5 * min(wanted)
     assert engine.sampler.counted == sum(wanted)
     assert engine.sampler.counted >= 0.97 * engine.sampler.forwarded
@@ -112,7 +119,9 @@ def test_output_that_is_not_finite_costs_samples_and_counts_for_nobody():
 def overclaimed(certificates, distances):
     """The number of radii that exceed the true one, which is the signed distance from the boundary."""
     return sum(
-        c.radius > (distances[c.id] if c.prediction == 1 else -distances[c.id]) for c in certificates if not c.abstained
+        c.radius > (distances[c.id] if c.prediction == 1 else -distances[c.id])
+        for c in certificates
+        if not c.abstained
     )
 
 
@@ -155,5 +164,7 @@ def test_the_truth_test_catches_a_plan_that_overclaims_as_often_as_computed():
 
 def test_votes_that_the_plan_did_not_ask_for_are_refused_and_not_dropped():
     engine = engine_for(Fixed(1000))
-    with pytest.raises(InvalidInput, match="the votes of input 7 so far are not those that fixed 1,000 asks for"):
+    with pytest.raises(
+        InvalidInput, match="the votes of input 7 so far are not those that fixed 1,000 asks for"
+    ):
         engine.open(7, torch.zeros(1), None, [Look(100, {0: 100}), Look(999, {0: 999})])

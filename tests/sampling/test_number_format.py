@@ -37,7 +37,9 @@ def tabular(dtype=torch.float32):
 
 def test_a_model_that_bfloat16_changes_is_certified_in_float32():
     model, x = tabular()
-    sure = Smoothed(model, noise=Gaussian(1.0), classes=2, device="cpu", dtype="bfloat16", batch=256)
+    sure = Smoothed(
+        model, noise=Gaussian(1.0), classes=2, device="cpu", dtype="bfloat16", batch=256
+    )
     assert sure.certify(x[None], plan=PLAN)[0].radius > 1  # what the format made of the model
     smoothed = Smoothed(model, noise=Gaussian(1.0), classes=2, device="cpu", batch=256)
     with pytest.warns(UserWarning, match="runs in float32"):
@@ -51,13 +53,21 @@ def test_a_model_that_bfloat16_changes_is_certified_in_float32():
 def test_a_run_says_the_format_that_it_used_and_is_resumed_in_it(tmp_path):
     model, x = tabular()
     data = (np.stack([x.numpy()] * 3), np.zeros(3, dtype=int))
-    settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "batch": 256, "progress": Progress()}
+    settings = {
+        "noise": Gaussian(1.0),
+        "plan": PLAN,
+        "device": "cpu",
+        "batch": 256,
+        "progress": Progress(),
+    }
     with pytest.warns(UserWarning, match="runs in float32"):
         run = certify(model, data, out=tmp_path, ids=[0], classes=2, **settings)
     assert run.manifest.dtype == "float32"
     assert bool(run.abstained.all())
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "in bfloat16")  # the format is recorded, so nothing is compared again
+        warnings.filterwarnings(
+            "error", "in bfloat16"
+        )  # the format is recorded, so nothing is compared again
         run = certify(model, data, out=tmp_path, classes=2, **settings)
     assert run.manifest.dtype == "float32"
     assert len(run) == 3
@@ -66,7 +76,13 @@ def test_a_run_says_the_format_that_it_used_and_is_resumed_in_it(tmp_path):
 def test_a_resumed_run_is_compiled_as_it_was_begun(tmp_path):
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     data = (np.zeros((2, 4), dtype=np.float32), np.zeros(2, dtype=int))
-    settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "dtype": "float32", "progress": Progress()}
+    settings = {
+        "noise": Gaussian(1.0),
+        "plan": PLAN,
+        "device": "cpu",
+        "dtype": "float32",
+        "progress": Progress(),
+    }
     begun = certify(model, data, out=tmp_path, ids=[0], classes=2, compile="fast", **settings)
     resumed = certify(model, data, out=tmp_path, classes=2, **settings)
     assert begun.manifest.compile == resumed.manifest.compile == "fast"
@@ -108,8 +124,18 @@ def test_the_summary_and_the_table_name_the_format(tmp_path, capsys):
     data = (np.zeros((2, 4), dtype=np.float32), np.zeros(2, dtype=int))
     runs = []
     for dtype in ("bfloat16", "float32"):
-        settings = {"noise": Gaussian(1.0), "plan": PLAN, "device": "cpu", "dtype": dtype, "batch": 256}
-        runs.append(certify(model, data, out=tmp_path / dtype, classes=2, progress=PlainProgress(), **settings))
+        settings = {
+            "noise": Gaussian(1.0),
+            "plan": PLAN,
+            "device": "cpu",
+            "dtype": dtype,
+            "batch": 256,
+        }
+        runs.append(
+            certify(
+                model, data, out=tmp_path / dtype, classes=2, progress=PlainProgress(), **settings
+            )
+        )
         assert f" per input, in {dtype}; all sampling took" in capsys.readouterr().err
     assert "number format" in table(runs).titles
     assert "number format" not in table(runs[:1]).titles
@@ -125,6 +151,10 @@ def test_on_cuda_float16_comes_before_float32(shares, expected, monkeypatch):
     runtime = Runtime("cuda", "bfloat16", "fast", 256)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = settle_number_format(runtime, nn.Linear(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0))
+        found = settle_number_format(
+            runtime, nn.Linear(2, 2), [torch.zeros(2)], classes=2, noise=Gaussian(1.0)
+        )
     assert found.dtype == expected
-    assert [f"runs in {expected}" in str(warning.message) for warning in caught] == [True] * (expected != "bfloat16")
+    assert [f"runs in {expected}" in str(warning.message) for warning in caught] == [True] * (
+        expected != "bfloat16"
+    )

@@ -66,10 +66,18 @@ def test_a_number_on_the_grid_is_exact_at_every_boundary_and_in_the_tails(ratio,
     above, whole = table.values >> np.uint64(32), np.uint64(2**32 - 1)
     near = [((above + np.uint64(d % 2**64)) & whole) << np.uint64(32) for d in (-2, -1, 0, 1, 2)]
     near += [words | whole for words in near]
-    distances = generator.integers(0, 2**64, 100_000, np.uint64) >> generator.integers(0, 64, 100_000, np.uint64)
+    distances = generator.integers(0, 2**64, 100_000, np.uint64) >> generator.integers(
+        0, 64, 100_000, np.uint64
+    )
     bits = np.concatenate([*near, table.values, table.values - np.uint64(1), distances, ~distances])
     np.save(tmp_path / "words.npy", bits ^ np.uint64(2**63))
-    command = [sys.executable, Path(__file__).parent / "interpreted.py", "words.npy", "numbers.npy", str(ratio)]
+    command = [
+        sys.executable,
+        Path(__file__).parent / "interpreted.py",
+        "words.npy",
+        "numbers.npy",
+        str(ratio),
+    ]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "TRITON_INTERPRET": "1"}, check=True)
     expected = table.smallest + np.searchsorted(table.values, bits, side="right")
     assert np.array_equal(np.load(tmp_path / "numbers.npy"), expected)

@@ -17,12 +17,22 @@ REQUESTS = {id: [100, 37 * id, 3] if id % 3 else [100] for id in range(len(INPUT
 
 def thirds(x):
     """Three classes by the sum of the values. The result is exact and does not depend on the batch."""
-    return torch.bucketize(x.flatten(1).double().sum(1), torch.tensor([5.5, 6.5], dtype=torch.double))
+    return torch.bucketize(
+        x.flatten(1).double().sum(1), torch.tensor([5.5, 6.5], dtype=torch.double)
+    )
 
 
 def make(*, slots, batch, classify=thirds, classes=3, shape=(3, 4), seed=0):
     runtime = Runtime("cpu", "float32", "none", batch)
-    counter = VoteCounter(classify, runtime, noise=Gaussian(0.25), shape=shape, classes=classes, slots=slots, seed=seed)
+    counter = VoteCounter(
+        classify,
+        runtime,
+        noise=Gaussian(0.25),
+        shape=shape,
+        classes=classes,
+        slots=slots,
+        seed=seed,
+    )
     return Sampler(counter)
 
 
@@ -50,7 +60,9 @@ def expected():
     return {id: sample(make(slots=1, batch=1000), [id])[id] for id in range(len(INPUTS))}
 
 
-@pytest.mark.parametrize(("slots", "batch"), [(1, 7), (2, 64), (3, 100), (5, 101), (12, 256), (20, 4096)])
+@pytest.mark.parametrize(
+    ("slots", "batch"), [(1, 7), (2, 64), (3, 100), (5, 101), (12, 256), (20, 4096)]
+)
 def test_votes_do_not_depend_on_window_batch_or_order(expected, slots, batch):
     order = list(range(len(INPUTS)))
     random.Random(slots).shuffle(order)
@@ -75,7 +87,11 @@ def test_all_rows_are_counted_and_only_the_last_batch_is_padded(expected):
     sampler = make(slots=6, batch=64)
     looks = sample(sampler, range(len(INPUTS)))
     requested = sum(map(sum, REQUESTS.values()))
-    assert sampler.counted == requested == sum(look.samples for many in looks.values() for look in many)
+    assert (
+        sampler.counted
+        == requested
+        == sum(look.samples for many in looks.values() for look in many)
+    )
     assert all(look.missing == 0 for many in looks.values() for look in many)
     assert 0 <= sampler.forwarded - sampler.counted < 3 * 64
 
@@ -83,9 +99,17 @@ def test_all_rows_are_counted_and_only_the_last_batch_is_padded(expected):
 def test_memory_is_bounded_by_slots_not_by_inputs_or_samples():
     sampler = make(slots=3, batch=64)
     counter = sampler.counter
-    before = {name: value.shape for name, value in vars(counter).items() if isinstance(value, torch.Tensor)}
+    before = {
+        name: value.shape
+        for name, value in vars(counter).items()
+        if isinstance(value, torch.Tensor)
+    }
     sample(sampler, range(len(INPUTS)))
-    assert before == {name: value.shape for name, value in vars(counter).items() if isinstance(value, torch.Tensor)}
+    assert before == {
+        name: value.shape
+        for name, value in vars(counter).items()
+        if isinstance(value, torch.Tensor)
+    }
     assert (sampler.free, sampler._packer.rows) == (3, 0)
 
 
@@ -95,7 +119,10 @@ def test_a_thousand_classes_are_counted_apart():
 
     sampler = make(slots=4, batch=512, classify=scattered, classes=1000)
     looks = sample(sampler, range(len(INPUTS)))
-    one_by_one = {id: sample(make(slots=1, batch=33, classify=scattered, classes=1000), [id])[id] for id in (4, 11)}
+    one_by_one = {
+        id: sample(make(slots=1, batch=33, classify=scattered, classes=1000), [id])[id]
+        for id in (4, 11)
+    }
     assert {id: looks[id] for id in one_by_one} == one_by_one
     assert max(looks[11][1].votes) > 900
 
@@ -143,7 +170,9 @@ def test_kernels_get_the_rows_of_a_smaller_batch_as_one_block_of_memory(monkeypa
     runtime = Runtime("cpu", "float32", "none", 1000)
     settings = {"noise": Gaussian(0.25), "shape": (3, 4), "classes": 3, "slots": 1, "seed": 0}
     counter, seen = VoteCounter(thirds, runtime, flexible=True, **settings), []
-    monkeypatch.setattr(counter.stream, "write", lambda out, inputs, segments, rows: seen.append((len(out), rows)))
+    monkeypatch.setattr(
+        counter.stream, "write", lambda out, inputs, segments, rows: seen.append((len(out), rows))
+    )
     counter.run(Batch([Segment(0, 7, 20, 40)], [0]))
     counter.draw(INPUTS[0], [Segment(0, 7, 20, 40)], counter.noisy[:40])
     for size, rows in seen:

@@ -20,7 +20,9 @@ def test_a_row_is_a_function_of_seed_input_and_sample(draw, shape):
     whole = draw((5, 0, 8), shape=shape, seed=9)
     assert whole.shape == (8, *shape)
     assert np.isfinite(whole).all()
-    packed = draw((8, 3, 1), (5, 5, 3), (0, 0, 1), (5, 0, 1), (5, 2, 2), shape=shape, seed=9, batch=11)
+    packed = draw(
+        (8, 3, 1), (5, 5, 3), (0, 0, 1), (5, 0, 1), (5, 2, 2), shape=shape, seed=9, batch=11
+    )
     np.testing.assert_array_equal(packed[1:4], whole[5:8])
     np.testing.assert_array_equal(packed[5], whole[0])
     np.testing.assert_array_equal(packed[6:8], whole[2:4])
@@ -31,7 +33,10 @@ def test_fewer_samples_are_a_prefix_of_more(draw):
 
 
 def test_another_seed_input_or_sample_is_other_noise(draw):
-    rows = [draw((0, 0, 5), (1, 0, 5), (2**20, 0, 5), shape=(4,), seed=seed) for seed in (0, 1, 2**32, 2**32 + 1)]
+    rows = [
+        draw((0, 0, 5), (1, 0, 5), (2**20, 0, 5), shape=(4,), seed=seed)
+        for seed in (0, 1, 2**32, 2**32 + 1)
+    ]
     assert len(np.unique(np.concatenate(rows), axis=0)) == 4 * 15
 
 
@@ -88,7 +93,11 @@ def test_float64_inputs_are_not_rounded_where_the_classifier_is_in_float64(draw,
 
 @pytest.mark.parametrize("law", LAWS)
 def test_noise_has_the_law_that_was_asked_for(draw, law):
-    z = draw(*((id, 0, 10) for id in range(4)), shape=(10_000,), seed=3, law=law).ravel().astype(float)
+    z = (
+        draw(*((id, 0, 10) for id in range(4)), shape=(10_000,), seed=3, law=law)
+        .ravel()
+        .astype(float)
+    )
     expected = LAWS[law]
     assert kstest(z, expected.cdf).pvalue > 1e-4
     for power in (1, 2, 3, 4):
@@ -105,14 +114,19 @@ def test_other_laws_are_keyed_by_seed_input_and_sample(draw, law, shape):
     packed = draw((8, 3, 1), (5, 5, 3), (5, 0, 1), shape=shape, seed=9, batch=7, law=law)
     np.testing.assert_array_equal(packed[1:4], whole[5:8])
     np.testing.assert_array_equal(packed[4], whole[0])
-    others = [draw((6, 0, 8), shape=shape, seed=9, law=law), draw((5, 0, 8), shape=shape, seed=10, law=law)]
+    others = [
+        draw((6, 0, 8), shape=shape, seed=9, law=law),
+        draw((5, 0, 8), shape=shape, seed=10, law=law),
+    ]
     assert all(np.abs(other - whole).min() > 0 for other in others)
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_every_law_is_scaled_and_added_to_the_input(draw, law):
     plain = draw((1, 0, 5), law=law)
-    np.testing.assert_allclose(draw((1, 0, 5), scale=0.25, x=0.5, law=law), 0.5 + 0.25 * plain, atol=1e-6)
+    np.testing.assert_allclose(
+        draw((1, 0, 5), scale=0.25, x=0.5, law=law), 0.5 + 0.25 * plain, atol=1e-6
+    )
     np.testing.assert_allclose(draw((1, 0, 5), law=law, dtype="bfloat16"), plain, rtol=2**-7)
 
 
@@ -122,10 +136,17 @@ def test_uniform_noise_never_leaves_its_cube_and_laplace_noise_has_its_tails(dra
     assert np.abs(flat).max() <= 0.5
     heavy = draw(*segments, shape=(20_000,), seed=3, law="laplace")
     for beyond in (2, 5, 9):
-        assert binomtest(int((np.abs(heavy) > beyond).sum()), heavy.size, 2 * laplace.sf(beyond)).pvalue > 1e-4
+        assert (
+            binomtest(
+                int((np.abs(heavy) > beyond).sum()), heavy.size, 2 * laplace.sf(beyond)
+            ).pvalue
+            > 1e-4
+        )
     assert np.isfinite(heavy).all()
 
 
 def test_a_law_that_no_stream_draws_is_refused():
-    with pytest.raises(InvalidInput, match="law must be one of normal, uniform, laplace, got 'cauchy'"):
+    with pytest.raises(
+        InvalidInput, match="law must be one of normal, uniform, laplace, got 'cauchy'"
+    ):
         Additive("cauchy", 1.0)

@@ -36,14 +36,20 @@ def test_every_noise_is_keyed_by_seed_input_and_sample(draw, noise, shape):
 @pytest.mark.parametrize("deviation", [0.6, 63.75, 127.5])
 def test_noise_on_the_grid_is_a_rounded_normal_number(draw, deviation):
     noise = describe(GridGaussian(deviation / 255))
-    k = np.rint(draw(*SEGMENTS, shape=(20_000,), seed=3, x=51 / 255, noise=noise).ravel() * 255.0) - 51
+    k = (
+        np.rint(draw(*SEGMENTS, shape=(20_000,), seed=3, x=51 / 255, noise=noise).ravel() * 255.0)
+        - 51
+    )
     inner = np.unique(np.round(norm.ppf(np.linspace(0.001, 0.999, 60)) * deviation)) + 0.5
     edges = np.concatenate([[-np.inf], inner, [np.inf]])
     expected = np.diff(norm.cdf(edges / deviation)) * len(k)
     assert chisquare(np.histogram(k, edges)[0], expected).pvalue > 1e-4
     for sigmas in (3, 4, 4.5):
         limit = np.ceil(sigmas * deviation) - 0.5
-        assert binomtest(int((np.abs(k) > limit).sum()), len(k), 2 * norm.sf(limit / deviation)).pvalue > 1e-4
+        assert (
+            binomtest(int((np.abs(k) > limit).sum()), len(k), 2 * norm.sf(limit / deviation)).pvalue
+            > 1e-4
+        )
 
 
 def test_noisy_inputs_on_the_grid_depend_on_the_sum_alone(draw):
@@ -58,7 +64,13 @@ def test_noisy_inputs_on_the_grid_depend_on_the_sum_alone(draw):
 
 
 def test_kept_pixels_are_a_random_subset(draw):
-    noisy = draw(*[(id, 0, 100) for id in range(4)], shape=(1, 4, 5), seed=3, x=0.25, noise=describe(Ablation(6, 20)))
+    noisy = draw(
+        *[(id, 0, 100) for id in range(4)],
+        shape=(1, 4, 5),
+        seed=3,
+        x=0.25,
+        noise=describe(Ablation(6, 20)),
+    )
     kept = noisy.sum(axis=1)
     assert set(np.unique(kept)) == {0.0, 1.0}
     assert (kept.sum(axis=(1, 2)) == 6).all()
@@ -68,11 +80,15 @@ def test_kept_pixels_are_a_random_subset(draw):
 def test_values_are_replaced_by_any_other(draw):
     noisy = draw(*SEGMENTS, shape=(2000,), seed=3, x=0.5, noise=describe(Discrete(0.3, 5)))
     counts = np.bincount(np.rint(noisy.ravel() * 4).astype(int), minlength=5)
-    assert chisquare(counts, np.array([0.175, 0.175, 0.3, 0.175, 0.175]) * counts.sum()).pvalue > 1e-4
+    assert (
+        chisquare(counts, np.array([0.175, 0.175, 0.3, 0.175, 0.175]) * counts.sum()).pvalue > 1e-4
+    )
 
 
 def test_brightness_is_normal(draw):
-    moved = draw(*[(id, 0, 125) for id in range(4)], shape=(3,), seed=3, noise=describe(Brightness(0.5)))
+    moved = draw(
+        *[(id, 0, 125) for id in range(4)], shape=(3,), seed=3, noise=describe(Brightness(0.5))
+    )
     assert np.ptp(moved, axis=1).max() == 0
     assert kstest(moved[:, 0] / 0.5, norm.cdf).pvalue > 1e-4
 

@@ -51,9 +51,14 @@ def allowed(wrong, of):
     return wrong <= binom.ppf(0.9999, of, ALPHA)
 
 
-PLANS = [Fixed(300, pilot=20, alpha=ALPHA), InputSpecific(600, pilot=50, alpha=ALPHA, decline=0.1, kind="relative")]
+PLANS = [
+    Fixed(300, pilot=20, alpha=ALPHA),
+    InputSpecific(600, pilot=50, alpha=ALPHA, decline=0.1, kind="relative"),
+]
 BETS = AtRadii([0, 0.1, 0.2], 400, pilot=60, alpha=ALPHA, bound="runner-up")
-CONTINUED = AtRadii([0, 0.1, 0.2], 400, pilot=60, alpha=ALPHA, bound="runner-up", earlier=((50, 1), (200, 2)))
+CONTINUED = AtRadii(
+    [0, 0.1, 0.2], 400, pilot=60, alpha=ALPHA, bound="runner-up", earlier=((50, 1), (200, 2))
+)
 
 
 def positive(x):
@@ -70,7 +75,11 @@ def survives(certificate, distance):
 def test_half_spaces_in_l1_and_in_brightness(noise, plan):
     distances = np.linspace(-0.45, 0.45, INPUTS)
     inputs = [torch.tensor([d], dtype=torch.float32) for d in distances]
-    found = [(c, d) for c, d in zip(certify(noise, positive, inputs, plan), distances, strict=True) if not c.abstained]
+    found = [
+        (c, d)
+        for c, d in zip(certify(noise, positive, inputs, plan), distances, strict=True)
+        if not c.abstained
+    ]
     wrong = [d for c, d in found if not survives(c, d)]
     assert allowed(len(wrong), len(found))
     assert max(c.radius for c, _ in found) > 0.2
@@ -96,10 +105,23 @@ def ends(x):
 @pytest.mark.parametrize("radius", [0.0, 0.1, 0.2])
 def test_bets_are_not_won_where_the_runner_up_ties_within_a_radius(noise, radius, plan):
     """At this distance from the tie, certificates of this radius or a larger one are wrong."""
-    steps = round(255 * (0.5 - radius))  # on the grid, one step is added so that the tie is inside the radius
-    x = torch.tensor([(steps + (1 if isinstance(noise, GridGaussian) else 0)) / 255 if noise.grid else 0.5 - radius])
+    steps = round(
+        255 * (0.5 - radius)
+    )  # on the grid, one step is added so that the tie is inside the radius
+    x = torch.tensor(
+        [
+            (steps + (1 if isinstance(noise, GridGaussian) else 0)) / 255
+            if noise.grid
+            else 0.5 - radius
+        ]
+    )
     found = certify(
-        noise, ends, [x] * INPUTS, replace(plan, known_labels=True, pilot=0), classes=10, labels=[0] * INPUTS
+        noise,
+        ends,
+        [x] * INPUTS,
+        replace(plan, known_labels=True, pilot=0),
+        classes=10,
+        labels=[0] * INPUTS,
     )
     wrong = sum(not c.abstained and c.radius >= radius for c in found)
     assert wrong <= binom.ppf(0.9999, INPUTS, ALPHA)
@@ -112,7 +134,9 @@ def test_bets_on_a_class_that_a_pilot_chose(plan):
     distances = np.linspace(-0.45, 0.45, INPUTS)
     inputs = [torch.tensor([d], dtype=torch.float32) for d in distances]
     found = [
-        (c, d) for c, d in zip(certify(Uniform(0.5), positive, inputs, plan), distances, strict=True) if not c.abstained
+        (c, d)
+        for c, d in zip(certify(Uniform(0.5), positive, inputs, plan), distances, strict=True)
+        if not c.abstained
     ]
     assert allowed(sum(not survives(c, d) for c, d in found), len(found))
     assert max(c.radius for c, _ in found) == 0.2
@@ -136,11 +160,15 @@ def test_enumerated_splitting_is_exact_and_never_wrong():
     noise = Splitting(0.5, 255)
     found = certify(noise, above_half, [torch.tensor([n / 255, 0.0]) for n in range(256)], Exact())
     for n, certificate in enumerate(found):
-        exact = abs(n / 255 - 0.5)  # p is n / 255: the offset is one of 255 values between two levels
+        exact = abs(
+            n / 255 - 0.5
+        )  # p is n / 255: the offset is one of 255 values between two levels
         assert certificate.samples == 255
         assert certificate.radius == pytest.approx(exact, abs=1e-12)
         assert certificate.radius <= exact
-        moved = ceil(certificate.radius * 255) - 1  # the largest change in levels that is below the radius
+        moved = (
+            ceil(certificate.radius * 255) - 1
+        )  # the largest change in levels that is below the radius
         after = n - moved if certificate.prediction == 1 else n + moved
         assert certificate.prediction == (1 if n > 127 else 0)
         assert found[min(max(after, 0), 255)].prediction == certificate.prediction
@@ -151,10 +179,16 @@ def test_a_half_space_on_the_grid(plan):
     noise, sigma = GridGaussian(0.25), 0.25 * 255
     levels = np.linspace(-100, 100, INPUTS).round()
     inputs = [torch.tensor([n / 255]).float() for n in levels]
-    found = [(c, n) for c, n in zip(certify(noise, positive, inputs, plan), levels, strict=True) if not c.abstained]
+    found = [
+        (c, n)
+        for c, n in zip(certify(noise, positive, inputs, plan), levels, strict=True)
+        if not c.abstained
+    ]
 
     def majority(n):
-        return 1 if norm.cdf((n - 0.5) / sigma) > 0.5 else 0  # the class is 1 from one step above 0 on
+        return (
+            1 if norm.cdf((n - 0.5) / sigma) > 0.5 else 0
+        )  # the class is 1 from one step above 0 on
 
     wrong = 0
     for c, n in found:
@@ -167,12 +201,21 @@ def test_a_half_space_on_the_grid(plan):
 def test_a_bar_that_is_shifted(plan):
     noise, width = Translation(4.0), 200
 
-    def left(x):  # whether the bar stands in the left half; the other boundary is too far away to matter
+    def left(
+        x,
+    ):  # whether the bar stands in the left half; the other boundary is too far away to matter
         return (x[:, 0, 0].argmax(1) < width // 2).long()
 
     places = np.random.default_rng(0).integers(90, 110, INPUTS)
-    inputs = [torch.nn.functional.one_hot(torch.tensor(int(p)), width).float().view(1, 1, width) for p in places]
-    found = [(c, p) for c, p in zip(certify(noise, left, inputs, plan), places, strict=True) if not c.abstained]
+    inputs = [
+        torch.nn.functional.one_hot(torch.tensor(int(p)), width).float().view(1, 1, width)
+        for p in places
+    ]
+    found = [
+        (c, p)
+        for c, p in zip(certify(noise, left, inputs, plan), places, strict=True)
+        if not c.abstained
+    ]
     wrong = 0
     for c, p in found:
         moved = ceil(c.radius) - 1
@@ -216,7 +259,11 @@ def test_pixels_that_are_seen_or_not(plan):
 
     white = np.random.default_rng(0).integers(0, 5, INPUTS)
     inputs = [(torch.arange(pixels) < n).float().view(1, 6, 10) for n in white]
-    found = [(c, int(n)) for c, n in zip(certify(noise, clean, inputs, plan), white, strict=True) if not c.abstained]
+    found = [
+        (c, int(n))
+        for c, n in zip(certify(noise, clean, inputs, plan), white, strict=True)
+        if not c.abstained
+    ]
     wrong = 0
     for c, n in found:
         more = n + int(c.radius)

@@ -80,7 +80,9 @@ def test_without_a_plan_it_is_input_specific_sampling():
     assert smoothed().certify([[0.1]]).plan == sc.InputSpecific()
 
 
-@pytest.mark.parametrize("x", [[[0.4, 0.1]], np.array([[0.4, 0.1]]), torch.tensor([[0.4, 0.1]], requires_grad=True)])
+@pytest.mark.parametrize(
+    "x", [[[0.4, 0.1]], np.array([[0.4, 0.1]]), torch.tensor([[0.4, 0.1]], requires_grad=True)]
+)
 def test_lists_arrays_and_tensors_are_the_same_batch(x):
     assert certificates(smoothed().certify(x, plan=PLAN)) == certificates(
         smoothed().certify([torch.tensor([0.4, 0.1])], plan=PLAN)
@@ -97,10 +99,14 @@ def test_bytes_are_divided_by_255():
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (1, 28, 28), (8,)])
-@pytest.mark.parametrize("call", [lambda m, x: m.certify(x), lambda m, x: m.predict(x), lambda m, x: m(x)])
+@pytest.mark.parametrize(
+    "call", [lambda m, x: m.certify(x), lambda m, x: m.predict(x), lambda m, x: m(x)]
+)
 def test_one_input_without_a_batch_axis_is_refused_with_the_call_that_works(shape, call):
     model, x = smoothed(lambda x: x.flatten(1)[:, :2]), torch.full(shape, 0.4)
-    with pytest.raises(sc.InvalidInput, match=r"must be a batch, got one array of shape .* give x\[None\]"):
+    with pytest.raises(
+        sc.InvalidInput, match=r"must be a batch, got one array of shape .* give x\[None\]"
+    ):
         call(model, x)
     call(model, x[None])
 
@@ -133,7 +139,9 @@ def test_values_outside_the_unit_interval_are_told():
 
 
 def test_sigma_is_gaussian_noise():
-    by_sigma, by_noise = (smoothed(**n).certify([[0.3]], plan=PLAN) for n in ({"noise": None, "sigma": 0.5}, {}))
+    by_sigma, by_noise = (
+        smoothed(**n).certify([[0.3]], plan=PLAN) for n in ({"noise": None, "sigma": 0.5}, {})
+    )
     assert certificates(by_sigma) == certificates(by_noise)
 
 
@@ -143,7 +151,9 @@ def test_classes_are_found_out_where_the_model_returns_logits():
         smoothed(NETWORK, classes=3).certify(IMAGES, plan=FEW)
     )
     assert sum(votes.values()) == FEW.pilot
-    with pytest.raises(sc.InvalidInput, match="returns labels, so the number of classes is unknown: give classes=N"):
+    with pytest.raises(
+        sc.InvalidInput, match="returns labels, so the number of classes is unknown: give classes=N"
+    ):
         smoothed(classes=None).certify([[0.1]])
 
 
@@ -151,7 +161,10 @@ def test_its_text_says_what_is_certified():
     assert repr(smoothed(noise=None, sigma=0.25, dtype="float32")) == (
         "<Smoothed: positive, 2 classes, Gaussian(sigma=0.25), device=cpu, dtype=float32>"
     )
-    assert repr(smoothed(nn.Linear(2, 2), classes=None, device="auto")) == "<Smoothed: Linear, Gaussian(sigma=0.5)>"
+    assert (
+        repr(smoothed(nn.Linear(2, 2), classes=None, device="auto"))
+        == "<Smoothed: Linear, Gaussian(sigma=0.5)>"
+    )
     named = sc.Smoothed("fashion-cnn", noise=sc.Laplace(0.2))
     assert repr(named) == f"<Smoothed: fashion-cnn, 10 classes, {sc.Laplace(0.2)}>"
 
@@ -162,7 +175,9 @@ def _loaded(model):
 
 def _step(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=5.0)
-    nn.functional.cross_entropy(model(IMAGES), torch.zeros(len(IMAGES), dtype=torch.long)).backward()
+    nn.functional.cross_entropy(
+        model(IMAGES), torch.zeros(len(IMAGES), dtype=torch.long)
+    ).backward()
     optimizer.step()
 
 
@@ -193,7 +208,9 @@ def _replaced(model):
     model[3] = nn.Linear(16, 3)
 
 
-@pytest.mark.parametrize("change", [_loaded, _step, _data, _moved, _swapped, _hooked, _patched, _replaced])
+@pytest.mark.parametrize(
+    "change", [_loaded, _step, _data, _moved, _swapped, _hooked, _patched, _replaced]
+)
 def test_after_a_change_of_the_weights_the_next_call_uses_the_new_ones(change):
     model = network()
     before = smoothed(model, classes=None)
@@ -201,7 +218,9 @@ def test_after_a_change_of_the_weights_the_next_call_uses_the_new_ones(change):
     change(model)
     after = smoothed(model, classes=None)
     after.certify(IMAGES, plan=FEW)
-    assert certificates(before.certify(IMAGES, plan=FEW)) == certificates(after.certify(IMAGES, plan=FEW))
+    assert certificates(before.certify(IMAGES, plan=FEW)) == certificates(
+        after.certify(IMAGES, plan=FEW)
+    )
     assert before.certify(IMAGES, plan=FEW).count.tolist() != first.count.tolist()
 
 
@@ -230,7 +249,9 @@ def test_a_model_that_is_being_trained_is_refused():
     some = smoothed(model, classes=None)
     some.certify(IMAGES, plan=FEW)
     model.train()
-    with pytest.raises(sc.InvalidInput, match=r"in training mode \(Dropout\); call model.eval\(\) first"):
+    with pytest.raises(
+        sc.InvalidInput, match=r"in training mode \(Dropout\); call model.eval\(\) first"
+    ):
         some.certify(IMAGES, plan=FEW)
     model.eval()
     some.certify(IMAGES, plan=FEW)
@@ -274,11 +295,17 @@ def test_every_call_draws_new_noise_and_the_same_seed_repeats_the_calls():
 def test_a_run_draws_other_noise_than_a_call_in_memory_with_the_same_seed(tmp_path):
     """Otherwise, what is chosen in a notebook would be certified with the votes that it was chosen by."""
     x = np.full((20, 1), 0.1, np.float32)
-    on_disk, in_memory = smoothed().certify(x, plan=FEW, out=tmp_path), smoothed().certify(x, plan=FEW)
+    on_disk, in_memory = (
+        smoothed().certify(x, plan=FEW, out=tmp_path),
+        smoothed().certify(x, plan=FEW),
+    )
     assert isinstance(on_disk, sc.Run)
     assert not isinstance(in_memory, sc.Run)
     assert on_disk.count.tolist() != in_memory.count.tolist()
-    assert on_disk.count.tolist() == sc.certify(smoothed(), x, plan=FEW, out=tmp_path / "again").count.tolist()
+    assert (
+        on_disk.count.tolist()
+        == sc.certify(smoothed(), x, plan=FEW, out=tmp_path / "again").count.tolist()
+    )
 
 
 @pytest.mark.parametrize("call", range(3))
@@ -300,7 +327,9 @@ def test_a_call_that_was_interrupted_leaves_nothing_behind(call):
         model.certify([[0.1]], plan=PLAN)
     for _ in range(2):
         calm.certify([[0.1]], plan=PLAN)
-    assert certificates(model.certify([[0.3]], plan=PLAN)) == certificates(calm.certify([[0.3]], plan=PLAN))
+    assert certificates(model.certify([[0.3]], plan=PLAN)) == certificates(
+        calm.certify([[0.3]], plan=PLAN)
+    )
 
 
 def test_many_inputs_get_the_certificates_of_each_alone_in_their_order():
@@ -321,7 +350,9 @@ def test_many_inputs_get_the_certificates_of_each_alone_in_their_order():
     together, forwarded = certify()
     alone = [certify(ids=[id]) for id in range(9)]
     assert together == [certificate for [certificate], _ in alone]
-    assert [(c.id, c.label) for c in together] == [(i, x if x != -1 else None) for i, x in enumerate(labels)]
+    assert [(c.id, c.label) for c in together] == [
+        (i, x if x != -1 else None) for i, x in enumerate(labels)
+    ]
     assert certify(ids=range(8, -1, -1))[0] == together
     # Inputs that are certified together share batches, so there is less padding.
     assert forwarded < sum(one for _, one in alone) / 2
@@ -342,14 +373,19 @@ def test_results_in_memory_are_results_like_those_of_a_run(tmp_path):
     assert found[4] in found
     with pytest.raises(KeyError, match="no certificate of input 9"):
         found[9]
-    with pytest.raises(sc.InvalidInput, match=r"the id of one input, as in run\[0\], got slice\(0, 3, None\)"):
+    with pytest.raises(
+        sc.InvalidInput, match=r"the id of one input, as in run\[0\], got slice\(0, 3, None\)"
+    ):
         found[0:3]
     assert found.acr == pytest.approx(np.mean([c.radius * c.correct for c in found]))
     assert found.certified_accuracy([0, 0.1]).tolist() == [
         np.mean([c.correct and c.radius > r for c in found]) for r in (0, 0.1)
     ]
     assert found.complete
-    frame, on_disk = found.to_pandas(), smoothed(NETWORK, classes=None).certify(IMAGES, labels, plan=PLAN, out=tmp_path)
+    frame, on_disk = (
+        found.to_pandas(),
+        smoothed(NETWORK, classes=None).certify(IMAGES, labels, plan=PLAN, out=tmp_path),
+    )
     assert frame.columns.tolist() == on_disk.to_pandas().columns.tolist()
     assert frame.radius.tolist() == found.radius.tolist()
 
@@ -366,12 +402,18 @@ def test_one_input_forwards_little_more_than_its_samples():
     model.certify([[0.3]], plan=PLAN)
     prepared = forwarded
     [certificate] = model.certify([[0.6]], plan=PLAN)
-    assert certificate.samples <= forwarded - prepared <= certificate.samples + 31 * len(certificate.looks)
+    assert (
+        certificate.samples
+        <= forwarded - prepared
+        <= certificate.samples + 31 * len(certificate.looks)
+    )
 
 
 def test_the_votes_of_smaller_batches_are_those_of_full_ones():
     fitted, full = (smoothed(NETWORK, classes=3, dtype="float32", batch=b) for b in ("auto", 500))
-    assert certificates(fitted.certify(IMAGES[:2], plan=PLAN)) == certificates(full.certify(IMAGES[:2], plan=PLAN))
+    assert certificates(fitted.certify(IMAGES[:2], plan=PLAN)) == certificates(
+        full.certify(IMAGES[:2], plan=PLAN)
+    )
 
 
 def test_a_given_batch_size_is_kept():
@@ -390,7 +432,9 @@ def test_without_a_label_nothing_is_correct_or_wrong():
 @pytest.mark.parametrize("dtype", [torch.float64, "float64"])
 @pytest.mark.parametrize("device", [torch.device("cpu"), "cpu"])
 def test_devices_and_number_formats_of_torch_are_taken(device, dtype, tmp_path):
-    manifest = smoothed(device=device, dtype=dtype).certify([[0.5]], plan=FEW, out=tmp_path).manifest
+    manifest = (
+        smoothed(device=device, dtype=dtype).certify([[0.5]], plan=FEW, out=tmp_path).manifest
+    )
     assert (manifest.device, manifest.dtype) == ("cpu", "float64")
 
 
@@ -402,7 +446,8 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
         smoothed(randomised).certify([[0.9]], plan=PLAN)
     before = torch.random.get_rng_state()
     [first], [again] = (
-        smoothed(randomised, stochastic=True, batch=b).certify([[0.9]], plan=sc.Fixed(2000)) for b in (100, 300)
+        smoothed(randomised, stochastic=True, batch=b).certify([[0.9]], plan=sc.Fixed(2000))
+        for b in (100, 300)
     )
     assert first.looks == again.looks
     assert torch.equal(before, torch.random.get_rng_state())
@@ -416,18 +461,33 @@ def test_a_random_classifier_is_certified_if_it_is_said_to_be_one():
         (lambda: smoothed(3), "model must be a name, a module or a function, got int"),
         (lambda: smoothed(classes=1), "classes must be at least 2"),
         (lambda: smoothed(seed=-1), "seed must be at least 0"),
-        (lambda: smoothed(seed=2**64), "seed must be from 0 to 9223372036854775807, got 18446744073709551616"),
+        (
+            lambda: smoothed(seed=2**64),
+            "seed must be from 0 to 9223372036854775807, got 18446744073709551616",
+        ),
         (lambda: smoothed(noise=0.25), r"noise must be a noise such as Gaussian\(0.5\), got 0.25"),
         (lambda: smoothed(noise=Uniform), "noise must be a noise such as Gaussian.*Uniform"),
         (lambda: smoothed(noise=None), "give either sigma= or noise="),
         (lambda: smoothed(noise=None, sigma=sc.Gaussian(0.5)), "sigma must be a number"),
         (lambda: smoothed(sigma=0.5), "give either sigma= or noise="),
-        (lambda: smoothed(nn.Linear(1, 2, device="meta")), "has no weights yet .it is on the meta device"),
-        (lambda: smoothed(weights="checkpoint.pth"), 'weights="checkpoint.pth" is for a model given by its name'),
-        (lambda: sc.certify(smoothed(), [[0.1]], sigma=0.5), r"a Smoothed already: give sigma to Smoothed\(...\)"),
+        (
+            lambda: smoothed(nn.Linear(1, 2, device="meta")),
+            "has no weights yet .it is on the meta device",
+        ),
+        (
+            lambda: smoothed(weights="checkpoint.pth"),
+            'weights="checkpoint.pth" is for a model given by its name',
+        ),
+        (
+            lambda: sc.certify(smoothed(), [[0.1]], sigma=0.5),
+            r"a Smoothed already: give sigma to Smoothed\(...\)",
+        ),
         (lambda: smoothed().certify([[0.1]], plan="fixed"), "plan must be a plan such as"),
         (lambda: smoothed().certify([[0.1]], plan=sc.Fixed), "plan must be a plan such as"),
-        (lambda: smoothed().certify([[0.1]], progress=sc.Progress()), "progress= is for certificates on disk"),
+        (
+            lambda: smoothed().certify([[0.1]], progress=sc.Progress()),
+            "progress= is for certificates on disk",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(call, message):
@@ -449,7 +509,9 @@ def test_an_error_of_the_model_has_its_own_error_as_the_cause():
 
 
 def test_an_error_of_our_own_is_not_blamed_on_the_model(monkeypatch):
-    code = compile("def find_logits(*outputs, **options): return 1 / 0", prepare_module.__file__, "exec")
+    code = compile(
+        "def find_logits(*outputs, **options): return 1 / 0", prepare_module.__file__, "exec"
+    )
     exec(code, ours := {})
     monkeypatch.setattr("smoothcert.models.outputs.find_logits", ours["find_logits"])
     with pytest.raises(ZeroDivisionError):

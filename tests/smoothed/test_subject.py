@@ -9,7 +9,9 @@ from smoothcert.data import ArrayDataset
 
 def bind(x, noise):
     dataset = ArrayDataset(x.numpy(), name="some")
-    smoothed = sc.Smoothed(lambda x: (x[:, 0] > 0).long(), noise=noise, classes=2, device="cpu", batch=100)
+    smoothed = sc.Smoothed(
+        lambda x: (x[:, 0] > 0).long(), noise=noise, classes=2, device="cpu", batch=100
+    )
     return smoothed.bind(dataset, ()), dataset
 
 
@@ -27,7 +29,13 @@ def test_bytes_are_on_the_grid_however_float32_scaled_them():
     levels = torch.arange(256.0)
     x = levels / 255
     mean, deviation = torch.tensor(0.456), torch.tensor(0.224)
-    for same in (x, levels * (1 / 255), levels / 127.5 - 1, 2 * x - 1, (x - mean) / deviation * deviation + mean):
+    for same in (
+        x,
+        levels * (1 / 255),
+        levels / 127.5 - 1,
+        2 * x - 1,
+        (x - mean) / deviation * deviation + mean,
+    ):
         assert not refuses(same)
     assert refuses(x + 1e-6)  # on every value of an ImageNet input, this would be .0004 in l2
     assert refuses(x.half().float())
@@ -71,7 +79,9 @@ ROUNDED = r"input 0 of .* has a value of size 1.7\d*e\+09, where .* in float32 a
 
 @pytest.mark.filterwarnings("ignore:.*values lie in")
 @pytest.mark.parametrize(
-    "x", [[[SECONDS]], np.array([[SECONDS]]), torch.tensor([[SECONDS]], dtype=torch.float64)], ids=type
+    "x",
+    [[[SECONDS]], np.array([[SECONDS]]), torch.tensor([[SECONDS]], dtype=torch.float64)],
+    ids=type,
 )
 def test_an_input_is_not_rounded_by_more_than_a_little_of_the_noise(x):
     """In float32 it would be 1,700,000,000, with class 0 and radius 48, though the class is 1 at distance 60."""
@@ -80,15 +90,21 @@ def test_an_input_is_not_rounded_by_more_than_a_little_of_the_noise(x):
         with pytest.raises(sc.InvalidInput, match=ROUNDED):
             sc.Smoothed(model, classes=2, dtype=dtype, **settings).certify(x, plan=sc.Fixed(1000))
     for model, dtype in ((late, "float64"), (Late(), "auto")):
-        [found] = sc.Smoothed(model, classes=2, dtype=dtype, **settings).certify(x, plan=sc.Fixed(1000))
+        [found] = sc.Smoothed(model, classes=2, dtype=dtype, **settings).certify(
+            x, plan=sc.Fixed(1000)
+        )
         assert found.prediction == 1
         assert 30 < found.radius < 60
 
 
 @pytest.mark.filterwarnings("ignore:.*values lie in")
 def test_values_on_a_grid_are_refused_where_float32_does_not_hold_it():
-    subject, dataset = bind(torch.tensor([[2.0**24 + 60]], dtype=torch.float64), sc.GridGaussian(15.0, step=1.0))
+    subject, dataset = bind(
+        torch.tensor([[2.0**24 + 60]], dtype=torch.float64), sc.GridGaussian(15.0, step=1.0)
+    )
     with pytest.raises(sc.InvalidInput, match="neighbouring numbers in float32 are 2 apart"):
         subject.read(dataset, 0)
-    subject, dataset = bind(torch.tensor([[2.0**20 + 60]], dtype=torch.float64), sc.GridGaussian(15.0, step=1.0))
+    subject, dataset = bind(
+        torch.tensor([[2.0**20 + 60]], dtype=torch.float64), sc.GridGaussian(15.0, step=1.0)
+    )
     subject.read(dataset, 0)

@@ -73,7 +73,9 @@ def exact_curve(noise, radius, b):
     """h(b) to 40 digits."""
     b = mpmath.mpf(b)
     if isinstance(noise, Gaussian):
-        z = mpmath.findroot(lambda z: mpmath.ncdf(z) - b, float(mpmath.sqrt(2) * mpmath.erfinv(2 * b - 1)))
+        z = mpmath.findroot(
+            lambda z: mpmath.ncdf(z) - b, float(mpmath.sqrt(2) * mpmath.erfinv(2 * b - 1))
+        )
         return mpmath.ncdf(z + 2 * mpmath.mpf(radius) / noise.sigma)
     if isinstance(noise, Uniform):
         return min(b + mpmath.mpf(radius) / noise.scale, mpmath.mpf(1))
@@ -91,12 +93,16 @@ def test_a_curve_of_another_library_version_hardly_changes_wealth():
     radii = tuple(REFERENCE_WEALTH)
     for error in (-1e-13, 1e-13):
         found = path(tangents(Inexact(0.5, error), radii), REFERENCE_VOTES)
-        assert found == pytest.approx(path(tangents(Inexact(0.5), radii), REFERENCE_VOTES), abs=1e-4)
+        assert found == pytest.approx(
+            path(tangents(Inexact(0.5), radii), REFERENCE_VOTES), abs=1e-4
+        )
 
 
 @curves
 @given(
-    shares=st.tuples(st.floats(0.2, 1), st.floats(0, 1)), n=st.sampled_from([8, 60, 1000, 10**6]), b=st.floats(0, 0.5)
+    shares=st.tuples(st.floats(0.2, 1), st.floats(0, 1)),
+    n=st.sampled_from([8, 60, 1000, 10**6]),
+    b=st.floats(0, 0.5),
 )
 @settings(max_examples=80, deadline=None)
 def test_no_bet_gains_on_average_if_the_claim_is_false(noise, radius, shares, n, b):
@@ -104,7 +110,9 @@ def test_no_bet_gains_on_average_if_the_claim_is_false(noise, radius, shares, n,
     rival = int(shares[1] * (n - own))
     bet = best_bet(tangents(noise, (radius,)), own, rival, n)
     payoffs = [mpmath.exp(mpmath.mpf(float(part[0]))) for part in bet[:3]]
-    touching = (rival + 0.5) / (n + 1.5) / float(payoffs[1])  # b0 = qb / payoff of B: the most dangerous tie
+    touching = (
+        (rival + 0.5) / (n + 1.5) / float(payoffs[1])
+    )  # b0 = qb / payoff of B: the most dangerous tie
     for tie in (b, touching):
         with mpmath.workdps(40):
             tie = mpmath.mpf(max(tie, 1e-6))
@@ -130,7 +138,9 @@ def test_all_short_votings_together_gain_nothing_and_seldom_convince(noise, radi
         for part in (0.3, 0.8, 1.0):
             a = part * (b if radius == 0 else float(noise.tie_curve(radius, b)[0]))
             if a + b < 1:
-                chance = (ways * np.prod(np.array([a, b, 1 - a - b]) ** outcomes, axis=1))[paths].prod(axis=1)
+                chance = (ways * np.prod(np.array([a, b, 1 - a - b]) ** outcomes, axis=1))[
+                    paths
+                ].prod(axis=1)
                 assert chance.sum() == pytest.approx(1)
                 assert chance @ np.exp(unlimited.log[:, 0]) <= 1 + 1e-12
                 assert chance @ proved(wealth) <= alpha
@@ -148,7 +158,9 @@ def test_ties_are_believed_less_often_than_alpha(noise, radius):
     wealth, before = begin(table, (len(p),)), 0
     for look in LOOKS[LOOKS <= 3000].tolist():
         votes = rng.multinomial(look - before, p)
-        wealth = update(table, wealth, votes[:, 0], votes[:, 1], np.full(len(p), look - before), alpha=alpha)
+        wealth = update(
+            table, wealth, votes[:, 0], votes[:, 1], np.full(len(p), look - before), alpha=alpha
+        )
         before = look
     believed = proved(wealth).reshape(len(b), -1).mean(axis=1)
     assert believed.mean() > 0
@@ -159,7 +171,11 @@ def test_a_radius_counts_only_with_all_smaller_ones_and_all_rivals():
     table = tangents(Gaussian(0.5), (0.0, 0.25))
     wealth = begin(table, (2,))
     inf = np.inf
-    for log, radii in [([[0, inf], [inf, inf]], 0), ([[inf, 0], [inf, inf]], 1), ([[inf, inf], [inf, inf]], 2)]:
+    for log, radii in [
+        ([[0, inf], [inf, inf]], 0),
+        ([[inf, 0], [inf, inf]], 1),
+        ([[inf, inf], [inf, inf]], 2),
+    ]:
         histories = Histories({1: 1}, wealth._replace(log=np.array(log)))
         assert outcome([histories], 1000, alpha=0.001, give_up=0.02).proved == radii
 
@@ -172,7 +188,9 @@ def test_what_is_beaten_stays_beaten():
 
 def test_the_drawing_error_is_charged():
     votes, radii = [(40, 12, 8), (400, 120, 80)], (0.0, 0.25)
-    exact, charged = (path(tangents(Inexact(0.5, drawing_error=e), radii), votes)[-1] for e in (0.0, 0.01))
+    exact, charged = (
+        path(tangents(Inexact(0.5, drawing_error=e), radii), votes)[-1] for e in (0.0, 0.01)
+    )
     assert np.all(charged < exact - 1)
     a, b, error = 0.3 + 0.01, 0.3 - 0.01, 0.01  # as it is drawn, a tie looks like this
     bet = best_bet(tangents(Inexact(0.5, drawing_error=error), (0.0,)), 40, 12, 60)
@@ -186,7 +204,9 @@ def test_a_radius_beyond_reach_is_not_bet_on(noise):
 
 
 def test_a_noise_without_a_curve_can_only_bet_at_radius_0():
-    assert path(tangents(Ablation(45, 784), (0.0,)), REFERENCE_VOTES)[-1] == pytest.approx(124.6279, abs=1e-4)
+    assert path(tangents(Ablation(45, 784), (0.0,)), REFERENCE_VOTES)[-1] == pytest.approx(
+        124.6279, abs=1e-4
+    )
     with pytest.raises(InvalidInput, match="no bets on the runner-up"):
         tangents(Ablation(45, 784), (0.0, 1.0))
 
@@ -208,7 +228,9 @@ def test_radii_that_enter_later_start_with_nothing_and_leave_the_others_alone():
     one, other = begin_histories(few), begin_histories(all_of_them)
     for votes, n in ({3: 58, 1: 2}, 60), ({3: 11, 2: 1}, 12), ({3: 15}, 15):
         [one] = update_histories(few, [one], [votes], n, chosen=[3], alpha=1e-100)
-        [other] = update_histories(all_of_them, [other], [votes], n, chosen=[3], alpha=1e-100, radii=2)
+        [other] = update_histories(
+            all_of_them, [other], [votes], n, chosen=[3], alpha=1e-100, radii=2
+        )
         assert other.rows == one.rows
         assert other.wealth.log[..., :2].tolist() == one.wealth.log.tolist()
         assert not other.wealth.log[..., 2].any()
@@ -233,7 +255,9 @@ def test_one_input_with_shared_histories_gets_what_it_would_get_in_an_array(seed
         n = int(votes.sum())
         by_class = {k: int(v) for k, v in enumerate(votes) if v}
         other = {(k + 1) % 12: v for k, v in by_class.items()}  # of another input, whose class is 4
-        together = update_histories(table, together, [by_class, other], n, chosen=[3, 4], alpha=0.01)
+        together = update_histories(
+            table, together, [by_class, other], n, chosen=[3, 4], alpha=0.01
+        )
         rivals = np.where(np.arange(12) == 3, 0, votes)
         wealth = update(table, wealth, votes[3], np.tile(rivals, (2, 1)), n, alpha=0.01)
         for histories, first in zip(together, (0, 1), strict=True):
@@ -242,7 +266,9 @@ def test_one_input_with_shared_histories_gets_what_it_would_get_in_an_array(seed
         found = outcome(together, 1000, alpha=0.01, give_up=0.02)
         assert found.proved.tolist() == proved(wealth).min(axis=1).tolist()
         following = min(int(found.proved[0]), 3)
-        assert found.hopeless.tolist() == [hopeless(wealth, 1000, alpha=0.01)[i, :, following].any() for i in range(2)]
+        assert found.hopeless.tolist() == [
+            hopeless(wealth, 1000, alpha=0.01)[i, :, following].any() for i in range(2)
+        ]
 
 
 def test_ten_thousand_classes_share_a_few_histories():
@@ -254,7 +280,9 @@ def test_ten_thousand_classes_share_a_few_histories():
     for votes in random_looks(rng, 10_000, 15, p):
         by_class = {int(k): int(votes[k]) for k in np.flatnonzero(votes)}
         voted |= by_class.keys()
-        [histories] = update_histories(table, [histories], [by_class], int(votes.sum()), chosen=[3], alpha=0.001)
+        [histories] = update_histories(
+            table, [histories], [by_class], int(votes.sum()), chosen=[3], alpha=0.001
+        )
     assert len(voted) > 150
     assert len(histories.wealth.rival) < 25
     assert outcome([histories], 10_000, alpha=0.001, give_up=0.02).proved == 2
@@ -280,11 +308,20 @@ def give_up_at(p, radius, ceiling, give_up, repetitions=200):
     used, sure, stopped = np.zeros(repetitions), np.zeros(repetitions), np.zeros(repetitions, bool)
     for look in [*LOOKS[ceiling > LOOKS].tolist(), ceiling]:
         votes = rng.multinomial(look - before, p, size=repetitions)
-        wealth = update(table, wealth, votes[:, 0], votes[:, 1], np.full(repetitions, look - before), alpha=0.001)
+        wealth = update(
+            table,
+            wealth,
+            votes[:, 0],
+            votes[:, 1],
+            np.full(repetitions, look - before),
+            alpha=0.001,
+        )
         before = look
         used[~stopped] = look
         sure[~stopped] = proved(wealth)[~stopped]
-        stopped |= (proved(wealth) == 1) | hopeless(wealth, ceiling, alpha=0.001, give_up=give_up)[:, 0]
+        stopped |= (proved(wealth) == 1) | hopeless(wealth, ceiling, alpha=0.001, give_up=give_up)[
+            :, 0
+        ]
     return sure.mean(), used.mean()
 
 

@@ -16,7 +16,10 @@ from smoothcert.statistics.bounds import pmf, summed_tail, tail
 )
 def test_the_tail_is_that_of_the_binomial_distribution(count, samples, p):
     win, whole = Fraction(p).as_integer_ratio()
-    ways = sum(math.comb(samples, k) * win**k * (whole - win) ** (samples - k) for k in range(count, samples + 1))
+    ways = sum(
+        math.comb(samples, k) * win**k * (whole - win) ** (samples - k)
+        for k in range(count, samples + 1)
+    )
     exact = Fraction(ways, whole**samples)
     assert summed_tail(count, samples, p) == pytest.approx(float(exact), rel=1e-11)
 
@@ -30,7 +33,9 @@ def test_the_shares_of_all_counts_are_those_of_scipy_and_sum_to_one(samples, p):
 
 
 @given(st.integers(1, 400), st.integers(-3, 403), st.floats(1e-6, 1 - 1e-6))
-def test_both_ways_to_the_tail_agree_and_what_lies_outside_is_certain_or_impossible(samples, count, p):
+def test_both_ways_to_the_tail_agree_and_what_lies_outside_is_certain_or_impossible(
+    samples, count, p
+):
     found = float(tail(count, samples, p))
     assert found == pytest.approx(summed_tail(count, samples, p), rel=1e-9, abs=1e-13)
     if count <= 0 or count > samples:

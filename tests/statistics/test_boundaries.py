@@ -48,7 +48,11 @@ def test_boundaries_are_those_of_two_independent_computations(looks, threshold, 
 
 def test_default_looks_start_at_sixty_and_grow_by_a_fifth():
     assert default_looks(100_000)[:5] == (60, 72, 87, 105, 126)
-    assert (len(default_looks(10_000)), len(default_looks(100_000)), default_looks(100_000)[-1]) == (29, 42, 100_000)
+    assert (
+        len(default_looks(10_000)),
+        len(default_looks(100_000)),
+        default_looks(100_000)[-1],
+    ) == (29, 42, 100_000)
     assert default_looks(40) == (40,)
 
 
@@ -84,7 +88,9 @@ def test_what_is_spent_is_exact_and_never_above_alpha(first, steps, threshold, a
         if votes[i] > 0:
             lower = [*votes[:i].tolist(), int(votes[i]) - 1]
             allowed = alpha * (n / looks[-1]) ** SPENDING
-            assert float(exact_crossing(lower, looks[: i + 1], Fraction(float(threshold)))) > allowed * (1 - 1e-9)
+            assert float(
+                exact_crossing(lower, looks[: i + 1], Fraction(float(threshold)))
+            ) > allowed * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("looks", [[100_000], default_looks(100_000)])
@@ -98,7 +104,10 @@ def test_an_alpha_below_what_is_left_out_proves_nothing(looks):
 def test_two_recursions_in_opposite_directions_agree(p):
     looks = default_looks(20_000)
     votes = boundary(0.7, looks, alpha=0.01).votes
-    forward, backward = crossing_probability(votes, looks, p), crossing_probability_backward(votes, looks, p)
+    forward, backward = (
+        crossing_probability(votes, looks, p),
+        crossing_probability_backward(votes, looks, p),
+    )
     assert forward == pytest.approx(backward, rel=1e-9, abs=1e-15)
 
 

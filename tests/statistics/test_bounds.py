@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from smoothcert.errors import InvalidInput
 from smoothcert.statistics import bounds
-from smoothcert.statistics.bounds import can_certify, critical_count, interval, keeps_bound, lower_bound, upper_bound
+from smoothcert.statistics.bounds import (
+    can_certify,
+    critical_count,
+    interval,
+    keeps_bound,
+    lower_bound,
+    upper_bound,
+)
 
 mp.mp.dps = 40
 
@@ -123,7 +130,10 @@ def test_a_bound_leads_back_to_its_count(votes, alpha):
 def test_a_bound_beyond_reach_takes_more_votes_than_there_are():
     assert critical_count([0.999, 1.0], 100, alpha=0.001).tolist() == [101, 101]
     unanimous = lower_bound(100, 100, alpha=0.001)
-    assert critical_count([unanimous, unanimous * (1 + 1e-8)], 100, alpha=0.001).tolist() == [100, 101]
+    assert critical_count([unanimous, unanimous * (1 + 1e-8)], 100, alpha=0.001).tolist() == [
+        100,
+        101,
+    ]
 
 
 @settings(max_examples=60, deadline=None)

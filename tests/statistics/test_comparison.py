@@ -49,7 +49,9 @@ def test_a_model_against_itself_seldom_differs():
     needed = int(critical_count(Gaussian(0.5).probability(0.25), 1_000, alpha=0.001))
     claimed = 0
     for _ in range(1_000):
-        p = rng.normal(0.75, 0.08, 500).clip(0, 1)  # many inputs are close to the radius, so many pairs differ
+        p = rng.normal(0.75, 0.08, 500).clip(
+            0, 1
+        )  # many inputs are close to the radius, so many pairs differ
         a, b = rng.binomial(1_000, p) >= needed, rng.binomial(1_000, p) >= needed
         claimed += mcnemar(int(np.sum(a & ~b)), int(np.sum(b & ~a))) <= 0.05
     assert claimed <= 50 + 3 * np.sqrt(1_000 * 0.05 * 0.95)
@@ -86,7 +88,10 @@ def test_an_interval_that_always_holds_is_wider():
 def test_the_mean_of_few_differences_is_covered():
     """With a normal quantile, 5 inputs would be covered in 88% of all cases."""
     rng = np.random.default_rng(2)
-    covered = [low <= 0 <= high for low, high in (mean_interval(rng.normal(size=5), alpha=0.05) for _ in range(4_000))]
+    covered = [
+        low <= 0 <= high
+        for low, high in (mean_interval(rng.normal(size=5), alpha=0.05) for _ in range(4_000))
+    ]
     assert np.mean(covered) == pytest.approx(0.95, abs=3 * np.sqrt(0.05 * 0.95 / 4_000))
 
 
@@ -111,5 +116,7 @@ def test_power_is_how_often_a_difference_is_shown(difference, differing):
 def test_the_detectable_difference_is_shown_in_four_cases_of_five():
     for differing, inputs in [(0.08, 500), (0.3, 100), (0.0, 500)]:
         found = detectable(differing, inputs, alpha=0.05)
-        assert power(found, max(found, differing), inputs, alpha=0.05) == pytest.approx(0.8, abs=1e-3)
+        assert power(found, max(found, differing), inputs, alpha=0.05) == pytest.approx(
+            0.8, abs=1e-3
+        )
     assert detectable(0.5, 5, alpha=0.05) > 0.999  # five pairs never show a difference

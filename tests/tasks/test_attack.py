@@ -37,14 +37,32 @@ def _inputs(distances, normal):
     return (along + np.asarray(distances)[:, None] * unit).astype(np.float32)
 
 
-def _run(folder, model, *, noise=None, plan=None, distances=(0.3, 0.6, 1.0, -0.4), normal=None, labels=None):
+def _run(
+    folder,
+    model,
+    *,
+    noise=None,
+    plan=None,
+    distances=(0.3, 0.6, 1.0, -0.4),
+    normal=None,
+    labels=None,
+):
     normal = np.ones(SIZE) if normal is None else normal
     x = _inputs(distances, normal)
     labels = [int(d > 0) for d in distances] if labels is None else labels
     noise = noise or sc.Gaussian(0.25)
     plan = plan or sc.Fixed(2_000)
     sc.certify(
-        model, x, labels, noise=noise, plan=plan, classes=2, out=folder, device="cpu", dtype="float32", batch=500
+        model,
+        x,
+        labels,
+        noise=noise,
+        plan=plan,
+        classes=2,
+        out=folder,
+        device="cpu",
+        dtype="float32",
+        batch=500,
     )
     return {"model": model, "data": (x, np.array(labels))}
 
@@ -84,7 +102,9 @@ def test_changes_in_l1_are_sparse(tmp_path):
     normal = np.ones(SIZE)
     normal[3] = 4.0  # changing this coordinate is cheapest
     distances = np.array([0.3, 0.5])
-    places = _run(tmp_path / "run", Halves(normal), noise=sc.Uniform(1.5), distances=distances, normal=normal)
+    places = _run(
+        tmp_path / "run", Halves(normal), noise=sc.Uniform(1.5), distances=distances, normal=normal
+    )
     found = sc.attack(tmp_path / "run", **FAST, **places)
     true = distances * np.linalg.norm(normal) / 4
     assert np.all(found.distance >= found.radius)
@@ -129,12 +149,22 @@ def test_an_attack_resumes_and_refuses_other_settings(tmp_path):
     places = _run(tmp_path / "run", Halves(np.ones(SIZE)))
     sc.attack(tmp_path / "run", limit=2, **FAST, **places)
     counted = []
-    found = sc.attack(tmp_path / "run", **FAST, **places, progress=lambda done, total: counted.append((done, total)))
+    found = sc.attack(
+        tmp_path / "run",
+        **FAST,
+        **places,
+        progress=lambda done, total: counted.append((done, total)),
+    )
     assert counted[0] == (2, 4)
     assert len(found) == 4
-    with pytest.raises(sc.InvalidInput, match=r"other settings: steps \(there 8, now 9\).*restart=True"):
+    with pytest.raises(
+        sc.InvalidInput, match=r"other settings: steps \(there 8, now 9\).*restart=True"
+    ):
         sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places)
-    assert len(sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places, limit=1, restart=True)) == 1
+    assert (
+        len(sc.attack(tmp_path / "run", **(FAST | {"steps": 9}), **places, limit=1, restart=True))
+        == 1
+    )
 
 
 def test_other_code_around_the_same_weights_is_not_attacked(tmp_path):
@@ -175,7 +205,9 @@ def test_table_and_chart_show_both_sides(tmp_path):
 
 def test_all_radii_that_the_plan_decides_are_shown(tmp_path):
     radii = (0.1, 0.25, 0.5)
-    places = _run(tmp_path / "run", Halves(np.ones(SIZE)), plan=sc.AtRadii(radii, 2_000), distances=(0.4, 0.4))
+    places = _run(
+        tmp_path / "run", Halves(np.ones(SIZE)), plan=sc.AtRadii(radii, 2_000), distances=(0.4, 0.4)
+    )
     found = sc.attack(tmp_path / "run", **FAST, **places).plain()
     assert found["radii"] == list(radii)
     assert found["certified_accuracy"] == [1, 1, 0]

@@ -60,7 +60,9 @@ def test_a_good_run_holds(run):
     assert (found.checked, found.redrawn, found.findings) == (12, 12, ())
 
 
-@pytest.mark.parametrize("plan", [sc.Fixed(1000), sc.Fixed(200_000), sc.InputSpecific(), sc.Fixed(1000, alpha=0.2)])
+@pytest.mark.parametrize(
+    "plan", [sc.Fixed(1000), sc.Fixed(200_000), sc.InputSpecific(), sc.Fixed(1000, alpha=0.2)]
+)
 @pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.51, 0.7, 0.999, 1])
 def test_certificates_as_votes_give_them_hold_by_the_other_route(plan, share):
     noise = sc.Gaussian(0.5)
@@ -83,9 +85,13 @@ def test_few_votes_prove_no_radius_however_large():
     honest = sc.Certificate.from_votes(
         [sc.Look(1000, {2: 999}), sc.Look(100_000, {2: 20_000})], plan=PLAIN, noise=sc.Gaussian(1)
     )
-    almost_all_of_the_noise = max(r for r in np.arange(8, 8.5, 1e-6) if math.erfc(-r / math.sqrt(2)) < 2)
+    almost_all_of_the_noise = max(
+        r for r in np.arange(8, 8.5, 1e-6) if math.erfc(-r / math.sqrt(2)) < 2
+    )
     for radius in (1e-6, 0.5, 4, almost_all_of_the_noise):
-        assert "do not prove the radius" in fault(replace(honest, prediction=2, radius=float(radius)))
+        assert "do not prove the radius" in fault(
+            replace(honest, prediction=2, radius=float(radius))
+        )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,9 @@ def test_votes_that_depend_on_the_company_of_a_row_are_found(tmp_path, monkeypat
     def first_hundred(x):
         return torch.cat([above_half(x[:100]), torch.tensor([[0.0, 1.0]]).expand(len(x[100:]), 2)])
 
-    run = sc.certify(first_hundred, DATA[:1], sigma=0.25, plan=PLAN, out=tmp_path, device="cpu", batch=500)
+    run = sc.certify(
+        first_hundred, DATA[:1], sigma=0.25, plan=PLAN, out=tmp_path, device="cpu", batch=500
+    )
     [found] = check(run, model=first_hundred, data=DATA[:1]).findings
     assert found.reason == "drawing it again gave other votes"
 
@@ -182,19 +190,35 @@ class Naive(sc.Plan):
     ],
     ids=str,
 )
-def test_whether_the_plan_keeps_its_alpha_is_told_by_audit_summary_table_and_page(plan, proved, doubt, tmp_path):
+def test_whether_the_plan_keeps_its_alpha_is_told_by_audit_summary_table_and_page(
+    plan, proved, doubt, tmp_path
+):
     """All radii follow from the votes, as the plan says. That proves nothing if the plan breaks its alpha."""
-    given = {"sigma": 0.25, "plan": plan, "out": tmp_path, "device": "cpu", "batch": 500, "progress": sc.Progress()}
+    given = {
+        "sigma": 0.25,
+        "plan": plan,
+        "out": tmp_path,
+        "device": "cpu",
+        "batch": 500,
+        "progress": sc.Progress(),
+    }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run = sc.certify(above_half, DATA, **given)
     assert [str(w.message)[:20] for w in caught] == ([] if doubt is None else [doubt[:20]])
     found = check(run)
     assert found.findings == ()
-    assert (found.holds, found.coverage.proved, found.coverage.exceeds) == (proved, proved, not proved)
+    assert (found.holds, found.coverage.proved, found.coverage.exceeds) == (
+        proved,
+        proved,
+        not proved,
+    )
     assert (doubt is None) == (len(summary(run).splitlines()) == 3)
     row = sc.table(run).rows[0]
-    assert (row.rules["alpha_proved"], row.values["method"].endswith("alpha not proved")) == (proved, not proved)
+    assert (row.rules["alpha_proved"], row.values["method"].endswith("alpha not proved")) == (
+        proved,
+        not proved,
+    )
     card = sc.write_results(run, None, "card").decode()
     assert ("Each certificate is wrong with a probability of at most 0.001." in card) == proved
     page = render(run)
@@ -219,13 +243,19 @@ def test_a_certificate_that_rests_on_rivals_holds_and_its_bounds_are_checked():
     assert fault(honest) is None
     assert "prove more" in fault(replace(honest, radius=honest.radius / 2))
     assert "do not prove" in fault(replace(honest, radius=honest.radius * 1.01))
-    assert "it states a lower bound" in fault(replace(honest, proof=replace(honest.proof, upper=0.2)))
-    assert "it states a lower bound" in fault(replace(honest, proof=replace(honest.proof, upper=None)))
+    assert "it states a lower bound" in fault(
+        replace(honest, proof=replace(honest.proof, upper=0.2))
+    )
+    assert "it states a lower bound" in fault(
+        replace(honest, proof=replace(honest.proof, upper=None))
+    )
 
 
 def test_a_label_that_was_known_is_the_class_that_is_checked():
     plan = sc.Fixed(1000, known_labels=True)
-    certificate = sc.Certificate.from_votes([sc.Look(1000, {1: 900, 2: 100})], plan=plan, noise=sc.Gaussian(1), label=1)
+    certificate = sc.Certificate.from_votes(
+        [sc.Look(1000, {1: 900, 2: 100})], plan=plan, noise=sc.Gaussian(1), label=1
+    )
     assert certificate.prediction == 1
     assert fault(certificate) is None
     assert "it states 900 of" in fault(replace(certificate, label=2))
@@ -236,7 +266,10 @@ def test_a_certificate_nobody_asked_for_is_found_and_does_not_stand_in_for_anoth
     tamper(run, last, id=last + 1000)
     gone, strange = check(run).findings
     assert (strange.id, strange.reason) == (last + 1000, "it is not one of the inputs of the run")
-    assert (gone.id, gone.reason) == (last, "its certificate is missing, although the run is finished")
+    assert (gone.id, gone.reason) == (
+        last,
+        "its certificate is missing, although the run is finished",
+    )
     assert not open_run(run.path).complete
 
 
@@ -263,7 +296,10 @@ def test_every_label_is_compared_with_the_data_also_where_nothing_is_drawn_again
     found = check(run, redraw=redraw)
     assert found.labels_checked
     [finding] = found.findings
-    assert (finding.id, finding.reason) == (certified(run), "its label in the data is 1, it states 0")
+    assert (finding.id, finding.reason) == (
+        certified(run),
+        "its label in the data is 1, it states 0",
+    )
 
 
 def test_labels_are_not_said_to_be_checked_without_the_data(run):
@@ -273,7 +309,14 @@ def test_labels_are_not_said_to_be_checked_without_the_data(run):
 
 
 def test_falsified_labels_of_named_data_are_found_without_drawing_again(tmp_path):
-    run = sc.certify("fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=sc.Fixed(100), limit=3, out=tmp_path)
+    run = sc.certify(
+        "fashion-cnn",
+        "fashion-mnist",
+        noise=sc.Gaussian(0.25),
+        plan=sc.Fixed(100),
+        limit=3,
+        out=tmp_path,
+    )
     for id in run.id.tolist():
         tamper(run, id, label=int(run.prediction[id]) if run.prediction[id] >= 0 else 3)
     wrong = {int(id) for id in run.id[run.label != np.where(run.prediction < 0, 3, run.prediction)]}
@@ -285,12 +328,16 @@ def test_falsified_labels_of_named_data_are_found_without_drawing_again(tmp_path
 def test_other_weights_or_data_are_refused(tmp_path):
     torch.manual_seed(0)
     network = nn.Linear(3, 2)
-    run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
+    run = sc.certify(
+        network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500
+    )
     assert check(run, model=network).findings == ()
     with pytest.raises(sc.InvalidInput, match="the data are not those that the run was made with"):
         check(run, model=network, data=DATA[::-1])
     network.bias.data += 1e-6
-    with pytest.raises(sc.InvalidInput, match="the weights are not those that the run was made with"):
+    with pytest.raises(
+        sc.InvalidInput, match="the weights are not those that the run was made with"
+    ):
         check(run, model=network)
 
 
@@ -302,24 +349,33 @@ def test_data_that_is_gone_says_what_to_do(run):
         check(run, data="nowhere.npz")
 
 
-@pytest.mark.parametrize("named", ["trap:go", "run.trap:go", "./trap.py:go", "builtins:breakpoint", "os:abort"])
+@pytest.mark.parametrize(
+    "named", ["trap:go", "run.trap:go", "./trap.py:go", "builtins:breakpoint", "os:abort"]
+)
 @pytest.mark.parametrize("part", ["model", "denoiser"])
 def test_code_that_a_run_names_is_not_executed(run, named, part, monkeypatch):
     (run.path / "trap.py").write_text("raise AssertionError('executed')\n")
     monkeypatch.chdir(run.path)
     value = named if part == "model" else {"name": named, "hash": "", "description": ""}
     with sqlite3.connect(FILE) as db:
-        db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", (part, json.dumps(value)))
+        db.execute(
+            "INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", (part, json.dumps(value))
+        )
     db.close()
     model = None if part == "model" else above_half
-    with pytest.raises(sc.InvalidInput, match=f"{part} {named}, and code that a run names is .*: give {part}="):
+    with pytest.raises(
+        sc.InvalidInput, match=f"{part} {named}, and code that a run names is .*: give {part}="
+    ):
         check(run, model=model)
     with pytest.raises(sc.InvalidInput, match=f"cannot explain: .*: give {part}="):
         sc.explain(run.path, [0], model=model, data=DATA)
 
 
 def test_a_setting_that_this_version_does_not_know_is_refused_and_none_is_given_twice(run):
-    for settings, words in (({"flux": 1}, "does not know the setting 'flux' of the run"), ({"seed": 7}, None)):
+    for settings, words in (
+        ({"flux": 1}, "does not know the setting 'flux' of the run"),
+        ({"seed": 7}, None),
+    ):
         with sqlite3.connect(run.path / FILE) as db:
             row = "settings", json.dumps(settings)
             db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES (?, ?)", row)
@@ -335,20 +391,36 @@ def test_votes_are_not_drawn_again_by_another_form_of_the_classifier(run):
     with sqlite3.connect(run.path / FILE) as db:
         db.execute("INSERT OR REPLACE INTO manifest (key, value) VALUES ('compile', '\"stages\"')")
     db.close()
-    with pytest.raises(sc.InvalidInput, match="was compiled: stages, and here it would be compiled: none"):
+    with pytest.raises(
+        sc.InvalidInput, match="was compiled: stages, and here it would be compiled: none"
+    ):
         check(run)
 
 
 def test_noise_of_another_version_of_the_drawing_is_not_mixed(run, tmp_path):
     again = sc.certify(
-        above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path / "b", device="cpu", batch=500
+        above_half,
+        DATA,
+        noise=sc.Gaussian(0.25),
+        plan=PLAN,
+        out=tmp_path / "b",
+        device="cpu",
+        batch=500,
     )
     assert run.manifest.same_draws(again.manifest)
     with sqlite3.connect(run.path / FILE) as db:
         db.execute("UPDATE manifest SET value = '1' WHERE key = 'drawing'")
     db.close()
     for attempt in (
-        lambda: sc.certify(above_half, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=run.path, device="cpu", batch=500),
+        lambda: sc.certify(
+            above_half,
+            DATA,
+            noise=sc.Gaussian(0.25),
+            plan=PLAN,
+            out=run.path,
+            device="cpu",
+            batch=500,
+        ),
         lambda: sc.merge([run.path, again.path], out=tmp_path / "c"),
     ):
         with pytest.raises(sc.InvalidInput, match=r"it differs in drawing \(there \d, now \d\)"):
@@ -364,7 +436,10 @@ def test_labels_in_memory_are_asked_for_and_can_be_given_again(tmp_path):
     settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(100), "limit": 3, "device": "cpu"}
     run = sc.certify("fashion-cnn", "fashion-mnist", labels, out=tmp_path, **settings)
     for data in (None, "fashion-mnist"):
-        with pytest.raises(sc.InvalidInput, match=r"made with labels in memory: give data=\(DATA, LABELS\), or check"):
+        with pytest.raises(
+            sc.InvalidInput,
+            match=r"made with labels in memory: give data=\(DATA, LABELS\), or check",
+        ):
             audit(run, data=data)
     for data in (("fashion-mnist", labels), (sc.load_dataset("fashion-mnist"), np.array(labels))):
         found = audit(run, data=data)
@@ -382,8 +457,12 @@ def test_a_published_data_set_that_was_loaded_before_is_found_again_by_its_name(
 
 def test_the_module_in_memory_of_a_run_is_asked_for(tmp_path):
     network = nn.Sequential(nn.Linear(3, 2))
-    run = sc.certify(network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500)
-    with pytest.raises(sc.InvalidInput, match=r"Sequential, .*: give model=, or check only the votes"):
+    run = sc.certify(
+        network, DATA, noise=sc.Gaussian(0.25), plan=PLAN, out=tmp_path, device="cpu", batch=500
+    )
+    with pytest.raises(
+        sc.InvalidInput, match=r"Sequential, .*: give model=, or check only the votes"
+    ):
         check(run, model=None)
     assert not check(run, model=network).findings
 
@@ -398,4 +477,7 @@ def test_the_seed_chooses_what_is_drawn_again(run):
 def test_a_certificate_without_counted_samples_proves_nothing(run):
     abstained = sc.Certificate.from_votes([sc.Look(100, {})], plan=PLAN, noise=sc.Gaussian(0.25))
     assert fault(abstained) is None
-    assert fault(replace(abstained, prediction=1, radius=0.1)) == "its votes are for class None, it states 1"
+    assert (
+        fault(replace(abstained, prediction=1, radius=0.1))
+        == "its votes are for class None, it states 1"
+    )

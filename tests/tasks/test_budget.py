@@ -68,7 +68,9 @@ def test_runs_with_budgets_are_compared_by_the_ceiling_that_was_asked_for(tmp_pa
 
 
 def test_the_forecast_of_a_price_is_the_budget_without_the_survey():
-    expected = sc.forecast(above_half, DATA, noise=sc.Gaussian(0.25), device="cpu", dtype="float32", budget=20_000)
+    expected = sc.forecast(
+        above_half, DATA, noise=sc.Gaussian(0.25), device="cpu", dtype="float32", budget=20_000
+    )
     assert 0.97 * 20_000 < expected.samples < 20_000
     assert "±0%" in str(expected)
 
@@ -84,7 +86,9 @@ def test_a_forecast_of_minutes_claims_no_error(monkeypatch):
 def test_the_survey_is_no_part_of_the_forecast_of_a_cheap_plan(tmp_path, capsys):
     run = certify(plan=sc.AtRadii([0], samples=1_000), budget=10**6, out=tmp_path)
     [(expected, error)] = re.findall(r"forecast: ([\d,]+) samples ±(\d+)%", capsys.readouterr().err)
-    assert run.samples.sum() == pytest.approx(int(expected.replace(",", "")), rel=0.1 + int(error) / 100)
+    assert run.samples.sum() == pytest.approx(
+        int(expected.replace(",", "")), rel=0.1 + int(error) / 100
+    )
 
 
 @pytest.mark.parametrize("plan", [sc.Fixed(), sc.InputSpecific(), sc.Price(50, price=0)])
@@ -115,7 +119,9 @@ def strip(certificate):
     return certificate.id, certificate.looks, certificate.radius, certificate.plan
 
 
-@pytest.mark.parametrize("plan", [sc.AtRadii([0, 0.25], samples=4_000), sc.Fixed(4_000), sc.InputSpecific(4_000)])
+@pytest.mark.parametrize(
+    "plan", [sc.AtRadii([0, 0.25], samples=4_000), sc.Fixed(4_000), sc.InputSpecific(4_000)]
+)
 def test_for_other_plans_a_budget_sets_the_ceiling(tmp_path, plan):
     budget = 60_000
     run = certify(plan=plan, budget=budget, out=tmp_path)
@@ -125,7 +131,9 @@ def test_for_other_plans_a_budget_sets_the_ceiling(tmp_path, plan):
 
 
 def test_a_budget_that_is_too_small_is_refused_with_the_least_that_would_do(tmp_path):
-    with pytest.raises(sc.InvalidInput, match="the budget is too small for 120 inputs: give at least budget=") as error:
+    with pytest.raises(
+        sc.InvalidInput, match="the budget is too small for 120 inputs: give at least budget="
+    ) as error:
         certify(budget=1_000, out=tmp_path)
     least = int(re.search(r"budget=(\d+)", str(error.value))[1])
     assert spent(certify(budget=least, out=tmp_path)) <= least
@@ -135,7 +143,9 @@ def test_the_audit_checks_the_plan_of_every_certificate(tmp_path):
     certify(budget=30_000, out=tmp_path, data="fashion-mnist", model="fashion-cnn", limit=20)
     assert not sc.audit(tmp_path, redraw=20).findings
     with sqlite3.connect(tmp_path / "journal.sqlite") as db:
-        [(id, plan)] = db.execute("SELECT id, plan FROM certificates WHERE prediction IS NOT NULL LIMIT 1").fetchall()
+        [(id, plan)] = db.execute(
+            "SELECT id, plan FROM certificates WHERE prediction IS NOT NULL LIMIT 1"
+        ).fetchall()
         changed = json.dumps(json.loads(plan) | {"alpha": 0.01})
         db.execute("UPDATE certificates SET plan = ? WHERE id = ?", (changed, id))
     assert [finding.id for finding in sc.audit(tmp_path, redraw=0).findings] == [id]
@@ -180,18 +190,26 @@ class Clock:
 
 @pytest.mark.parametrize(
     "speed",
-    [lambda rows: 1_000, lambda rows: 1_000 if rows < 20_000 else 300, lambda rows: 1_000 if rows < 20_000 else 4_000],
+    [
+        lambda rows: 1_000,
+        lambda rows: 1_000 if rows < 20_000 else 300,
+        lambda rows: 1_000 if rows < 20_000 else 4_000,
+    ],
     ids=["steady", "slower", "faster"],
 )
 def test_a_run_ends_in_time_also_if_the_machine_becomes_slower(monkeypatch, speed):
     clock = Clock(monkeypatch, speed)
-    results = certify(clock.model, minutes=1.5, since=-10.0, batch=100)  # ten seconds are over already
+    results = certify(
+        clock.model, minutes=1.5, since=-10.0, batch=100
+    )  # ten seconds are over already
     assert len(results) == 120
     assert 0.93 * 80 <= clock.now <= 80 + 0.05 * 90
 
 
 def test_no_time_is_lost_between_blocks_of_a_short_run(monkeypatch):
-    clock = Clock(monkeypatch, lambda rows: 100_000)  # a look takes a batch of 2,000 rows, however few it needs
+    clock = Clock(
+        monkeypatch, lambda rows: 100_000
+    )  # a look takes a batch of 2,000 rows, however few it needs
     results = certify(clock.model, minutes=0.1, since=0.0, batch=2_000)
     assert not any(isinstance(c.plan, OneLook) for c in results)
     assert results.samples.sum() > 200_000
@@ -257,4 +275,7 @@ def test_a_shard_has_no_budget_of_its_own(task):
 def test_a_long_run_begins_with_a_forecast(monkeypatch, tmp_path, capsys):
     clock = Clock(monkeypatch, lambda rows: 1_000)
     certify(clock.model, plan=sc.Fixed(20_000), out=tmp_path, limit=60)
-    assert "forecast: 1,210,000 samples ±0% (20,200 per input), 20.2 minutes at" in capsys.readouterr().err
+    assert (
+        "forecast: 1,210,000 samples ±0% (20,200 per input), 20.2 minutes at"
+        in capsys.readouterr().err
+    )

@@ -25,7 +25,13 @@ def above_half(x):
 
 
 def certify(out, model=above_half, data=DATA, **settings):
-    defaults = {"noise": sc.Gaussian(0.25), "plan": PLAN, "device": "cpu", "dtype": "float32", "batch": 500}
+    defaults = {
+        "noise": sc.Gaussian(0.25),
+        "plan": PLAN,
+        "device": "cpu",
+        "dtype": "float32",
+        "batch": 500,
+    }
     return sc.certify(model, data, out=out, **(defaults | settings))
 
 
@@ -139,7 +145,9 @@ def test_inputs_before_an_unreadable_one_are_certified_and_it_can_be_left_out(tm
                 raise sc.InvalidInput("cannot read 30.png")
             return torch.as_tensor(DATA[i][0]).float(), DATA[i][1]
 
-    with pytest.raises(sc.InvalidInput, match=r"cannot read 30\.png; you can leave input 30 out with ids="):
+    with pytest.raises(
+        sc.InvalidInput, match=r"cannot read 30\.png; you can leave input 30 out with ids="
+    ):
         certify(tmp_path, data=Damaged())
     assert sc.open_run(tmp_path).id.tolist() == list(range(30))
     easy = certify(tmp_path, data=Damaged(), ids="0-4,31-39")
@@ -160,7 +168,9 @@ def test_only_what_could_not_be_read_is_left_out_and_it_may_come_back(tmp_path, 
 
     data, limit = Flaky(DATA), 8 if last else 10
     data.fingerprint = "known"
-    with pytest.raises(sc.InvalidInput, match=r"reading input 7 .* you can leave input 7 out with ids="):
+    with pytest.raises(
+        sc.InvalidInput, match=r"reading input 7 .* you can leave input 7 out with ids="
+    ):
         certify(tmp_path, data=data, limit=limit)
     fewer = certify(tmp_path, data=data, limit=5)
     assert (len(fewer), fewer.asked, fewer.left_out) == (7, limit - 1, 1)
@@ -217,7 +227,9 @@ def test_code_that_has_changed_around_the_same_weights_is_another_classifier(tmp
 
     certify(tmp_path, model, classes=2)
     threshold = -1
-    with pytest.raises(sc.InvalidInput, match="differs in what the model answers to the same inputs"):
+    with pytest.raises(
+        sc.InvalidInput, match="differs in what the model answers to the same inputs"
+    ):
         certify(tmp_path, model, classes=2)
 
 
@@ -258,7 +270,10 @@ def test_a_model_that_changes_during_a_run_ends_it_with_an_error(tmp_path):
 
 def test_labels_beside_a_named_data_set_are_its_labels(tmp_path):
     settings = {"sigma": 0.25, "plan": PLAN, "limit": 2, "device": "cpu", "batch": 500}
-    assert sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, **settings).label.tolist() == [3, 3]
+    assert sc.certify("fashion-cnn", "fashion-mnist", [3] * 500, **settings).label.tolist() == [
+        3,
+        3,
+    ]
 
 
 def test_labels_beside_named_images_leave_them_on_their_grid(tmp_path):
@@ -270,7 +285,10 @@ def test_labels_beside_named_images_leave_them_on_their_grid(tmp_path):
 def test_fewer_inputs_than_a_run_holds_are_told(tmp_path, capsys):
     certify(tmp_path, limit=6)
     assert len(certify(tmp_path, limit=4)) == 6
-    assert "also holds 2 inputs that were not asked for; its figures are about all" in capsys.readouterr().err
+    assert (
+        "also holds 2 inputs that were not asked for; its figures are about all"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_run_leaves_the_random_generators_of_the_caller_alone(tmp_path):
@@ -297,7 +315,9 @@ def test_a_reader_sees_a_run_while_it_is_written(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     for out in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nowhere"):
-        with pytest.raises(sc.InvalidInput, match=f"cannot write into {out}: .*; choose another out=DIR"):
+        with pytest.raises(
+            sc.InvalidInput, match=f"cannot write into {out}: .*; choose another out=DIR"
+        ):
             certify(out)
 
 
@@ -335,20 +355,32 @@ def test_an_error_of_the_users_data_is_not_blamed_on_the_folder(tmp_path):
                 raise OSError(errno.EIO, "disk is broken")
             return super().__getitem__(index)
 
-    with pytest.raises(sc.InvalidInput, match=r"^reading input 30 of .*Unreadable fails .*\[Errno 5\] disk is broken"):
+    with pytest.raises(
+        sc.InvalidInput,
+        match=r"^reading input 30 of .*Unreadable fails .*\[Errno 5\] disk is broken",
+    ):
         certify(tmp_path, data=Unreadable(DATA), ids=[0, 1, 30])
 
 
 def test_images_of_another_size_than_the_models_are_told(tmp_path):
     model = Classifier(lambda x: above_half(x.flatten(1)), 2, "mine", input_shape=(1, 8, 8))
-    with pytest.warns(UserWarning, match=r"mine was made for inputs of shape \(1, 8, 8\), .* have shape \(1, 2, 3\)"):
+    with pytest.warns(
+        UserWarning,
+        match=r"mine was made for inputs of shape \(1, 8, 8\), .* have shape \(1, 2, 3\)",
+    ):
         certify(tmp_path, model, [(x.reshape(1, 2, 3), label) for x, label in DATA[:3]])
 
 
-def test_the_classes_of_a_module_are_counted_on_inputs_in_the_form_that_the_noise_gives_them(tmp_path):
-    module = nn.Sequential(nn.Conv2d(2, 3, (2, 3)), nn.Flatten()).eval()  # ablation doubles the channels
+def test_the_classes_of_a_module_are_counted_on_inputs_in_the_form_that_the_noise_gives_them(
+    tmp_path,
+):
+    module = nn.Sequential(
+        nn.Conv2d(2, 3, (2, 3)), nn.Flatten()
+    ).eval()  # ablation doubles the channels
     data = [(x.reshape(1, 2, 3), 0) for x, _ in DATA[:3]]
-    run = sc.certify(module, data, noise=sc.Ablation(2), plan=sc.Fixed(100), device="cpu", batch=50, out=tmp_path)
+    run = sc.certify(
+        module, data, noise=sc.Ablation(2), plan=sc.Fixed(100), device="cpu", batch=50, out=tmp_path
+    )
     assert run.manifest.classes == 3
 
 
@@ -363,7 +395,10 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
 
     with monkeypatch.context() as disk:
         disk.setattr(Journal, "__init__", small)
-        with pytest.raises(sc.SmoothcertError, match=r"cannot write to .* full; all committed certificates are safe"):
+        with pytest.raises(
+            sc.SmoothcertError,
+            match=r"cannot write to .* full; all committed certificates are safe",
+        ):
             certify(tmp_path / "full", data=DATA * 2)
     assert 0 < len(sc.open_run(tmp_path / "full")) < len(whole)
     assert rows(certify(tmp_path / "full", data=DATA * 2)) == rows(whole)
@@ -374,7 +409,10 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_loses_nothing(tmp_path, m
     [
         ({"data": [(np.array([0.1, np.nan]), 0)]}, "input 0 of list has NaN or infinite values"),
         ({"data": [*DATA, (DATA[0][0], 2)]}, "label 2, but .* only the classes 0 to 1"),
-        ({"data": [*DATA, (np.zeros(5), 0)]}, r"input 40 of list has shape \(5,\), but the first input has \(6,\)"),
+        (
+            {"data": [*DATA, (np.zeros(5), 0)]},
+            r"input 40 of list has shape \(5,\), but the first input has \(6,\)",
+        ),
         ({"classes": 7}, r"logits of shape \(8, 7\)"),
         ({"ids": 3}, r"ids=3 is one number: ids=\[3\] or limit=3\?"),
     ],
@@ -390,8 +428,14 @@ def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_pa
     with pytest.raises(sc.InvalidInput, match="input 19 of data has label 2"):
         certify(tmp_path / "run", data=str(tmp_path / "data.npz"))
     np.savez(tmp_path / "unknown.npz", x=np.zeros((20, 6), np.float32))
-    with pytest.raises(sc.InvalidInput, match="input 0 of unknown has no label, and known_labels=True needs"):
-        certify(tmp_path / "run", data=str(tmp_path / "unknown.npz"), plan=sc.Fixed(200, known_labels=True))
+    with pytest.raises(
+        sc.InvalidInput, match="input 0 of unknown has no label, and known_labels=True needs"
+    ):
+        certify(
+            tmp_path / "run",
+            data=str(tmp_path / "unknown.npz"),
+            plan=sc.Fixed(200, known_labels=True),
+        )
     assert not (tmp_path / "run").exists()
     assert certify(tmp_path / "run", data=str(tmp_path / "data.npz"), limit=5).complete
 
@@ -399,16 +443,28 @@ def test_a_wrong_label_is_refused_before_the_run_where_labels_are_at_hand(tmp_pa
 @pytest.mark.parametrize(
     ("x", "label", "message"),
     [
-        (np.zeros(6), 99, "input 7 of list has label 99, but the model knows only the classes 0 to 1"),
+        (
+            np.zeros(6),
+            99,
+            "input 7 of list has label 99, but the model knows only the classes 0 to 1",
+        ),
         (np.zeros(5), 0, r"input 7 of list has shape \(5,\), but the first input has \(6,\)"),
-        (np.zeros(6), None, "input 7 of list has no label, and known_labels=True needs one for every input"),
+        (
+            np.zeros(6),
+            None,
+            "input 7 of list has no label, and known_labels=True needs one for every input",
+        ),
     ],
     ids=["label", "shape", "no label"],
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["pairs", "labels="])
-def test_a_mistake_in_data_in_memory_is_refused_before_the_run_and_can_be_put_right(tmp_path, x, label, message, apart):
+def test_a_mistake_in_data_in_memory_is_refused_before_the_run_and_can_be_put_right(
+    tmp_path, x, label, message, apart
+):
     rows = [*DATA[:7], (x, label), *DATA[8:]]
-    data = {"data": [x for x, _ in rows], "labels": [y for _, y in rows]} if apart else {"data": rows}
+    data = (
+        {"data": [x for x, _ in rows], "labels": [y for _, y in rows]} if apart else {"data": rows}
+    )
     plan = sc.Fixed(200, known_labels=True)
     with pytest.raises(sc.InvalidInput, match=message):
         certify(tmp_path, plan=plan, **data)
@@ -421,13 +477,16 @@ def test_an_image_of_another_size_is_refused_before_the_run(tmp_path):
     for number, size in enumerate([28, 28, 20]):
         Image.new("L", (size, size)).save(tmp_path / "images" / f"{number}.png")
     with pytest.raises(sc.InvalidInput, match=r"2\.png is 20x20 with 1 channel"):
-        sc.certify("fashion-cnn", tmp_path / "images", sigma=0.25, device="cpu", out=tmp_path / "run")
+        sc.certify(
+            "fashion-cnn", tmp_path / "images", sigma=0.25, device="cpu", out=tmp_path / "run"
+        )
     assert not (tmp_path / "run").exists()
 
 
 def test_grey_images_do_not_pass_for_colours(tmp_path):
     with pytest.raises(
-        sc.InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), but .*\(1, 28, 28\)"
+        sc.InvalidInput,
+        match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), but .*\(1, 28, 28\)",
     ):
         certify(tmp_path, "cifar-resnet20", "fashion-mnist", weights="none")
 
@@ -435,7 +494,8 @@ def test_grey_images_do_not_pass_for_colours(tmp_path):
 def test_noise_that_the_model_was_not_trained_with_is_a_warning(tmp_path):
     classifier = Classifier(above_half, 2, "mine", trained_sigma=1.0)
     with pytest.warns(
-        UserWarning, match=r"trained with noise of deviation 1 and is certified with Gaussian\(sigma=0.25\)"
+        UserWarning,
+        match=r"trained with noise of deviation 1 and is certified with Gaussian\(sigma=0.25\)",
     ):
         certify(tmp_path, classifier, limit=1)
 
@@ -443,7 +503,12 @@ def test_noise_that_the_model_was_not_trained_with_is_a_warning(tmp_path):
 def test_the_manifest_says_what_was_certified_and_how(tmp_path):
     manifest = certify(tmp_path, seed=4, limit=2).manifest
     assert manifest.model.endswith(":above_half")
-    assert manifest.plain()["plan"] == {"name": "InputSpecific", "samples": 2000, "pilot": 100, "alpha": 0.001} | {
+    assert manifest.plain()["plan"] == {
+        "name": "InputSpecific",
+        "samples": 2000,
+        "pilot": 100,
+        "alpha": 0.001,
+    } | {
         "pilot_use": "fresh",
         "bound": "binary",
         "known_labels": False,
@@ -452,7 +517,12 @@ def test_the_manifest_says_what_was_certified_and_how(tmp_path):
         "grid": "exact",
         "reference": "ceiling",
     }
-    assert (manifest.seed, manifest.device, manifest.dtype, manifest.batch) == (4, "cpu", "float32", 500)
+    assert (manifest.seed, manifest.device, manifest.dtype, manifest.batch) == (
+        4,
+        "cpu",
+        "float32",
+        500,
+    )
     assert manifest.circumstances["torch"] == torch.__version__.partition("+")[0]
     assert manifest.started <= manifest.finished
     json.dumps(manifest.plain())
@@ -507,7 +577,10 @@ def test_a_label_that_turns_out_to_be_missing_is_named_and_nothing_before_it_is_
         """A subclass may read files, so its labels are not known before."""
 
     data = ReadLater([*DATA[:5], (DATA[5][0], None)])
-    with pytest.raises(sc.InvalidInput, match=r"input 5 of .* has no label, and known_labels=True needs one for every"):
+    with pytest.raises(
+        sc.InvalidInput,
+        match=r"input 5 of .* has no label, and known_labels=True needs one for every",
+    ):
         certify(tmp_path, data=data, plan=sc.Fixed(200, known_labels=True))
     assert sc.open_run(tmp_path).id.tolist() == list(range(5))
 
@@ -519,7 +592,9 @@ def test_a_runner_up_bound_survives_the_journal_and_an_audit(tmp_path):
     plan = sc.Fixed(2000, bound="runner-up")
     run = certify(tmp_path, three, classes=3, plan=plan, limit=12)
     assert np.all((run.upper > 0) & (run.upper <= 1 - run.lower + 1e-9))
-    assert any(not c.abstained and c.count <= c.counted / 2 for c in run.certificates())  # without a majority
+    assert any(
+        not c.abstained and c.count <= c.counted / 2 for c in run.certificates()
+    )  # without a majority
     assert not audit(tmp_path, redraw=12, model=three, data=DATA).findings
     exported = sc.write_results(run, tmp_path / "a.csv", "csv")
     assert exported
@@ -535,6 +610,12 @@ def test_a_model_that_returns_another_shape_later_is_named_and_nothing_is_lost(c
             nonlocal changes
             changes = True
 
-    with pytest.raises(InvalidInput, match=r"the model returns shape .*; all finished inputs are saved"):
-        certify(tmp_path, lambda x: changed(above_half(x)) if changes else above_half(x), progress=Change())
+    with pytest.raises(
+        InvalidInput, match=r"the model returns shape .*; all finished inputs are saved"
+    ):
+        certify(
+            tmp_path,
+            lambda x: changed(above_half(x)) if changes else above_half(x),
+            progress=Change(),
+        )
     assert len(sc.open_run(tmp_path))

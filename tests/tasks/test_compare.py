@@ -36,14 +36,24 @@ def data():
 def test_a_clear_difference_takes_few_inputs_and_agrees_with_runs_on_all(data, tmp_path):
     parts = []
     found = compare(
-        linear(0), linear(0.4), *data, radius=0.1, out=tmp_path / "both", on_part=parts.append, **PLAN, **SETTINGS
+        linear(0),
+        linear(0.4),
+        *data,
+        radius=0.1,
+        out=tmp_path / "both",
+        on_part=parts.append,
+        **PLAN,
+        **SETTINGS,
     )
     assert found.verdict == "worse"
     assert found.anytime
     assert len(found.a) < 150
     assert all(part.verdict == "undecided" for part in parts[:-1])
     plan = AtRadii([0.1], known_labels=True, **PLAN)
-    alone = [certify(linear(shift), *data, plan=plan, out=tmp_path / f"{shift}", **SETTINGS) for shift in (0, 0.4)]
+    alone = [
+        certify(linear(shift), *data, plan=plan, out=tmp_path / f"{shift}", **SETTINGS)
+        for shift in (0, 0.4)
+    ]
     by_runs = compare(*alone)
     assert (by_runs.verdict, by_runs.anytime, len(by_runs.a)) == ("worse", False, 200)
 
@@ -57,7 +67,9 @@ def test_the_same_call_resumes_and_the_runs_are_ordinary_ones(data, tmp_path):
             raise Stop
 
     def again(**changes):
-        return compare(linear(0), linear(0.02), *data, radius=0.1, out=tmp_path, **PLAN | SETTINGS | changes)
+        return compare(
+            linear(0), linear(0.02), *data, radius=0.1, out=tmp_path, **PLAN | SETTINGS | changes
+        )
 
     with pytest.raises(Stop):
         again(on_part=interrupt)
@@ -74,7 +86,9 @@ def test_the_same_call_resumes_and_the_runs_are_ordinary_ones(data, tmp_path):
     assert from_disk.differences[0].interval == found.differences[0].interval
     assert json.loads((tmp_path / "comparison.json").read_text())["verdict"] == "undecided"
     write_results(a, tmp_path / "a.csv")
-    exported = compare(tmp_path / "a.csv", b)  # an export keeps the mark, and one of the two is enough
+    exported = compare(
+        tmp_path / "a.csv", b
+    )  # an export keeps the mark, and one of the two is enough
     assert exported.anytime
     assert exported.differences[0].interval == found.differences[0].interval
     with pytest.raises(InvalidInput, match=r"plan\.samples"):

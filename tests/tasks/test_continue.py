@@ -32,7 +32,17 @@ def three_ways(x):
 
 
 def certify(out, plan, data=DATA, **settings):
-    return sc.certify(three_ways, data, noise=NOISE, plan=plan, classes=3, out=out, device="cpu", batch=100, **settings)
+    return sc.certify(
+        three_ways,
+        data,
+        noise=NOISE,
+        plan=plan,
+        classes=3,
+        out=out,
+        device="cpu",
+        batch=100,
+        **settings,
+    )
 
 
 def checked(run, redraw=0):
@@ -45,7 +55,9 @@ def votes(run):
 
 @pytest.mark.parametrize("known_labels", [True, False])
 def test_a_run_goes_on_with_a_higher_ceiling_and_then_with_a_larger_radius(tmp_path, known_labels):
-    short, longer, wider = (replace(p, known_labels=known_labels, pilot=0) for p in (SHORT, LONGER, WIDER))
+    short, longer, wider = (
+        replace(p, known_labels=known_labels, pilot=0) for p in (SHORT, LONGER, WIDER)
+    )
     first = certify(tmp_path / "run", short)
     second = certify(tmp_path / "run", longer)
     assert second.plan.earlier_plans == (short,)
@@ -64,7 +76,9 @@ def test_a_run_goes_on_with_a_higher_ceiling_and_then_with_a_larger_radius(tmp_p
     again = certify(tmp_path / "run", wider)
     assert votes(again) == votes(third)
     assert again.manifest.finished == third.manifest.finished
-    with pytest.raises(sc.InvalidInput, match=r"holds another run: it differs in plan\.(radii|samples)"):
+    with pytest.raises(
+        sc.InvalidInput, match=r"holds another run: it differs in plan\.(radii|samples)"
+    ):
         certify(tmp_path / "run", short)
 
 
@@ -78,16 +92,25 @@ def test_a_radius_that_enters_late_starts_with_nothing():
             case.add(sc.Look(case.more, {0: case.more}))
         return total
 
-    early, late = replace(WIDER, radii=(0.4,)), replace(WIDER, radii=(0.1, 0.4), earlier=((1_000, 1),))
+    early, late = (
+        replace(WIDER, radii=(0.4,)),
+        replace(WIDER, radii=(0.1, 0.4), earlier=((1_000, 1),)),
+    )
     alone = unanimous(replace(WIDER, radii=(0.1,)))
-    assert unanimous(late) - alone >= (unanimous(early) - 60) / 2  # it learns nothing anew, but proves anew
+    assert (
+        unanimous(late) - alone >= (unanimous(early) - 60) / 2
+    )  # it learns nothing anew, but proves anew
     assert unanimous(late) > unanimous(early)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (LONGER, replace(LONGER, radii=(0, 0.1, 0.2)), r"plan.radii \(there \[0.0, 0.2\], now \[0.0, 0.1, 0.2\]\)"),
+        (
+            LONGER,
+            replace(LONGER, radii=(0, 0.1, 0.2)),
+            r"plan.radii \(there \[0.0, 0.2\], now \[0.0, 0.1, 0.2\]\)",
+        ),
         (
             LONGER,
             replace(LONGER, radii=(0,)),
@@ -96,8 +119,16 @@ def test_a_radius_that_enters_late_starts_with_nothing():
         (LONGER, SHORT, r"plan.samples \(there 2000, now 300\)"),
         (SHORT, replace(LONGER, alpha=0.01), "plan.alpha"),
         (SHORT, replace(LONGER, give_up=0.1), "plan"),
-        (replace(SHORT, bound="binary"), replace(LONGER, bound="binary"), 'only AtRadii.*bound="runner-up".* goes on'),
-        (sc.Fixed(300), sc.Fixed(600), 'only AtRadii.*bound="runner-up".* goes on with more samples'),
+        (
+            replace(SHORT, bound="binary"),
+            replace(LONGER, bound="binary"),
+            'only AtRadii.*bound="runner-up".* goes on',
+        ),
+        (
+            sc.Fixed(300),
+            sc.Fixed(600),
+            'only AtRadii.*bound="runner-up".* goes on with more samples',
+        ),
     ],
 )
 def test_anything_else_is_refused_and_loses_nothing(tmp_path, before, after, words):
@@ -184,7 +215,9 @@ def test_a_worker_goes_on_with_the_votes_that_it_is_sent():
     assert {c.id: c for c in found} == {c.id: c for c in at_once}
 
 
-@pytest.mark.parametrize("earlier", [((3_000, 2),), ((300, 4),), ((300, 0),), ((2_000, 2), (300, 2))])
+@pytest.mark.parametrize(
+    "earlier", [((3_000, 2),), ((300, 4),), ((300, 0),), ((2_000, 2), (300, 2))]
+)
 def test_stages_that_shrink_are_damaged(earlier):
     with pytest.raises(sc.InvalidInput, match="earlier must hold"):
         replace(WIDER, earlier=earlier)
@@ -198,4 +231,6 @@ def test_it_does_not_go_on_with_a_classifier_that_votes_otherwise(tmp_path):
         return torch.where(x[:, 0] > 0.7, 0, 1)
 
     with pytest.raises(sc.InvalidInput, match=r"votes|answers"):
-        sc.certify(other, DATA, noise=NOISE, plan=LONGER, classes=3, out=tmp_path, device="cpu", batch=100)
+        sc.certify(
+            other, DATA, noise=NOISE, plan=LONGER, classes=3, out=tmp_path, device="cpu", batch=100
+        )

@@ -59,8 +59,16 @@ class Gradient:
 
 def certified(tmp_path, *, data=None, model=brighter_half, **options):
     data = data or Gradient()
-    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(200, pilot=20), "classes": 2, "device": "cpu", "batch": 50}
-    run = sc.certify(model, data, out=tmp_path / "run", progress=sc.Progress(), **(settings | options))
+    settings = {
+        "noise": sc.Gaussian(0.5),
+        "plan": sc.Fixed(200, pilot=20),
+        "classes": 2,
+        "device": "cpu",
+        "batch": 50,
+    }
+    run = sc.certify(
+        model, data, out=tmp_path / "run", progress=sc.Progress(), **(settings | options)
+    )
     return run, {"model": model, "data": data}
 
 
@@ -69,14 +77,23 @@ def fashion(tmp_path_factory):
     plan = sc.Fixed(200, pilot=20)
     folder = tmp_path_factory.mktemp("runs") / "fashion"
     return sc.certify(
-        "fashion-cnn", "fashion-mnist", noise=sc.Gaussian(0.25), plan=plan, limit=3, batch=64, device="cpu", out=folder
+        "fashion-cnn",
+        "fashion-mnist",
+        noise=sc.Gaussian(0.25),
+        plan=plan,
+        limit=3,
+        batch=64,
+        device="cpu",
+        out=folder,
     )
 
 
 def test_the_noisy_copies_are_the_samples_that_voted(fashion):
     for e in sc.explain(fashion, [0, 1, 2], copies=20):
         pilot = fashion[e.id].looks[0]  # of 20 samples
-        assert Counter(copy.text for copy in e.noisy) == {CLOTHES[c]: n for c, n in pilot.votes.items()}
+        assert Counter(copy.text for copy in e.noisy) == {
+            CLOTHES[c]: n for c, n in pilot.votes.items()
+        }
         assert len({copy.picture for copy in e.noisy}) == 20
         assert e.same_noise
 
@@ -100,9 +117,13 @@ def test_bars_are_to_scale_and_add_up(tmp_path):
         assert ratio == pytest.approx(c.radius)
         nearest = lengths[f"the nearest of {3 if c.id == 1 else 2} pictures with another label"]
         expected = min(
-            distance(Gradient()[i][0].numpy(), Gradient()[c.id][0].numpy(), "l2") for i in range(5) if i % 2 != c.id % 2
+            distance(Gradient()[i][0].numpy(), Gradient()[c.id][0].numpy(), "l2")
+            for i in range(5)
+            if i % 2 != c.id % 2
         )
-        assert nearest / lengths["one pixel turns from black to white"] == pytest.approx(expected, rel=1e-6)
+        assert nearest / lengths["one pixel turns from black to white"] == pytest.approx(
+            expected, rel=1e-6
+        )
 
 
 def test_the_page_shows_them_and_escapes_what_it_shows(tmp_path):
@@ -135,7 +156,9 @@ class Flat(Denoiser):
         super().__init__(sigmas=(0.1, 1.0))
 
     def denoise(self, x, sigma):
-        left, right = (torch.where(half.mean((1, 2, 3)) > 0.45, 0.6, 0.3) for half in (x[..., :4], x[..., 4:]))
+        left, right = (
+            torch.where(half.mean((1, 2, 3)) > 0.45, 0.6, 0.3) for half in (x[..., :4], x[..., 4:])
+        )
         return torch.cat([v.view(-1, 1, 1, 1).expand(-1, 1, 8, 4) for v in (left, right)], 3)
 
 
@@ -153,7 +176,9 @@ class InPlace(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_denoiser_or_classifier_that_works_in_place_leaves_the_pictures_as_they_are(tmp_path, dtype):
+def test_a_denoiser_or_classifier_that_works_in_place_leaves_the_pictures_as_they_are(
+    tmp_path, dtype
+):
     def spoiling(x):
         labels = brighter_half(x)
         x.zero_()
@@ -189,13 +214,19 @@ def test_the_copies_of_a_random_denoiser_are_those_that_were_classified(tmp_path
     assert set(shown) == {"right", HOSTILE}
 
 
-@pytest.mark.parametrize("noise", [sc.Laplace(0.5), sc.Discrete(0.4, 11), sc.Translation(1), sc.Brightness(0.2)])
+@pytest.mark.parametrize(
+    "noise", [sc.Laplace(0.5), sc.Discrete(0.4, 11), sc.Translation(1), sc.Brightness(0.2)]
+)
 def test_other_noises_have_no_distances_that_they_do_not_measure(tmp_path, noise):
     run, places = certified(tmp_path, noise=noise)
     [e] = sc.explain(run, [0], **places)
     assert len(e.noisy) == 6
     assert e.everywhere is None
-    assert bool(e.distances) == bool(e.changed) == (noise.norm in ("l1", "l0") and not e.certificate.abstained)
+    assert (
+        bool(e.distances)
+        == bool(e.changed)
+        == (noise.norm in ("l1", "l0") and not e.certificate.abstained)
+    )
     assert e.change == noise.certified_change(e.radius)
     text = render([run], dataset=places["data"], explained=[e])
     assert e.certificate.abstained or f"no {e.change}</strong> can alter this answer" in text
@@ -203,7 +234,9 @@ def test_other_noises_have_no_distances_that_they_do_not_measure(tmp_path, noise
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_ablation_counts_pixels_of_colour_pictures(tmp_path, dtype):
-    run, places = certified(tmp_path, data=Gradient(3), model=kept_half, noise=sc.Ablation(6), dtype=dtype)
+    run, places = certified(
+        tmp_path, data=Gradient(3), model=kept_half, noise=sc.Ablation(6), dtype=dtype
+    )
     [e] = sc.explain(run, [0], **places)
     radius = int(e.certificate.radius)
     assert radius >= 1
@@ -228,7 +261,12 @@ def test_on_a_grid_all_values_may_change_by_whole_steps(tmp_path, step, steps):
 
 
 def test_the_confidence_of_a_tiny_alpha_is_never_100_percent(tmp_path):
-    for alpha, shown in ((0.05, "95%"), (0.001, "99.9%"), (1e-9, "99.9999999%"), (1e-40, f"99.{38 * '9'}%")):
+    for alpha, shown in (
+        (0.05, "95%"),
+        (0.001, "99.9%"),
+        (1e-9, "99.9999999%"),
+        (1e-40, f"99.{38 * '9'}%"),
+    ):
         run, places = certified(tmp_path / shown, plan=sc.Fixed(200, pilot=20, alpha=alpha))
         [e] = sc.explain(run, [0], **places)
         assert e.confidence == shown
@@ -237,7 +275,10 @@ def test_the_confidence_of_a_tiny_alpha_is_never_100_percent(tmp_path):
 @pytest.mark.filterwarnings("ignore:the pilot is counted again")
 def test_the_votes_of_other_plans_and_the_claim_of_a_reused_pilot_are_told(tmp_path):
     sound, reused = sc.Fixed(200, pilot=20), sc.Fixed(300, pilot=20, pilot_use="reuse")
-    earlier, claim = "20 earlier votes only helped to plan", "what the plan claims: see the guarantee below"
+    earlier, claim = (
+        "20 earlier votes only helped to plan",
+        "what the plan claims: see the guarantee below",
+    )
     for plan, told in (
         (sound, [True, False, False]),
         (reused, [False, False, True]),
@@ -277,13 +318,21 @@ def test_a_run_without_certificates_is_one_sentence(tmp_path):
         journal.execute("DELETE FROM certificates")
         journal.commit()
     for ids in ([0], []):
-        with pytest.raises(sc.InvalidInput, match="run has no certificates yet, so there is nothing to explain"):
+        with pytest.raises(
+            sc.InvalidInput, match="run has no certificates yet, so there is nothing to explain"
+        ):
             sc.explain(tmp_path / "run", ids, **places)
 
 
 def test_a_loaded_model_takes_the_place_of_recorded_weights(tmp_path):
     weights = files("smoothcert") / "assets" / "fashion-cnn-0.50.safetensors"
-    settings = {"noise": sc.Gaussian(0.5), "plan": sc.Fixed(100), "limit": 1, "batch": 64, "device": "cpu"}
+    settings = {
+        "noise": sc.Gaussian(0.5),
+        "plan": sc.Fixed(100),
+        "limit": 1,
+        "batch": 64,
+        "device": "cpu",
+    }
     run = sc.certify("fashion-cnn", "fashion-mnist", weights=str(weights), out=tmp_path, **settings)
     loaded = load_classifier("fashion-cnn", weights=str(weights))
     assert len(sc.explain(run, [0], model=loaded)) == 1
@@ -291,13 +340,17 @@ def test_a_loaded_model_takes_the_place_of_recorded_weights(tmp_path):
 
 @pytest.mark.parametrize("shape", [(3, 8), (8, 3)])
 def test_a_picture_that_is_too_small_is_refused_for_that_reason(tmp_path, shape):
-    run, places = certified(tmp_path, data=Gradient(shape=shape), model=lambda x: (x.mean((1, 2, 3)) > 0.5).long())
+    run, places = certified(
+        tmp_path, data=Gradient(shape=shape), model=lambda x: (x.mean((1, 2, 3)) > 0.5).long()
+    )
     with pytest.raises(sc.InvalidInput, match=r"at least 4 pixels on each side can be explained"):
         sc.explain(run, [0], **places)
 
 
 def test_what_cannot_be_explained_is_said(tmp_path, fashion):
-    with pytest.raises(sc.InvalidInput, match=r"has no certificate of input 7; it has 3, for inputs 0 to 2"):
+    with pytest.raises(
+        sc.InvalidInput, match=r"has no certificate of input 7; it has 3, for inputs 0 to 2"
+    ):
         sc.explain(fashion, [7])
     with pytest.raises(sc.InvalidInput, match="nothing to explain"):
         sc.explain(fashion, [])
@@ -332,7 +385,12 @@ def test_units_are_claimed_only_where_they_hold(tmp_path):
     assert not [bar.text for bar in scaled.distances if "black" in bar.text or "255" in bar.text]
     assert opened(scaled.picture).max() == 1.0
     page = render([run, other], explained=[scaled])
-    assert "of all values, in the units of the inputs, whose values lie in [25.5, 229.5].</p>" in page
-    assert "are for inputs in [0, 1] (one/run) and for inputs with values in [25.5, 229.5] (other/run)" in page
+    assert (
+        "of all values, in the units of the inputs, whose values lie in [25.5, 229.5].</p>" in page
+    )
+    assert (
+        "are for inputs in [0, 1] (one/run) and for inputs with values in [25.5, 229.5] (other/run)"
+        in page
+    )
     assert "radii in l2 of inputs in [25.5, 229.5]" in page
     assert "black is 0" not in page

@@ -70,7 +70,10 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
     ("mark", "message"),
     [
         ({"until_clear": True}, "ended when a comparison was clear"),
-        ({"budget": {"minutes": 2}}, "had a budget of minutes, so what its inputs got depended on the clock"),
+        (
+            {"budget": {"minutes": 2}},
+            "had a budget of minutes, so what its inputs got depended on the clock",
+        ),
     ],
 )
 def test_inputs_that_are_no_random_sample_prove_no_share(on_disk, run, mark, message):
@@ -81,7 +84,9 @@ def test_inputs_that_are_no_random_sample_prove_no_share(on_disk, run, mark, mes
         gate(marked.path, {"certified_accuracy": {"0.25": 20}})
     assert gate(marked.path, {"inputs": 40}).outcome == "passes"
     if "budget" in mark:
-        assert any("marked had a budget of minutes" in note for note in compare(run, marked.path).notes)
+        assert any(
+            "marked had a budget of minutes" in note for note in compare(run, marked.path).notes
+        )
 
 
 def test_junit_has_a_case_for_every_rule(run):
@@ -99,13 +104,22 @@ def test_junit_has_a_case_for_every_rule(run):
         ("inputs 40", "is not a policy in TOML"),
         ("input = 40", "no rule 'input': choose among"),
         ('[certified_accuracy]\n"0.25" = 0.75', "is in percent, got 0.75: write 75"),
-        ('[certified_accuracy]\n"-1" = 60', "each radius of certified_accuracy must be a number of at least 0"),
+        (
+            '[certified_accuracy]\n"-1" = 60',
+            "each radius of certified_accuracy must be a number of at least 0",
+        ),
         ("inputs = 0.5", "inputs must be a whole number"),
         ("alpha = 2", "alpha must be a number between 0 and 1"),
         ("[certified_accuracy]\n0.5 = 60", 'as in "0.5" = 60'),
-        ('[certified_accuracy]\n"0.5" = 60\n"0.25" = 101', "a percentage, must be a number between 0 and 100"),
+        (
+            '[certified_accuracy]\n"0.5" = 60\n"0.25" = 101',
+            "a percentage, must be a number between 0 and 100",
+        ),
         ('baseline = "runs/old"', "baseline needs run, margin"),
-        ('[baseline]\nrun = "runs/old"\nmargin = 0', "margin of the baseline must be a number above 0"),
+        (
+            '[baseline]\nrun = "runs/old"\nmargin = 0',
+            "margin of the baseline must be a number above 0",
+        ),
         ('[baseline]\nrun = "runs/old"\nmargin = 1', "runs/old does not exist"),
     ],
 )

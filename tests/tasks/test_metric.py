@@ -54,7 +54,11 @@ def test_bytes_and_arrays_are_the_same_inputs_as_for_certify(images):
         metric.update(model, given, y)
         shares.append(metric.compute()[0])
     assert shares == pytest.approx(shares[:1] * 3, abs=1e-3)
-    for label, message in ((-1, "at least 0, got -1"), (1.5, "a whole number"), (10, "numbers from 0 to 9")):
+    for label, message in (
+        (-1, "at least 0, got -1"),
+        (1.5, "a whole number"),
+        (10, "numbers from 0 to 9"),
+    ):
         with pytest.raises(sc.InvalidInput, match=message):
             metric.update(model, x[:1], [label])
 
@@ -94,7 +98,12 @@ def test_it_works_in_lightning(images, tmp_path):
             self.certified.update(self.model, *batch)
 
         def on_validation_epoch_end(self):
-            self.log_dict({f"certified_{radius:g}": share for radius, share in self.certified.compute().items()})
+            self.log_dict(
+                {
+                    f"certified_{radius:g}": share
+                    for radius, share in self.certified.compute().items()
+                }
+            )
             self.certified.reset()
 
         def configure_optimizers(self):

@@ -39,7 +39,9 @@ def test_it_is_wrong_at_most_alpha_of_the_time(model, classes, right):
     found = smoothed(model, classes).predict(np.zeros((600, 1), np.float32), samples=100, alpha=0.1)
     wrong = sum(one.prediction not in (None, right) for one in found)
     assert binomtest(wrong, 600, 0.1, alternative="greater").pvalue > 1e-4
-    assert classes > 2 or any(one.prediction is not None for one in found)  # otherwise the test could not fail
+    assert classes > 2 or any(
+        one.prediction is not None for one in found
+    )  # otherwise the test could not fail
 
 
 def test_a_batch_gets_the_answers_of_one_input_after_the_other():
@@ -68,7 +70,12 @@ def test_after_the_deadline_it_abstains_with_what_is_known():
 def test_without_any_vote_it_abstains():
     with pytest.warns(UserWarning, match="not in"):
         [answer] = smoothed(lambda x: (500 - x).sqrt().repeat(1, 2)).predict([[900.0]], samples=100)
-    assert (answer.prediction, answer.leader, answer.share, answer.look.missing) == (None, None, 0, 100)
+    assert (answer.prediction, answer.leader, answer.share, answer.look.missing) == (
+        None,
+        None,
+        0,
+        100,
+    )
 
 
 @pytest.mark.parametrize(

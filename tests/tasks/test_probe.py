@@ -22,7 +22,9 @@ def halves(x):
 
 def test_accuracy_is_the_probability_that_noise_does_not_cross_the_boundary():
     data = (np.array([[0.5, 0.0], [0.25, 1.0]], np.float32), [1, 1])
-    found = sc.probe(halves, data, sigmas=[0.5, 0.25], copies=20_000, classes=2, device="cpu", batch=1000)
+    found = sc.probe(
+        halves, data, sigmas=[0.5, 0.25], copies=20_000, classes=2, device="cpu", batch=1000
+    )
     assert [level.sigma for level in found.levels] == [0, 0.25, 0.5]
     assert found.levels[0].accuracy == 1
     for level in found.levels[1:]:
@@ -39,7 +41,14 @@ def test_the_copies_are_samples_of_another_seed_than_that_of_a_run(tmp_path):
     for seed in (5, key_for(5, "probe")):
         plan = sc.Fixed(100, pilot=64)
         [certificate] = sc.certify(
-            halves, data, sigma=0.5, plan=plan, seed=seed, out=tmp_path / str(seed), progress=sc.Progress(), **options
+            halves,
+            data,
+            sigma=0.5,
+            plan=plan,
+            seed=seed,
+            out=tmp_path / str(seed),
+            progress=sc.Progress(),
+            **options,
         )
         votes.append(certificate.looks[0].votes[1])
     assert found.levels[1].accuracy == votes[1] / 64 != votes[0] / 64
@@ -54,10 +63,17 @@ def test_the_estimate_of_certified_accuracy_is_close_to_what_is_certified(tmp_pa
     data = (0.5 + np.stack([distance, distance], 1), [1] * 400)
     options = {"classes": 2, "device": "cpu", "batch": 1000}
     radii = [0, 0.1, 0.3, 0.45, 1.5]
-    found = sc.probe(above, data, sigmas=[0.25], copies=1, radii=radii, limit=400, **options).levels[1].estimated
+    found = (
+        sc.probe(above, data, sigmas=[0.25], copies=1, radii=radii, limit=400, **options)
+        .levels[1]
+        .estimated
+    )
     # A lower bound of 100,000 votes lies about 3.09 standard errors below the probability.
     p = np.array([NormalDist().cdf(float(x) / 0.25) for x in distance])
-    certified = [float(np.mean(p - 3.09 * np.sqrt(p * (1 - p) / 1e5) > NormalDist().cdf(r / 0.25))) for r in radii]
+    certified = [
+        float(np.mean(p - 3.09 * np.sqrt(p * (1 - p) / 1e5) > NormalDist().cdf(r / 0.25)))
+        for r in radii
+    ]
     assert list(found) == radii
     assert found.pop(1.5) is None  # 100,000 samples prove no radius above 3.8 sigma
     assert list(found.values()) == pytest.approx(certified[:-1], abs=0.03)
@@ -65,7 +81,9 @@ def test_the_estimate_of_certified_accuracy_is_close_to_what_is_certified(tmp_pa
 
 def test_the_batch_does_not_change_the_result():
     options = {"sigmas": [0.25], "limit": 20, "device": "cpu", "dtype": "float32"}
-    one, other = (sc.probe("fashion-cnn-clean", "fashion-mnist", batch=b, **options) for b in (7, 64))
+    one, other = (
+        sc.probe("fashion-cnn-clean", "fashion-mnist", batch=b, **options) for b in (7, 64)
+    )
     assert one.levels == other.levels
 
 
@@ -86,15 +104,26 @@ def test_inputs_come_from_all_parts_of_the_data_and_those_without_a_label_are_le
 
     x = np.arange(100, dtype=np.float32)[:, None] / 99
     found = sc.probe(
-        lambda noisy: model(noisy * 99), (x, [-1, *[0] * 99]), sigmas=[1e-3], copies=1, limit=5, classes=2, device="cpu"
+        lambda noisy: model(noisy * 99),
+        (x, [-1, *[0] * 99]),
+        sigmas=[1e-3],
+        copies=1,
+        limit=5,
+        classes=2,
+        device="cpu",
     )
     assert found.inputs == 4
     assert {24, 49, 74, 99} <= set(seen)
-    assert sc.probe(halves, (x, [0] * 100), sigmas=[1], ids="3,4", classes=2, device="cpu").inputs == 2
+    assert (
+        sc.probe(halves, (x, [0] * 100), sigmas=[1], ids="3,4", classes=2, device="cpu").inputs == 2
+    )
 
 
 def _found(*accuracies, classes=10):
-    levels = tuple(Level(sigma, share, share) for sigma, share in zip((0, 0.12, 0.25, 0.5), accuracies, strict=False))
+    levels = tuple(
+        Level(sigma, share, share)
+        for sigma, share in zip((0, 0.12, 0.25, 0.5), accuracies, strict=False)
+    )
     return sc.Probe("model", "data", classes, 100, 16, levels, "cpu", "float32", 1.0)
 
 
@@ -227,7 +256,9 @@ def test_a_denoiser_is_told_each_sigma_and_is_not_used_without_noise():
     found = sc.probe("fashion-cnn-clean", "fashion-mnist", denoiser=Recorder(), **options)
     assert Recorder.told == {0.25, 0.5}
     assert found.levels[0].accuracy > 0.8
-    assert {level.accuracy for level in found.levels[1:]} == {found.levels[1].majority}  # one answer for all
+    assert {level.accuracy for level in found.levels[1:]} == {
+        found.levels[1].majority
+    }  # one answer for all
     assert found.levels[1].accuracy < 0.4
     assert "use a better denoiser" in found.reading
 
@@ -238,10 +269,16 @@ class Halving(sc.Denoiser):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"), [(0.2, 0.6, [0.25, 0.5]), (0.3, 0.4, [0.3, 0.4]), (0.3, 0.3, [0.3])]
+    ("low", "high", "expected"),
+    [(0.2, 0.6, [0.25, 0.5]), (0.3, 0.4, [0.3, 0.4]), (0.3, 0.3, [0.3])],
 )
 def test_the_sigmas_of_a_denoiser_are_the_default(low, high, expected):
     found = sc.probe(
-        "fashion-cnn-clean", "fashion-mnist", denoiser=Halving((low, high)), limit=4, copies=2, device="cpu"
+        "fashion-cnn-clean",
+        "fashion-mnist",
+        denoiser=Halving((low, high)),
+        limit=4,
+        copies=2,
+        device="cpu",
     )
     assert [level.sigma for level in found.levels] == [0.0, *expected]

@@ -26,7 +26,9 @@ PLAN = InputSpecific(10_000, pilot=200, decline=0.1)
 
 
 def replay(log, plan, *, noise, log_samples=100_000, log_alpha=0.001, abstained_p=0.49, **settings):
-    p = probabilities(log, noise=noise, samples=log_samples, alpha=log_alpha, abstained_p=abstained_p)
+    p = probabilities(
+        log, noise=noise, samples=log_samples, alpha=log_alpha, abstained_p=abstained_p
+    )
     return simulate(from_shares(p, log.correct), plan, noise=noise, **settings)
 
 
@@ -48,8 +50,12 @@ PAPER = [
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published logs are not here")
-@pytest.mark.parametrize(("sigma", "kind", "ceiling", "decline", "samples", "acr", "fixed_acr"), PAPER)
-def test_the_paper_comes_out_of_its_published_logs(sigma, kind, ceiling, decline, samples, acr, fixed_acr):
+@pytest.mark.parametrize(
+    ("sigma", "kind", "ceiling", "decline", "samples", "acr", "fixed_acr"), PAPER
+)
+def test_the_paper_comes_out_of_its_published_logs(
+    sigma, kind, ceiling, decline, samples, acr, fixed_acr
+):
     log = read_log(PUBLISHED / f"imagenet-consistency-{sigma:.2f}.tsv")
     plan = InputSpecific(ceiling, decline=decline, kind=kind, pilot_use="reuse")
     found = replay(log, plan, noise=Gaussian(sigma))
@@ -75,7 +81,9 @@ def test_every_forward_pass_is_paid_for_even_where_nothing_is_certified():
     hopeless = simulate(from_shares(np.full(20, 0.3), np.zeros(20, bool)), PLAN, noise=NOISE)
     assert hopeless.plan.abstained == 1
     assert hopeless.plan.samples == PLAN.pilot
-    abstaining = simulate(from_shares(np.full(20, 0.52), np.ones(20, bool)), Fixed(100, pilot=50), noise=NOISE)
+    abstaining = simulate(
+        from_shares(np.full(20, 0.52), np.ones(20, bool)), Fixed(100, pilot=50), noise=NOISE
+    )
     assert abstaining.plan.abstained > 0.9
     assert abstaining.plan.samples == 150
 
@@ -94,7 +102,9 @@ def test_the_simulation_agrees_with_certificates_made_one_by_one(small):
             samples.append(certificate.samples)
     radii = np.reshape(radii, (20, len(p)))
     assert small.plan.samples == pytest.approx(np.mean(samples), rel=0.02)
-    assert small.plan.acr == pytest.approx(metrics.average_certified_radius(radii, log.correct), abs=0.005)
+    assert small.plan.acr == pytest.approx(
+        metrics.average_certified_radius(radii, log.correct), abs=0.005
+    )
     assert small.plan.abstained == pytest.approx(np.mean(radii == 0), abs=0.02)
 
 
@@ -109,7 +119,9 @@ def test_the_decline_is_measured_on_the_same_noise():
     """A plan that always draws up to its ceiling has no decline."""
     for pilot_use in ("fresh", "reuse"):
         same = simulate(
-            from_shares(np.linspace(0.5, 1, 50), np.ones(50)), Fixed(1_000, pilot_use=pilot_use), noise=NOISE
+            from_shares(np.linspace(0.5, 1, 50), np.ones(50)),
+            Fixed(1_000, pilot_use=pilot_use),
+            noise=NOISE,
         )
         assert same.plan.mad == same.fixed.mad == 0
         assert same.plan.acr == same.ceiling.acr
@@ -120,7 +132,9 @@ def test_a_plan_with_another_bound_than_the_simulated_ceiling_has_no_decline():
     assert found.plan.mad is None
 
 
-@pytest.mark.parametrize("plan", [Fixed(1_000, bound="runner-up"), AtRadii([0], 1_000, bound="runner-up")], ids=str)
+@pytest.mark.parametrize(
+    "plan", [Fixed(1_000, bound="runner-up"), AtRadii([0], 1_000, bound="runner-up")], ids=str
+)
 def test_a_log_of_one_class_does_not_tell_the_runner_up(plan):
     with pytest.raises(InvalidInput, match="needs the votes of all classes"):
         replay(read_log(SMALL), plan, noise=NOISE)
@@ -134,17 +148,24 @@ def test_a_seed_gives_the_same_figures_again_and_another_seed_does_not(small):
 
 def test_what_is_assumed_of_abstained_inputs_matters_to_relative_decline():
     log, plan = read_log(SMALL), InputSpecific(10_000, kind="relative", decline=0.05)
-    spent = [replay(log, plan, noise=NOISE, log_samples=10_000, abstained_p=p).plan.samples for p in (0.2, 0.5)]
+    spent = [
+        replay(log, plan, noise=NOISE, log_samples=10_000, abstained_p=p).plan.samples
+        for p in (0.2, 0.5)
+    ]
     assert spent[0] < spent[1]
 
 
 def test_a_run_of_our_own_is_replayed_from_its_votes(iss_run):
     p = probabilities(iss_run, noise=NOISE, abstained_p=0.3)
-    assert np.all(p == np.where(iss_run.counted > 0, iss_run.count / np.maximum(iss_run.counted, 1), 0.3))
+    assert np.all(
+        p == np.where(iss_run.counted > 0, iss_run.count / np.maximum(iss_run.counted, 1), 0.3)
+    )
     again = simulate(from_shares(p, iss_run.correct), iss_run.plan, noise=NOISE)
     assert again.plan.samples == pytest.approx(iss_run.average_samples, rel=0.05)
     assert again.plan.acr == pytest.approx(iss_run.acr, abs=0.02)
-    with pytest.raises(InvalidInput, match=r"certified under Gaussian\(sigma=0.5\), so its votes say nothing about"):
+    with pytest.raises(
+        InvalidInput, match=r"certified under Gaussian\(sigma=0.5\), so its votes say nothing about"
+    ):
         probabilities(iss_run, noise=Gaussian(1.0))
 
 
@@ -175,7 +196,9 @@ def one_by_one(population, plan, *, repetitions, seed):
         for p, label in zip(population.p, population.label, strict=True):
             case, looks = Case(plan, NOISE, int(label) if plan.known_labels else None), []
             while case.more:
-                looks.append(Look(case.more, dict(enumerate(rng.multinomial(case.more, p).tolist()))))
+                looks.append(
+                    Look(case.more, dict(enumerate(rng.multinomial(case.more, p).tolist())))
+                )
                 case.add(looks[-1])
             found.append(Certificate.from_votes(looks, plan=plan, noise=NOISE, label=int(label)))
     return found
@@ -201,8 +224,12 @@ def test_every_plan_is_simulated_as_its_certificates_are_made(plan):
     radius, correct = np.array([c.radius for c in made]), np.array([c.correct for c in made])
     slack = 4.5 / np.sqrt(len(made))
     assert simulated.samples == pytest.approx(np.mean([c.samples for c in made]), rel=slack)
-    assert simulated.abstained == pytest.approx(np.mean([c.abstained for c in made]), abs=0.5 * slack)
-    assert simulated.acr == pytest.approx(np.mean(radius * correct), abs=slack * np.std(radius * correct))
+    assert simulated.abstained == pytest.approx(
+        np.mean([c.abstained for c in made]), abs=0.5 * slack
+    )
+    assert simulated.acr == pytest.approx(
+        np.mean(radius * correct), abs=slack * np.std(radius * correct)
+    )
     for r, share in simulated.certified_accuracy.items():
         assert share == pytest.approx(np.mean(correct & (radius > r)), abs=0.5 * slack)
     assert 0 < simulated.abstained < 1
@@ -216,27 +243,39 @@ def test_votes_for_all_classes_become_their_shares():
     assert (found.samples, found.abstained, found.certified_accuracy) == (1_000, 0.5, {0.0: 0.5})
 
 
-def test_inputs_without_a_label_are_never_correct_and_cannot_be_certified_by_it(iss_run, tmp_path, altered):
+def test_inputs_without_a_label_are_never_correct_and_cannot_be_certified_by_it(
+    iss_run, tmp_path, altered
+):
     write_results(altered(iss_run, label=np.full(len(iss_run), -1)), tmp_path / "a.csv", "csv")
     population, noise, _ = read_population(tmp_path / "a.csv", iss_run.plan)
     assert noise == NOISE
     assert population.label.tolist() == [-1] * len(iss_run)
     assert simulate(population, iss_run.plan, noise=NOISE).plan.acr == 0
-    with pytest.raises(InvalidInput, match=r"inputs without a label, and known_labels=True needs one"):
+    with pytest.raises(
+        InvalidInput, match=r"inputs without a label, and known_labels=True needs one"
+    ):
         read_population(tmp_path / "a.csv", Fixed(1_000, known_labels=True))
 
 
 def test_published_votes_are_read_with_their_labels(tmp_path):
     (tmp_path / "votes.txt").write_text("90 10 0 0\n20 30 50 1\n")
     population, _, remark = read_population(tmp_path / "votes.txt", PLAN, noise=NOISE)
-    assert (population.p[1].tolist(), population.label.tolist(), remark) == ([0.2, 0.3, 0.5], [0, 1], None)
+    assert (population.p[1].tolist(), population.label.tolist(), remark) == (
+        [0.2, 0.3, 0.5],
+        [0, 1],
+        None,
+    )
 
 
-def test_an_export_with_known_labels_is_not_taken_for_one_of_predictions(tmp_path, iss_run, altered):
+def test_an_export_with_known_labels_is_not_taken_for_one_of_predictions(
+    tmp_path, iss_run, altered
+):
     """An input without a certificate has p of its label there, not p of a wrong prediction."""
     known = altered(iss_run, plan=Fixed(10_000, known_labels=True))
     write_results(known, tmp_path / "a.csv")
-    with pytest.raises(InvalidInput, match="certified with known labels and does not tell which class"):
+    with pytest.raises(
+        InvalidInput, match="certified with known labels and does not tell which class"
+    ):
         read_population(tmp_path / "a.csv", Fixed(1_000))
     population, _, _ = read_population(tmp_path / "a.csv", Fixed(1_000, known_labels=True))
     assert population.label.tolist() == [0] * len(known)
@@ -247,7 +286,8 @@ def test_a_replay_of_a_run_that_stopped_early_says_how_p_is_wrong(tmp_path, iss_
     write_results(altered(iss_run, plan=Price(10_000, price=1e-5)), tmp_path / "bad.csv")
     write_results(iss_run, tmp_path / "planned.csv")
     early, bad, planned = (
-        read_population(tmp_path / name, Fixed(1_000))[2] or "" for name in ("early.csv", "bad.csv", "planned.csv")
+        read_population(tmp_path / name, Fixed(1_000))[2] or ""
+        for name in ("early.csv", "bad.csv", "planned.csv")
     )
     assert "p is too large on average" in early
     assert "p is too small on average" in bad
@@ -258,7 +298,15 @@ def test_a_replay_of_a_run_that_stopped_early_says_how_p_is_wrong(tmp_path, iss_
 @pytest.mark.parametrize("plan", [Fixed(100, pilot=10), Fixed(100, known_labels=True)], ids=str)
 def test_a_run_with_known_labels_is_replayed_from_the_votes_of_all_classes(tmp_path, plan):
     made = Fixed(100, known_labels=True)
-    certify(lambda x: (x[:, 0] > 0).long(), [([5.0], 0)], noise=NOISE, classes=2, plan=made, out=tmp_path, device="cpu")
+    certify(
+        lambda x: (x[:, 0] > 0).long(),
+        [([5.0], 0)],
+        noise=NOISE,
+        classes=2,
+        plan=made,
+        out=tmp_path,
+        device="cpu",
+    )
     population, _, _ = read_population(tmp_path, plan)
     assert population.p.tolist() == [[0, 1]]
     assert population.chosen is None

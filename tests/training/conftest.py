@@ -13,7 +13,9 @@ def quadrants(count: int, seed: int) -> ArrayDataset:
     for image, label in zip(images, labels, strict=True):
         row, column = divmod(label, 2)
         image[0, 14 * row : 14 * row + 14, 14 * column : 14 * column + 14] += 100
-    return ArrayDataset(images.astype(np.uint8), labels, name="quadrants", class_names=("a", "b", "c", "d"))
+    return ArrayDataset(
+        images.astype(np.uint8), labels, name="quadrants", class_names=("a", "b", "c", "d")
+    )
 
 
 @pytest.fixture(scope="session")

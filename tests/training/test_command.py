@@ -15,8 +15,17 @@ from smoothcert.models.denoisers import build_unet
 @pytest.fixture
 def options(small, tmp_path):
     training, _ = small
-    np.savez(tmp_path / "data.npz", x=[training[i][0].numpy() for i in range(128)], y=training.labels[:128])
-    given = {"arch": "fashion-cnn", "data": tmp_path / "data.npz", "out": tmp_path / "run", "sigma": 0.25}
+    np.savez(
+        tmp_path / "data.npz",
+        x=[training[i][0].numpy() for i in range(128)],
+        y=training.labels[:128],
+    )
+    given = {
+        "arch": "fashion-cnn",
+        "data": tmp_path / "data.npz",
+        "out": tmp_path / "run",
+        "sigma": 0.25,
+    }
     given |= {"epochs": 2, "batch": 32, "device": "cpu"}
     return ["train", *(str(part) for name, value in given.items() for part in (f"--{name}", value))]
 
@@ -31,18 +40,33 @@ def test_train_reports_each_epoch_and_the_second_time_that_it_is_complete(option
     again = CliRunner().invoke(app, [*options, "--json"])
     result = json.loads(again.stdout)
     assert result.pop("accuracy") > 0
-    assert result == {"weights": str(tmp_path / "run" / "weights.safetensors"), "epochs": 2, "epochs_now": 0}
+    assert result == {
+        "weights": str(tmp_path / "run" / "weights.safetensors"),
+        "epochs": 2,
+        "epochs_now": 0,
+    }
 
 
 def test_sigma_0_trains_without_noise_and_says_so(options, tmp_path):
     done = CliRunner().invoke(app, [*options, "--sigma", "0"])
     assert done.exit_code == 0, done.output
     assert "noisy" not in done.output
-    assert load_classifier(None, weights=tmp_path / "run" / "weights.safetensors").trained_sigma == 0
+    assert (
+        load_classifier(None, weights=tmp_path / "run" / "weights.safetensors").trained_sigma == 0
+    )
 
 
 def test_a_denoiser_is_trained_and_then_a_classifier_behind_it(options, tmp_path):
-    given = [*options, "--method", "denoiser", "--arch", "unet-small", "--out", tmp_path / "denoiser", "--json"]
+    given = [
+        *options,
+        "--method",
+        "denoiser",
+        "--arch",
+        "unet-small",
+        "--out",
+        tmp_path / "denoiser",
+        "--json",
+    ]
     trained = CliRunner().invoke(app, list(map(str, given)))
     assert trained.exit_code == 0, trained.output
     assert "PSNR: training" in trained.stderr
@@ -52,11 +76,27 @@ def test_a_denoiser_is_trained_and_then_a_classifier_behind_it(options, tmp_path
     assert "complete already: PSNR of training inputs 12.04 dB noisy, " in again.stdout
 
     CliRunner().invoke(app, [*options, "--sigma", "0"])
-    start = ["--weights", str(tmp_path / "run" / "weights.safetensors"), "--denoiser", denoiser["weights"]]
-    tuned = CliRunner().invoke(app, [*options, "--method", "finetune", *start, "--out", str(tmp_path / "tuned")])
+    start = [
+        "--weights",
+        str(tmp_path / "run" / "weights.safetensors"),
+        "--denoiser",
+        denoiser["weights"],
+    ]
+    tuned = CliRunner().invoke(
+        app, [*options, "--method", "finetune", *start, "--out", str(tmp_path / "tuned")]
+    )
     assert tuned.exit_code == 0, tuned.output
     assert "of noisy training inputs right" in tuned.stdout
-    stable = ["--method", "denoiser", "--arch", "unet-small", "--stability", "--weight", "0.5", *start[:2]]
+    stable = [
+        "--method",
+        "denoiser",
+        "--arch",
+        "unet-small",
+        "--stability",
+        "--weight",
+        "0.5",
+        *start[:2],
+    ]
     found = CliRunner().invoke(app, [*options, *stable, "--out", str(tmp_path / "stable")])
     assert found.exit_code == 0, found.output
 
@@ -75,7 +115,9 @@ def refused(monkeypatch, capsys):
 
     def run(arguments):
         monkeypatch.setattr(sys, "argv", ["smoothcert", *arguments])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # `main` replaces it; this restores it
+        monkeypatch.setattr(
+            warnings, "showwarning", warnings.showwarning
+        )  # `main` replaces it; this restores it
         with pytest.raises(SystemExit) as exit:
             main()
         assert exit.value.code == 2
@@ -130,11 +172,20 @@ DENOISER = ["--method", "denoiser", "--arch", "unet-small"]
     ("more", "message"),
     [
         (["--sigmas", "0.1,0.5"], "--sigmas 0.1,0.5: give the smallest and the largest sigma"),
-        ([*DENOISER, "--sigmas", "0.1,0.5"], "with --method denoiser and without --sigma and --noise"),
+        (
+            [*DENOISER, "--sigmas", "0.1,0.5"],
+            "with --method denoiser and without --sigma and --noise",
+        ),
         (["--stability"], "method gaussian has no stability: that is for denoiser"),
-        ([*DENOISER, "--stability"], "needs a classifier and a weight above 0: give --stability, and --model"),
+        (
+            [*DENOISER, "--stability"],
+            "needs a classifier and a weight above 0: give --stability, and --model",
+        ),
         ([*DENOISER, "--model", "fashion-cnn"], "needs a classifier and a weight above 0"),
-        (["--model", "fashion-cnn"], "--arch fashion-cnn and --model fashion-cnn exclude one another"),
+        (
+            ["--model", "fashion-cnn"],
+            "--arch fashion-cnn and --model fashion-cnn exclude one another",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(options, more, message, refused, tmp_path):
@@ -145,7 +196,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(options, more, message, refused, 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--sigma", "0.25"], "--arch is missing: name the architecture to train, as in --arch unet-small"),
+        (
+            ["--sigma", "0.25"],
+            "--arch is missing: name the architecture to train, as in --arch unet-small",
+        ),
         (
             ["--arch", "unet-small", "--noise", "laplace:0.3"],
             "method denoiser trains with Gaussian noise only, not with Laplace(scale=0.3): give --sigma, or "
@@ -165,12 +219,25 @@ def test_a_mistake_with_a_denoiser_names_options(options, more, message, refused
             "Twice",
             "fashion-cnn behind own:Twice: it fails on a float32 batch of shape (2, 1, 28, 28): unsupported operand",
         ),
-        ("Fails", "fashion-cnn behind own:Fails: it fails on a float32 batch of shape (2, 1, 28, 28): no luck"),
+        (
+            "Fails",
+            "fashion-cnn behind own:Fails: it fails on a float32 batch of shape (2, 1, 28, 28): no luck",
+        ),
     ],
 )
-def test_a_denoiser_that_cannot_be_used_is_refused_before_training(options, refused, name, reason, tmp_path):
+def test_a_denoiser_that_cannot_be_used_is_refused_before_training(
+    options, refused, name, reason, tmp_path
+):
     (tmp_path / "own.py").write_text(NETWORKS)
-    own = [*options, "--method", "finetune", "--arch", "fashion-cnn", "--denoiser", f"{tmp_path}/own.py:{name}"]
+    own = [
+        *options,
+        "--method",
+        "finetune",
+        "--arch",
+        "fashion-cnn",
+        "--denoiser",
+        f"{tmp_path}/own.py:{name}",
+    ]
     assert reason in refused(own)
     assert not (tmp_path / "run").exists()
 
@@ -184,7 +251,9 @@ def test_a_denoiser_that_cannot_be_used_is_refused_before_training(options, refu
         ("Constant", "its logits have no gradient"),
     ],
 )
-def test_a_classifier_that_cannot_be_trained_is_refused_before_training(options, refused, name, reason, tmp_path):
+def test_a_classifier_that_cannot_be_trained_is_refused_before_training(
+    options, refused, name, reason, tmp_path
+):
     (tmp_path / "own.py").write_text(NETWORKS)
     own = [part for part in options if part not in ("--arch", "fashion-cnn")]
     error = refused([*own, "--model", f"{tmp_path}/own.py:{name}"])
@@ -197,7 +266,10 @@ def test_a_network_whose_number_of_classes_is_unknown_is_trained(options, tmp_pa
     own = [part for part in options if part not in ("--arch", "fashion-cnn")]
     trained = CliRunner().invoke(app, [*own, "--model", f"{tmp_path}/own.py:convolution"])
     assert trained.exit_code == 0, trained.output
-    assert load_classifier("own:convolution", weights=tmp_path / "run" / "weights.safetensors").classes == 4
+    assert (
+        load_classifier("own:convolution", weights=tmp_path / "run" / "weights.safetensors").classes
+        == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,12 +281,19 @@ def test_a_network_whose_number_of_classes_is_unknown_is_trained(options, tmp_pa
         (["--sigma", "0"], 0.25),
         (["--sigma", "0.5", "--method", "finetune", "--denoiser", "d.safetensors"], 0.25),
         (["--sigma", "0.5", "--method", "denoiser", "--arch", "unet-small", "--stability"], 0.25),
-        (["--sigmas", "0.1,0.5", "--method", "denoiser", "--arch", "unet-small", "--stability"], 0.25),
+        (
+            ["--sigmas", "0.1,0.5", "--method", "denoiser", "--arch", "unet-small", "--stability"],
+            0.25,
+        ),
     ],
 )
-def test_the_bundled_weights_to_start_from_are_those_that_certify_takes(more, expected, options, monkeypatch, tmp_path):
+def test_the_bundled_weights_to_start_from_are_those_that_certify_takes(
+    more, expected, options, monkeypatch, tmp_path
+):
     found = []
-    monkeypatch.setattr("smoothcert.training.train", lambda *_, classifier, **__: found.append(classifier) or 1 / 0)
+    monkeypatch.setattr(
+        "smoothcert.training.train", lambda *_, classifier, **__: found.append(classifier) or 1 / 0
+    )
     monkeypatch.setattr("smoothcert.models.denoisers.load_denoiser", lambda place: None)
     given = ["--data", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run"), "--epochs", "1"]
     CliRunner().invoke(app, ["train", "--model", "fashion-cnn", *given, *more])
@@ -232,7 +311,9 @@ def test_data_that_a_denoiser_does_not_take_is_refused(options, method, refused,
     else:
         metadata = {"method": "denoiser", "architecture": "unet-small", "shape": "[1, 28, 28]"}
         state = dict(build_unet("unet-small", shape=(1, 28, 28), sigmas=(0.1, 0.5)).state_dict())
-        save_file(state, tmp_path / "d.safetensors", metadata | {"sigma_low": "0.1", "sigma_high": "0.5"})
+        save_file(
+            state, tmp_path / "d.safetensors", metadata | {"sigma_low": "0.1", "sigma_high": "0.5"}
+        )
         own += ["--denoiser", str(tmp_path / "d.safetensors")]
     assert "the denoiser takes inputs with values from 0 to 1: scale the data" in refused(own)
 

@@ -27,7 +27,9 @@ def test_an_input_that_is_not_finite_is_refused():
     values = np.zeros((3, 1, 2, 2), np.float32)
     values[2, 0, 0, 0] = np.nan
     with pytest.raises(InvalidInput, match="input 2 of d has NaN or infinite values"):
-        DeviceData.from_dataset(ArrayDataset(values, np.zeros(3, np.int64), name="d"), torch.device("cpu"))
+        DeviceData.from_dataset(
+            ArrayDataset(values, np.zeros(3, np.int64), name="d"), torch.device("cpu")
+        )
 
 
 def test_training_without_labels_is_refused():
@@ -47,7 +49,10 @@ def test_every_augmented_image_is_a_shifted_image_or_its_mirror():
             for down in range(9)
             for right in range(9)
             for mirrored in (False, True)
-            if torch.equal(result, (original[:, down : down + 6, right : right + 6]).flip(2 if mirrored else []))
+            if torch.equal(
+                result,
+                (original[:, down : down + 6, right : right + 6]).flip(2 if mirrored else []),
+            )
         ]
         assert len(matches) == 1
         views.add(matches[0])
@@ -65,5 +70,7 @@ def test_grey_images_and_vectors_are_left_alone():
 @pytest.mark.filterwarnings("ignore:.*not in .0, 1.")
 def test_values_outside_of_0_to_1_stay_floats():
     images = np.array([[[[-1 / 255, 0.0]]], [[[1.0, 2.0]]]], dtype=np.float32)
-    data = DeviceData.from_dataset(ArrayDataset(images, np.array([0, 1]), name="other"), torch.device("cpu"))
+    data = DeviceData.from_dataset(
+        ArrayDataset(images, np.array([0, 1]), name="other"), torch.device("cpu")
+    )
     assert torch.equal(data.batch(torch.arange(2)), torch.from_numpy(images))

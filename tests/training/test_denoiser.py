@@ -31,7 +31,9 @@ def images():
 
 
 def recipe(epochs=3, **other):
-    return Recipe("unet-small", Denoising(0.5, 0.1), epochs=epochs, batch=16, learning_rate=3e-3, **other)
+    return Recipe(
+        "unet-small", Denoising(0.5, 0.1), epochs=epochs, batch=16, learning_rate=3e-3, **other
+    )
 
 
 class Interrupted(Exception):
@@ -52,7 +54,9 @@ def test_the_file_is_the_denoiser_that_was_validated(images, tmp_path):
     trained = train(recipe(), *images, out=tmp_path, device="cpu")
     with safe_open(trained.weights, framework="pt") as file:
         metadata = file.metadata()
-    assert {key: metadata[key] for key in ("method", "architecture", "sigma_low", "sigma_high", "shape")} == {
+    assert {
+        key: metadata[key] for key in ("method", "architecture", "sigma_low", "sigma_high", "shape")
+    } == {
         "method": "denoiser",
         "architecture": "unet-small",
         "sigma_low": "0.1",
@@ -66,7 +70,9 @@ def test_the_file_is_the_denoiser_that_was_validated(images, tmp_path):
     with torch.no_grad():
         method = Denoising(0.5, 0.1)
         scores = method.score(method.outputs(denoiser, x), x, torch.zeros(len(x)))
-    assert trained.psnr == pytest.approx(scores.mean().item(), abs=4 * scores.std().item() / math.sqrt(64))
+    assert trained.psnr == pytest.approx(
+        scores.mean().item(), abs=4 * scores.std().item() / math.sqrt(64)
+    )
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(images, tmp_path):
@@ -80,7 +86,9 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(images, tmp
     resumed = train(recipe(), *images, out=tmp_path / "broken", device="cpu")
     assert resumed.epochs_now == 1
     assert resumed.weights.read_bytes() == whole.weights.read_bytes()
-    assert train(recipe(), *images, out=tmp_path / "broken", device="cpu").psnr == pytest.approx(whole.psnr, abs=1e-4)
+    assert train(recipe(), *images, out=tmp_path / "broken", device="cpu").psnr == pytest.approx(
+        whole.psnr, abs=1e-4
+    )
 
 
 def test_the_loss_is_the_error_in_units_of_the_output_scale():
@@ -141,7 +149,9 @@ def test_training_can_start_from_another_denoiser(images, tmp_path):
     trained = train(gentle, *images, out=tmp_path / "second", device="cpu", denoiser=start)
     assert trained.psnr == pytest.approx(first.psnr, abs=0.5)
     other = Recipe("unet", Denoising(0.5), epochs=1, batch=16)
-    with pytest.raises(InvalidInput, match="the denoiser to start from is not a unet for these images"):
+    with pytest.raises(
+        InvalidInput, match="the denoiser to start from is not a unet for these images"
+    ):
         train(other, *images, out=tmp_path / "third", device="cpu", denoiser=start)
 
 
@@ -164,7 +174,10 @@ def brightness():
 
 
 def test_the_stability_loss_is_the_divergence_of_the_classifiers_answers():
-    clean, denoised = torch.tensor([[0.7, 0.3], [0.5, 0.5]]).log(), torch.tensor([[0.6, 0.4], [0.5, 0.5]]).log()
+    clean, denoised = (
+        torch.tensor([[0.7, 0.3], [0.5, 0.5]]).log(),
+        torch.tensor([[0.6, 0.4], [0.5, 0.5]]).log(),
+    )
     expected = (0.7 * math.log(0.7 / 0.6) + 0.3 * math.log(0.3 / 0.4)) / 2
     assert stability_loss(denoised, clean).item() == pytest.approx(expected, rel=1e-5)
 
@@ -173,13 +186,18 @@ def test_stability_changes_the_denoiser_and_not_the_classifier(images, tmp_path)
     classifier = brightness()
     before = copy.deepcopy(classifier.module.state_dict())
     weights = []
-    for name, method, judge in (("plain", Denoising(0.5), None), ("stable", Denoising(0.5, stability=3.0), classifier)):
+    for name, method, judge in (
+        ("plain", Denoising(0.5), None),
+        ("stable", Denoising(0.5, stability=3.0), classifier),
+    ):
         own = Recipe("unet-small", method, epochs=1, batch=16)
         trained = train(own, *images, out=tmp_path / name, device="cpu", classifier=judge)
         weights.append(load_denoiser(trained.weights).state_dict())
     assert weights[0].keys() == weights[1].keys()
     assert not torch.equal(weights[0]["enter.weight"], weights[1]["enter.weight"])
-    assert all(torch.equal(before[name], tensor) for name, tensor in classifier.module.state_dict().items())
+    assert all(
+        torch.equal(before[name], tensor) for name, tensor in classifier.module.state_dict().items()
+    )
     assert classifier.module.scale.requires_grad
 
 
@@ -213,7 +231,8 @@ def test_images_that_do_not_fit_the_unet_are_refused(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler
 def test_a_denoiser_trains_on_cuda_compiled_and_captured(images, tmp_path, own_records):
     plain, fast = (
-        train(recipe(), *images, out=tmp_path / mode, device="cuda", compile=mode).psnr for mode in ("none", "default")
+        train(recipe(), *images, out=tmp_path / mode, device="cuda", compile=mode).psnr
+        for mode in ("none", "default")
     )
     assert not own_records()  # a failed capture is logged
     assert fast == pytest.approx(plain, abs=1.0)
@@ -224,7 +243,9 @@ def test_a_denoiser_trains_on_cuda_compiled_and_captured(images, tmp_path, own_r
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler
 def test_stability_trains_on_cuda_compiled_and_captured(images, tmp_path, own_records):
-    own = Recipe("unet-small", Denoising(0.5, 0.1, stability=1.0), epochs=3, batch=16, learning_rate=3e-3)
+    own = Recipe(
+        "unet-small", Denoising(0.5, 0.1, stability=1.0), epochs=3, batch=16, learning_rate=3e-3
+    )
     trained = train(own, *images, out=tmp_path, device="cuda", classifier=brightness())
     assert not own_records()
     assert trained.psnr > Denoising(0.5, 0.1).noisy_psnr + 4

@@ -35,11 +35,19 @@ def recipe(method=Finetune(0.3), **other):  # noqa: B008
     return Recipe("fashion-cnn", method, **{"epochs": 3, "batch": 32} | other)
 
 
-def test_fine_tuning_adapts_the_classifier_and_leaves_the_denoiser(small, clean, denoiser, tmp_path):
+def test_fine_tuning_adapts_the_classifier_and_leaves_the_denoiser(
+    small, clean, denoiser, tmp_path
+):
     before = copy.deepcopy(denoiser.state_dict())
     epochs = []
     trained = train(
-        recipe(), *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser, on_epoch=epochs.append
+        recipe(),
+        *small,
+        out=tmp_path,
+        device="cpu",
+        classifier=clean,
+        denoiser=denoiser,
+        on_epoch=epochs.append,
     )
     assert trained.accuracy == epochs[-1].accuracy > 0.7  # chance is 0.25
     assert epochs[-1].loss < epochs[0].loss
@@ -60,18 +68,38 @@ def test_the_file_is_a_normal_classifier_that_names_its_denoiser(small, clean, d
     assert metadata["classifier"] == clean.weights_hash
     assert train(recipe(epochs=1), *small, **given).epochs_now == 0
     with pytest.raises(InvalidInput, match="differs in denoiser"):
-        train(recipe(epochs=1), *small, **given | {"denoiser": build_unet("unet", shape=(1, 28, 28), sigmas=(0, 1))})
+        train(
+            recipe(epochs=1),
+            *small,
+            **given | {"denoiser": build_unet("unet", shape=(1, 28, 28), sigmas=(0, 1))},
+        )
 
 
-def test_certify_warns_unless_the_denoiser_is_the_one_of_the_training(small, clean, denoiser, tmp_path):
+def test_certify_warns_unless_the_denoiser_is_the_one_of_the_training(
+    small, clean, denoiser, tmp_path
+):
     given = {"device": "cpu", "classifier": clean, "denoiser": denoiser}
     tuned = train(recipe(epochs=1, batch=512), *small, out=tmp_path / "tuned", **given).weights
-    settings = {"sigma": 0.3, "weights": tuned, "limit": 1, "plan": Fixed(samples=10), "device": "cpu", "batch": 10}
+    settings = {
+        "sigma": 0.3,
+        "weights": tuned,
+        "limit": 1,
+        "plan": Fixed(samples=10),
+        "device": "cpu",
+        "batch": 10,
+    }
 
     def warned(denoiser, name):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            certify(None, small[1], denoiser=denoiser, out=tmp_path / name, progress=Progress(), **settings)
+            certify(
+                None,
+                small[1],
+                denoiser=denoiser,
+                out=tmp_path / name,
+                progress=Progress(),
+                **settings,
+            )
         return [str(warning.message) for warning in found]
 
     assert warned(denoiser, "same") == []
@@ -81,7 +109,9 @@ def test_certify_warns_unless_the_denoiser_is_the_one_of_the_training(small, cle
     assert warned(other, "other") == [message.format("behind another one")]
 
 
-def test_the_accuracy_is_that_of_the_classifier_behind_the_denoiser(small, clean, denoiser, tmp_path):
+def test_the_accuracy_is_that_of_the_classifier_behind_the_denoiser(
+    small, clean, denoiser, tmp_path
+):
     gentle = recipe(epochs=1, learning_rate=1e-9)
     trained = train(gentle, *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser)
     images = torch.stack([x for x, _ in small[1]])
@@ -89,10 +119,14 @@ def test_the_accuracy_is_that_of_the_classifier_behind_the_denoiser(small, clean
     with torch.no_grad():
         noisy = images + 0.3 * torch.randn_like(images)
         labels = clean.module(denoiser(noisy, torch.tensor(0.3))).argmax(1)
-    assert trained.accuracy == pytest.approx((labels == torch.tensor(small[1].labels)).float().mean().item(), abs=0.15)
+    assert trained.accuracy == pytest.approx(
+        (labels == torch.tensor(small[1].labels)).float().mean().item(), abs=0.15
+    )
 
 
-@pytest.mark.parametrize("method", [Consistency(0.3, weight=2.0), SmoothAdv(0.3, epsilon=0.5, copies=1, steps=2)])
+@pytest.mark.parametrize(
+    "method", [Consistency(0.3, weight=2.0), SmoothAdv(0.3, epsilon=0.5, copies=1, steps=2)]
+)
 def test_other_methods_train_behind_a_denoiser(method, small, clean, denoiser, tmp_path):
     own = recipe(method, epochs=1, learning_rate=0.01)
     trained = train(own, *small, out=tmp_path, device="cpu", classifier=clean, denoiser=denoiser)
@@ -109,7 +143,9 @@ def test_any_module_can_be_fine_tuned(small, denoiser, tmp_path):
     assert load_file(trained.weights).keys() == module.state_dict().keys()
 
 
-def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(small, clean, denoiser, tmp_path):
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
+    small, clean, denoiser, tmp_path
+):
     class Interrupted(Exception):
         pass
 
@@ -128,14 +164,20 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(small, clea
 def test_frozen_layers_stay_as_they_are_and_a_frozen_network_is_trained(small, tmp_path):
     torch.manual_seed(0)
     module = torch.nn.Sequential(
-        torch.nn.AvgPool2d(7), torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)
+        torch.nn.AvgPool2d(7),
+        torch.nn.Flatten(),
+        torch.nn.Linear(16, 8),
+        torch.nn.ReLU(),
+        torch.nn.Linear(8, 4),
     ).eval()
     module[2].requires_grad_(False)
     own = Classifier(module, classes=4, name="mine:network", weights_hash=state_hash(module))
     gaussian = Recipe("mine:network", Augmentation(0.3), epochs=1, batch=64)
     before = copy.deepcopy(module.state_dict())
     for name, frozen in (("some", True), ("all", False)):
-        trained = load_file(train(gaussian, *small, out=tmp_path / name, device="cpu", classifier=own).weights)
+        trained = load_file(
+            train(gaussian, *small, out=tmp_path / name, device="cpu", classifier=own).weights
+        )
         assert torch.equal(trained["2.weight"], before["2.weight"]) is frozen
         assert not torch.equal(trained["4.weight"], before["4.weight"])
         module.requires_grad_(False)
@@ -144,12 +186,22 @@ def test_frozen_layers_stay_as_they_are_and_a_frozen_network_is_trained(small, t
 def test_a_module_without_parameters_is_refused(small, tmp_path):
     module = torch.nn.Sequential(torch.nn.AvgPool2d(14), torch.nn.Flatten())
     own = Classifier(module.eval(), classes=4, name="mine:network", weights_hash=state_hash(module))
-    with pytest.raises(InvalidInput, match="mine:network has no parameters: there is nothing to train"):
-        train(Recipe("mine:network", Augmentation(0.3), epochs=1), *small, out=tmp_path, device="cpu", classifier=own)
+    with pytest.raises(
+        InvalidInput, match="mine:network has no parameters: there is nothing to train"
+    ):
+        train(
+            Recipe("mine:network", Augmentation(0.3), epochs=1),
+            *small,
+            out=tmp_path,
+            device="cpu",
+            classifier=own,
+        )
 
 
 def test_a_mistake_is_one_sentence(small, clean, denoiser, tmp_path):
-    with pytest.raises(InvalidInput, match="method finetune needs a classifier to start from: give classifier="):
+    with pytest.raises(
+        InvalidInput, match="method finetune needs a classifier to start from: give classifier="
+    ):
         train(recipe(), *small, out=tmp_path, device="cpu", denoiser=denoiser)
     with pytest.raises(InvalidInput, match="method finetune needs a denoiser: give denoiser="):
         train(recipe(), *small, out=tmp_path, device="cpu", classifier=clean)
@@ -171,7 +223,11 @@ def test_a_frozen_network_stays_in_evaluation_mode_and_has_no_gradients():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler
-def test_fine_tuning_works_on_cuda_compiled_and_captured(small, clean, denoiser, tmp_path, own_records):
-    trained = train(recipe(), *small, out=tmp_path, device="cuda", classifier=clean, denoiser=denoiser)
+def test_fine_tuning_works_on_cuda_compiled_and_captured(
+    small, clean, denoiser, tmp_path, own_records
+):
+    trained = train(
+        recipe(), *small, out=tmp_path, device="cuda", classifier=clean, denoiser=denoiser
+    )
     assert not own_records()  # a failed capture is logged
     assert trained.accuracy > 0.7

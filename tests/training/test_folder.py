@@ -8,15 +8,27 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models import Classifier, load_classifier, state_hash
-from smoothcert.training import Augmentation, Consistency, Denoising, Macer, Recipe, SmoothAdv, train
+from smoothcert.training import (
+    Augmentation,
+    Consistency,
+    Denoising,
+    Macer,
+    Recipe,
+    SmoothAdv,
+    train,
+)
 
 
 def recipe(method=Augmentation(0.25), epochs=1, **other):  # noqa: B008
-    return Recipe("fashion-cnn", method, epochs=epochs, **{"batch": 64, "learning_rate": 0.05} | other)
+    return Recipe(
+        "fashion-cnn", method, epochs=epochs, **{"batch": 64, "learning_rate": 0.05} | other
+    )
 
 
 def own(module):
-    return Classifier(module.eval(), classes=4, name="mine:network", weights_hash=state_hash(module))
+    return Classifier(
+        module.eval(), classes=4, name="mine:network", weights_hash=state_hash(module)
+    )
 
 
 class Interrupted(Exception):
@@ -34,14 +46,18 @@ def test_weights_without_a_checkpoint_are_a_finished_run(small, tmp_path):
     again = train(recipe(), *small, out=tmp_path, device="cpu", on_step=pytest.fail)
     assert again.epochs_now == 0
     assert again.accuracy == pytest.approx(first.accuracy, abs=1e-4)
-    with pytest.raises(InvalidInput, match=r"another training run: it differs in .*sigma \(there 0\.25, now 0\.5\)"):
+    with pytest.raises(
+        InvalidInput, match=r"another training run: it differs in .*sigma \(there 0\.25, now 0\.5\)"
+    ):
         train(recipe(Augmentation(0.5)), *small, out=tmp_path, device="cpu")
     with pytest.raises(InvalidInput, match=r"differs in .*method"):
         train(Recipe("unet-small", Denoising(0.25), epochs=1), *small, out=tmp_path, device="cpu")
     assert first.weights.read_bytes() == content
 
 
-@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"method": "gaussian", "fingerprint": "0"}])
+@pytest.mark.parametrize(
+    "metadata", [None, {"format": "pt"}, {"method": "gaussian", "fingerprint": "0"}]
+)
 @pytest.mark.parametrize("epochs_done", [0, 1, 2])
 def test_weights_of_somebody_else_are_never_overwritten(metadata, epochs_done, small, tmp_path):
     if epochs_done == 1:
@@ -52,14 +68,19 @@ def test_weights_of_somebody_else_are_never_overwritten(metadata, epochs_done, s
     weights = tmp_path / "weights.safetensors"
     save_file({"weight": torch.ones(2)}, weights, metadata)
     content = weights.read_bytes()
-    with pytest.raises(InvalidInput, match=r"(does not belong to a|holds another) training run.*out=DIR"):
+    with pytest.raises(
+        InvalidInput, match=r"(does not belong to a|holds another) training run.*out=DIR"
+    ):
         train(recipe(epochs=2), *small, out=tmp_path, device="cpu")
     assert weights.read_bytes() == content
 
 
 def test_whole_numbers_in_a_recipe_are_the_same_settings(small, tmp_path):
     train(recipe(Consistency(0.25, weight=5.0)), *small, out=tmp_path, device="cpu")
-    assert train(recipe(Consistency(0.25, weight=5)), *small, out=tmp_path, device="cpu").epochs_now == 0
+    assert (
+        train(recipe(Consistency(0.25, weight=5)), *small, out=tmp_path, device="cpu").epochs_now
+        == 0
+    )
 
 
 class Tied(nn.Module):
@@ -104,15 +125,38 @@ def test_tied_weights_are_saved_and_resumed(small, tmp_path):
     ids=lambda method: method.name,
 )
 def test_numpy_numbers_are_numbers(method, small, tmp_path):
-    numbers = {"batch": np.int64(64), "learning_rate": np.float32(0.05), "seed": np.int64(3), "epochs": 1.0}
+    numbers = {
+        "batch": np.int64(64),
+        "learning_rate": np.float32(0.05),
+        "seed": np.int64(3),
+        "epochs": 1.0,
+    }
     trained = train(recipe(method, **numbers), *small, out=tmp_path, device="cpu")
     assert load_classifier(None, weights=trained.weights).trained_sigma == 0.25
 
 
 def test_a_checkpoint_of_a_network_with_other_trained_layers_is_refused(small, tmp_path):
-    module = nn.Sequential(nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
+    module = nn.Sequential(
+        nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)
+    )
     module[2].requires_grad_(False)
     with pytest.raises(Interrupted):
-        train(recipe(epochs=2), *small, out=tmp_path, device="cpu", classifier=own(module), on_epoch=stop)
-    with pytest.raises(InvalidInput, match=r"other trained layers: only one of them has momentum\.2\.bias; give ano"):
-        train(recipe(epochs=2), *small, out=tmp_path, device="cpu", classifier=own(module.requires_grad_()))
+        train(
+            recipe(epochs=2),
+            *small,
+            out=tmp_path,
+            device="cpu",
+            classifier=own(module),
+            on_epoch=stop,
+        )
+    with pytest.raises(
+        InvalidInput,
+        match=r"other trained layers: only one of them has momentum\.2\.bias; give ano",
+    ):
+        train(
+            recipe(epochs=2),
+            *small,
+            out=tmp_path,
+            device="cpu",
+            classifier=own(module.requires_grad_()),
+        )

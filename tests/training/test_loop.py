@@ -19,7 +19,9 @@ METHODS = [
 
 
 def recipe(method=METHODS[0], epochs=4, **other):
-    return Recipe("fashion-cnn", method, epochs=epochs, **{"batch": 64, "learning_rate": 0.05} | other)
+    return Recipe(
+        "fashion-cnn", method, epochs=epochs, **{"batch": 64, "learning_rate": 0.05} | other
+    )
 
 
 class Interrupted(Exception):
@@ -37,7 +39,9 @@ def interrupt_after(epochs):
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_every_method_learns(method, small, tmp_path):
     epochs = []
-    trained = train(recipe(method, epochs=6), *small, out=tmp_path, device="cpu", on_epoch=epochs.append)
+    trained = train(
+        recipe(method, epochs=6), *small, out=tmp_path, device="cpu", on_epoch=epochs.append
+    )
     assert trained.accuracy == epochs[-1].accuracy > 0.95  # chance is 0.25
     assert epochs[-1].loss < 0.7 * epochs[0].loss
     assert [epoch.number for epoch in epochs] == [1, 2, 3, 4, 5, 6]
@@ -45,7 +49,9 @@ def test_every_method_learns(method, small, tmp_path):
 
 def test_equal_seeds_give_equal_files_and_other_seeds_do_not(small, tmp_path):
     files = [
-        train(recipe(epochs=2, seed=seed), *small, out=tmp_path / name, device="cpu").weights.read_bytes()
+        train(
+            recipe(epochs=2, seed=seed), *small, out=tmp_path / name, device="cpu"
+        ).weights.read_bytes()
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     ]
     assert files[0] == files[1]
@@ -57,7 +63,13 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(method, sma
     whole = train(recipe(method), *small, out=tmp_path / "whole", device="cpu")
     for epochs in (1, 3):
         with pytest.raises(Interrupted):
-            train(recipe(method), *small, out=tmp_path / "broken", device="cpu", on_epoch=interrupt_after(epochs))
+            train(
+                recipe(method),
+                *small,
+                out=tmp_path / "broken",
+                device="cpu",
+                on_epoch=interrupt_after(epochs),
+            )
     resumed = train(recipe(method), *small, out=tmp_path / "broken", device="cpu")
     assert resumed.epochs_now == 1
     assert resumed.weights.read_bytes() == whole.weights.read_bytes()
@@ -83,7 +95,9 @@ def test_a_finished_run_is_recognised(small, tmp_path):
 
 def test_other_settings_in_the_same_folder_are_an_error_that_names_them(small, tmp_path):
     train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
-    with pytest.raises(InvalidInput, match=r"sigma \(there 0.25, now 0.5\).*weight \(there the default, now") as caught:
+    with pytest.raises(
+        InvalidInput, match=r"sigma \(there 0.25, now 0.5\).*weight \(there the default, now"
+    ) as caught:
         train(recipe(Consistency(0.5, weight=3.0), epochs=1), *small, out=tmp_path, device="cpu")
     assert "epochs 1" not in str(caught.value)
     with pytest.raises(InvalidInput, match="fingerprint"):
@@ -103,7 +117,8 @@ def test_weights_say_what_they_are_and_load_without_other_settings(small, tmp_pa
 def test_a_checkpoint_is_not_taken_for_the_weights(small, tmp_path):
     train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
     with pytest.raises(
-        InvalidInput, match=r"checkpoint\.safetensors is a training checkpoint.*: give the weights\.safetensors"
+        InvalidInput,
+        match=r"checkpoint\.safetensors is a training checkpoint.*: give the weights\.safetensors",
     ):
         load_classifier(None, weights=tmp_path / "checkpoint.safetensors")
 
@@ -118,10 +133,14 @@ def test_training_leaves_the_callers_random_state_alone(small, tmp_path):
 
 def test_colour_images_train_a_residual_network(tmp_path):
     rng = np.random.default_rng(0)
-    data = ArrayDataset(rng.integers(0, 256, (32, 3, 32, 32), np.uint8), rng.integers(0, 10, 32), name="colours")
+    data = ArrayDataset(
+        rng.integers(0, 256, (32, 3, 32, 32), np.uint8), rng.integers(0, 10, 32), name="colours"
+    )
     steps = []
     own = Recipe("cifar-resnet20", Consistency.published(0.5), epochs=1, batch=16)
-    trained = train(own, data, data, out=tmp_path, device="cpu", dtype="bfloat16", on_step=steps.append)
+    trained = train(
+        own, data, data, out=tmp_path, device="cpu", dtype="bfloat16", on_step=steps.append
+    )
     assert steps == [16, 16]
     assert load_classifier("cifar-resnet20", weights=trained.weights).trained_sigma == 0.5
 
@@ -134,7 +153,10 @@ def test_colour_images_train_a_residual_network(tmp_path):
         ({"learning_rate": -1}, "learning_rate must be a number above 0"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0, got -1"),
         ({"schedule": "linear"}, "schedule must be one of cosine, step, onecycle, got 'linear'"),
-        ({"learning_rate": 1e6}, "rate 1e[+]06 is too high; give a lower learning_rate= and another out=DIR"),
+        (
+            {"learning_rate": 1e6},
+            "rate 1e[+]06 is too high; give a lower learning_rate= and another out=DIR",
+        ),
     ],
 )
 def test_a_bad_recipe_is_one_sentence(change, message, small, tmp_path):
@@ -144,13 +166,23 @@ def test_a_bad_recipe_is_one_sentence(change, message, small, tmp_path):
 
 def test_the_learning_rate_is_the_methods_own_unless_given():
     macer, gaussian = Macer.published(0.5), Augmentation(0.5)
-    assert [Recipe("fashion-cnn", method, epochs=1).learning_rate for method in (macer, gaussian)] == [0.01, 0.1]
+    assert [
+        Recipe("fashion-cnn", method, epochs=1).learning_rate for method in (macer, gaussian)
+    ] == [0.01, 0.1]
     assert Recipe("fashion-cnn", macer, epochs=1, learning_rate=0.03).rate(0) == 0.03
 
 
 def test_data_of_another_shape_is_refused(small, tmp_path):
-    with pytest.raises(InvalidInput, match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), the data has \(1, 28"):
-        train(Recipe("cifar-resnet20", Augmentation(0.25), epochs=1), *small, out=tmp_path, device="cpu")
+    with pytest.raises(
+        InvalidInput,
+        match=r"cifar-resnet20 takes inputs of shape \(3, 32, 32\), the data has \(1, 28",
+    ):
+        train(
+            Recipe("cifar-resnet20", Augmentation(0.25), epochs=1),
+            *small,
+            out=tmp_path,
+            device="cpu",
+        )
 
 
 def labelled(images, labels, **other):
@@ -161,27 +193,45 @@ def labelled(images, labels, **other):
     ("labels", "others", "message"),
     [
         ([0, 1] * 8, [0, 5] * 8, "an input has the label 5, but there are 2 classes"),
-        ([0, 3_000_000] * 8, [0, 1] * 8, "own has 16 inputs and the label 3000000, so most classes have no example"),
+        (
+            [0, 3_000_000] * 8,
+            [0, 1] * 8,
+            "own has 16 inputs and the label 3000000, so most classes have no example",
+        ),
     ],
 )
 def test_labels_without_a_class_or_without_examples_are_refused(labels, others, message, tmp_path):
     images = np.zeros((16, 1, 28, 28), np.uint8)
     with pytest.raises(InvalidInput, match=message):
-        train(recipe(batch=16), labelled(images, labels), labelled(images, others), out=tmp_path, device="cpu")
+        train(
+            recipe(batch=16),
+            labelled(images, labels),
+            labelled(images, others),
+            out=tmp_path,
+            device="cpu",
+        )
 
 
 @pytest.mark.filterwarnings("ignore:.*values lie in")
 def test_smoothadv_refuses_data_that_its_attack_would_change(tmp_path):
     images = np.linspace(-1, 1, 16 * 784, dtype=np.float32).reshape(16, 1, 28, 28)
     data = labelled(images, [0, 1] * 8)
-    with pytest.raises(InvalidInput, match="own has values from -1 to 1, and method smoothadv takes inputs with valu"):
+    with pytest.raises(
+        InvalidInput,
+        match="own has values from -1 to 1, and method smoothadv takes inputs with valu",
+    ):
         train(recipe(METHODS[3], batch=16), data, data, out=tmp_path, device="cpu")
-    train(recipe(epochs=1, batch=16), data, data, out=tmp_path, device="cpu")  # the other methods take them
+    train(
+        recipe(epochs=1, batch=16), data, data, out=tmp_path, device="cpu"
+    )  # the other methods take them
 
 
 def test_a_last_step_that_diverges_is_not_a_success(small, tmp_path):
     last = recipe(epochs=1, batch=512, learning_rate=1e30)  # one step: its loss is still finite
-    with pytest.raises(InvalidInput, match=r"outputs for validation inputs are not finite numbers: the learning rate"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"outputs for validation inputs are not finite numbers: the learning rate",
+    ):
         train(last, *small, out=tmp_path, device="cpu")
     assert not (tmp_path / "weights.safetensors").exists()
     assert not (tmp_path / "checkpoint.safetensors").exists()
@@ -189,7 +239,9 @@ def test_a_last_step_that_diverges_is_not_a_success(small, tmp_path):
 
 def test_a_damaged_checkpoint_is_named(small, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
-    with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors is damaged .* give another out=DIR"):
+    with pytest.raises(
+        InvalidInput, match=r"checkpoint\.safetensors is damaged .* give another out=DIR"
+    ):
         train(recipe(epochs=1), *small, out=tmp_path, device="cpu")
 
 
@@ -208,12 +260,16 @@ def test_the_validation_accuracy_is_that_of_the_weights_in_the_file(small, tmp_p
     images = torch.stack([small[1][index][0] for index in range(128)]).repeat(20, 1, 1, 1)
     labels = torch.tensor(small[1].labels).repeat(20)
     torch.manual_seed(3)
-    accuracy = (module(images + 0.25 * torch.randn_like(images)).argmax(1) == labels).float().mean().item()
+    accuracy = (
+        (module(images + 0.25 * torch.randn_like(images)).argmax(1) == labels).float().mean().item()
+    )
     deviation = math.sqrt(max(accuracy * (1 - accuracy), 0.01) / 128)
     assert trained.accuracy == pytest.approx(accuracy, abs=4 * deviation)
 
 
-def test_short_epochs_go_without_checkpoints_and_end_with_the_same_weights(small, tmp_path, monkeypatch):
+def test_short_epochs_go_without_checkpoints_and_end_with_the_same_weights(
+    small, tmp_path, monkeypatch
+):
     shown = []
     every = train(recipe(), *small, out=tmp_path / "every", device="cpu", on_epoch=shown.append)
     assert [epoch.number for epoch in shown] == [1, 2, 3, 4]

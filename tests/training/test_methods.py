@@ -24,7 +24,9 @@ def test_natural_loss_is_the_mean_cross_entropy_over_copies():
 
 
 def test_natural_loss_pairs_each_copy_with_its_own_label():
-    two_inputs = torch.tensor([[[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.2, 0.8]]]).log()  # (copies, batch, classes)
+    two_inputs = torch.tensor(
+        [[[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.2, 0.8]]]
+    ).log()  # (copies, batch, classes)
     loss = natural_loss(two_inputs, torch.tensor([0, 1]))
     assert loss.item() == pytest.approx(-sum(map(math.log, (0.9, 0.7, 0.6, 0.8))) / 4)
 
@@ -32,7 +34,10 @@ def test_natural_loss_pairs_each_copy_with_its_own_label():
 def test_consistency_loss_is_divergence_from_the_mean_plus_its_entropy():
     # F_1 = (.9, .1), F_2 = (.5, .5), mean F = (.7, .3)
     divergence = (
-        0.7 * math.log(0.7 / 0.9) + 0.3 * math.log(0.3 / 0.1) + 0.7 * math.log(0.7 / 0.5) + 0.3 * math.log(0.3 / 0.5)
+        0.7 * math.log(0.7 / 0.9)
+        + 0.3 * math.log(0.3 / 0.1)
+        + 0.7 * math.log(0.7 / 0.5)
+        + 0.3 * math.log(0.3 / 0.5)
     ) / 2
     entropy = -0.7 * math.log(0.7) - 0.3 * math.log(0.3)
     loss = consistency_loss(logits([0.9, 0.1], [0.5, 0.5]), weight=20, entropy_weight=0.5)
@@ -41,12 +46,16 @@ def test_consistency_loss_is_divergence_from_the_mean_plus_its_entropy():
 
 def test_consistency_loss_of_equal_and_sure_copies_is_zero():
     sure = torch.tensor([100.0, 0.0, 0.0]).expand(3, 4, 3)
-    assert consistency_loss(sure, weight=20, entropy_weight=0.5).item() == pytest.approx(0, abs=1e-6)
+    assert consistency_loss(sure, weight=20, entropy_weight=0.5).item() == pytest.approx(
+        0, abs=1e-6
+    )
 
 
 def test_mean_probability_stays_finite_where_a_softmax_underflows():
     extreme = torch.tensor([[[1000.0, 0.0]], [[0.0, 0.0]]])
-    assert log_mean_probability(extreme)[0].tolist() == pytest.approx([math.log(0.75), math.log(0.25)])
+    assert log_mean_probability(extreme)[0].tolist() == pytest.approx(
+        [math.log(0.75), math.log(0.25)]
+    )
 
 
 def test_radius_loss_is_half_sigma_times_the_distance_to_the_hinge():
@@ -61,7 +70,9 @@ def test_radius_loss_is_half_sigma_times_the_distance_to_the_hinge():
 def test_radius_loss_applies_the_inverse_temperature_before_the_mean():
     # beta = 2 squares the odds: (.8, .2) -> 16:1
     quantile = NormalDist().inv_cdf
-    loss = radius_loss(logits([0.8, 0.2]), torch.tensor([0]), sigma=1.0, inverse_temperature=2.0, hinge=8.0)
+    loss = radius_loss(
+        logits([0.8, 0.2]), torch.tensor([0]), sigma=1.0, inverse_temperature=2.0, hinge=8.0
+    )
     assert loss.item() == pytest.approx(0.5 * (8 - quantile(16 / 17) + quantile(1 / 17)), rel=1e-5)
 
 
@@ -92,8 +103,15 @@ class HalfSpace(torch.nn.Module):
 def test_attack_goes_straight_against_the_label_to_the_edge_of_the_ball():
     x = torch.full((2, 1, 4, 4), 0.5)
     noise = 0.1 * torch.randn(3, 2, 1, 4, 4)
-    found = ascend(loss_gradient(HalfSpace(), torch.tensor([0, 1]), noise), x, epsilon=torch.tensor(0.8), steps=4)
-    assert torch.allclose(found[0], torch.full((1, 4, 4), 0.5 - 0.2), atol=1e-5)  # 0.8 over 16 equal pixels
+    found = ascend(
+        loss_gradient(HalfSpace(), torch.tensor([0, 1]), noise),
+        x,
+        epsilon=torch.tensor(0.8),
+        steps=4,
+    )
+    assert torch.allclose(
+        found[0], torch.full((1, 4, 4), 0.5 - 0.2), atol=1e-5
+    )  # 0.8 over 16 equal pixels
     assert torch.allclose(found[1], torch.full((1, 4, 4), 0.5 + 0.2), atol=1e-5)
 
 
@@ -120,7 +138,9 @@ def test_attack_grows_to_full_size_within_the_warm_up():
 
     module = Spy()
     for epoch, size in ((0, 0.02), (4, 0.1), (50, 0.2)):
-        method.objective(module, torch.full((1, 1, 4, 4), 0.5), torch.tensor([0]), torch.tensor(float(epoch)))
+        method.objective(
+            module, torch.full((1, 1, 4, 4), 0.5), torch.tensor([0]), torch.tensor(float(epoch))
+        )
         assert torch.allclose(seen[-1], torch.full((1, 1, 4, 4), 0.5 - size), atol=1e-4)
     assert module.training
 
@@ -129,11 +149,15 @@ def test_published_constants_depend_on_the_noise():
     assert [Consistency.published(sigma).weight for sigma in (0.25, 0.5, 1.0)] == [20, 10, 10]
     assert [Macer.published(sigma).weight for sigma in (0.25, 0.5, 1.0)] == [12, 4, 12]
     assert [SmoothAdv.published(sigma).epsilon for sigma in (0.25, 0.5, 1.0)] == [1, 2, 2]
-    assert method_named("consistency", sigma=0.25, weight=3.0, copies=None) == Consistency(0.25, weight=3.0)
+    assert method_named("consistency", sigma=0.25, weight=3.0, copies=None) == Consistency(
+        0.25, weight=3.0
+    )
 
 
 def test_a_constant_that_a_method_does_not_have_is_an_error():
-    with pytest.raises(InvalidInput, match="method consistency has no epsilon: that is for smoothadv"):
+    with pytest.raises(
+        InvalidInput, match="method consistency has no epsilon: that is for smoothadv"
+    ):
         method_named("consistency", sigma=0.25, epsilon=1.0)
     with pytest.raises(InvalidInput, match="copies must be at least 2, got 1"):
         method_named("consistency", sigma=0.25, copies=1)
@@ -146,7 +170,9 @@ def test_sigma_0_is_training_without_noise_and_only_for_the_plain_method():
     x, labels = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
     module = torch.nn.Linear(3, 2)
     found = method.objective(module, x, labels, torch.tensor(0))
-    assert found.loss.item() == pytest.approx(torch.nn.functional.cross_entropy(module(x), labels).item())
+    assert found.loss.item() == pytest.approx(
+        torch.nn.functional.cross_entropy(module(x), labels).item()
+    )
     for other in ("consistency", "macer", "smoothadv"):
         with pytest.raises(InvalidInput, match="sigma must be a number above 0"):
             method_named(other, sigma=0)

@@ -20,7 +20,10 @@ def test_weights_record_their_noise_and_fit_it(small, tmp_path, noise):
     classifier = load_classifier(None, weights=trained.weights)
     assert classifier.trained_noise == noise
     assert classifier.input_shape == noise.draw.output_shape((1, 28, 28))
-    assert classifier.module(torch.rand(2, *classifier.input_shape)).shape == (2, classifier.classes)
+    assert classifier.module(torch.rand(2, *classifier.input_shape)).shape == (
+        2,
+        classifier.classes,
+    )
 
 
 def test_gaussian_noise_is_recorded_as_before():

@@ -10,7 +10,9 @@ def test_cosine_falls_from_one_over_a_half_to_zero():
 
 
 def test_step_divides_by_ten_after_each_third():
-    assert [step(done) for done in (0, 29 / 90, 30 / 90, 60 / 90, 89 / 90)] == pytest.approx([1, 1, 0.1, 0.01, 0.01])
+    assert [step(done) for done in (0, 29 / 90, 30 / 90, 60 / 90, 89 / 90)] == pytest.approx(
+        [1, 1, 0.1, 0.01, 0.01]
+    )
 
 
 def test_onecycle_rises_to_one_and_falls_to_zero_without_a_jump():

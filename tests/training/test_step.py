@@ -5,7 +5,15 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.models.architectures import build
 from smoothcert.models.denoisers import build_unet
 from smoothcert.noises import Brightness, Discrete, GridGaussian, Laplace, Splitting, Translation
-from smoothcert.training import Augmentation, Consistency, Denoising, Macer, Recipe, SmoothAdv, method_named
+from smoothcert.training import (
+    Augmentation,
+    Consistency,
+    Denoising,
+    Macer,
+    Recipe,
+    SmoothAdv,
+    method_named,
+)
 from smoothcert.training.methods.base import Trainee
 from smoothcert.training.step import DeviceData, Step, compile_blocks
 
@@ -25,14 +33,19 @@ def step_of(module, architecture, method, data, device, dtype="float32"):
 def make_step(method, device="cpu", *, dtype="float32"):
     torch.manual_seed(0)
     data = DeviceData(
-        torch.randint(0, 256, (256, 3, 32, 32), dtype=torch.uint8).to(device), torch.randint(0, 10, (256,)).to(device)
+        torch.randint(0, 256, (256, 3, 32, 32), dtype=torch.uint8).to(device),
+        torch.randint(0, 10, (256,)).to(device),
     )
     return step_of(build("cifar-resnet20"), "cifar-resnet20", method, data, device, dtype)
 
 
 def make_denoiser_step(device="cpu"):
     torch.manual_seed(0)
-    pixels = torch.randint(0, 256, (256, 3, 4, 4), dtype=torch.uint8).repeat_interleave(8, 2).repeat_interleave(8, 3)
+    pixels = (
+        torch.randint(0, 256, (256, 3, 4, 4), dtype=torch.uint8)
+        .repeat_interleave(8, 2)
+        .repeat_interleave(8, 3)
+    )
     data = DeviceData(pixels.to(device), torch.full((256,), -1, device=device))
     module = build_unet("unet-small", shape=(3, 32, 32), sigmas=(0.1, 1.0))
     return step_of(module, "unet-small", Denoising(1.0, 0.1), data, device)
@@ -45,7 +58,9 @@ def state(step):
 def run(step, steps=8):
     torch.manual_seed(1)
     losses = []
-    for number, index in enumerate(torch.arange(256, device=step.totals.device).split(32)[:steps], 1):
+    for number, index in enumerate(
+        torch.arange(256, device=step.totals.device).split(32)[:steps], 1
+    ):
         step.totals.zero_()
         step(index, 0.02, number)
         losses.append(step.totals[0].item())
@@ -57,12 +72,18 @@ def test_one_step_is_one_step_of_torchs_sgd():
     module = build("cifar-resnet20")
     module.load_state_dict(step.module.state_dict())
     module.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    optimizer = torch.optim.SGD(
+        module.parameters(), lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-4
+    )
     for number in (1, 2):
         torch.manual_seed(1)
         step(torch.arange(32), 0.02, number)
         torch.manual_seed(1)
-        loss = Augmentation(0.5).objective(module, _augmented(step), step.data.labels[:32], torch.zeros(())).loss
+        loss = (
+            Augmentation(0.5)
+            .objective(module, _augmented(step), step.data.labels[:32], torch.zeros(()))
+            .loss
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -83,7 +104,9 @@ def test_a_step_of_a_denoiser_updates_the_weights_and_their_mean():
     before = enter.detach().clone()
     assert run(step, 1)[0] > 0
     assert not torch.allclose(before, enter, atol=1e-3)
-    assert torch.allclose(step.validated.module.enter.weight, enter, atol=1e-6)  # the mean of one step is its weights
+    assert torch.allclose(
+        step.validated.module.enter.weight, enter, atol=1e-6
+    )  # the mean of one step is its weights
 
 
 def test_the_learning_rate_is_read_at_each_step():
@@ -95,7 +118,9 @@ def test_the_learning_rate_is_read_at_each_step():
     assert not any(map(torch.equal, before, step.module.parameters()))
 
 
-@pytest.mark.parametrize("make", [lambda: make_step(METHODS[0]), make_denoiser_step], ids=["classifier", "denoiser"])
+@pytest.mark.parametrize(
+    "make", [lambda: make_step(METHODS[0]), make_denoiser_step], ids=["classifier", "denoiser"]
+)
 def test_capturing_restores_everything_that_its_steps_change(make, monkeypatch):
     def run_twice(work):
         work()
@@ -174,7 +199,9 @@ def test_a_captured_step_draws_fresh_noise_each_time():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler
 def test_a_compiled_and_captured_step_trains_as_the_normal_one():
-    normal, fast = (make_step(Consistency.published(0.5), "cuda", dtype="bfloat16") for _ in range(2))
+    normal, fast = (
+        make_step(Consistency.published(0.5), "cuda", dtype="bfloat16") for _ in range(2)
+    )
     compile_blocks(fast.module)
     assert fast.capture()
     assert run(fast) == pytest.approx(run(normal), rel=0.05)

@@ -45,9 +45,14 @@ _TERMINATED = 128 + signal.SIGTERM
 
 @app.callback(invoke_without_command=True)
 def _main_options(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True
+    ),
     modules: list[str] = typer.Option(
-        [], "--import", help="A file or module of your own that defines plans or noises.", metavar="FILE"
+        [],
+        "--import",
+        help="A file or module of your own that defines plans or noises.",
+        metavar="FILE",
     ),
 ) -> None:
     if modules:
@@ -68,7 +73,9 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     command = typer.main.get_command(app)
     warnings.showwarning = _warn
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # so that workers and the display end properly
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(_TERMINATED)
+    )  # so that workers and the display end properly
     try:
         code = command.main(prog_name="smoothcert", standalone_mode=False)
     except SmoothcertError as error:
@@ -81,8 +88,12 @@ def main() -> None:
         code = ended.code
     except Exception as error:
         if getattr(error, "option_name", None) == "--import":
-            sys.exit(_fail("--import goes before the command, as in smoothcert --import FILE certify"))
-        if message := getattr(error, "format_message", None):  # the parser complains about an option
+            sys.exit(
+                _fail("--import goes before the command, as in smoothcert --import FILE certify")
+            )
+        if message := getattr(
+            error, "format_message", None
+        ):  # the parser complains about an option
             sys.exit(_fail(message()))
         raise
     if code in (_INTERRUPTED, _TERMINATED):
@@ -103,5 +114,9 @@ def _fail(message: str) -> int:
 def _warn(message: Warning | str, *where: object, **more: object) -> None:
     """Print a warning as one line."""
     with suppress(OSError, ValueError):  # stderr is full or closed
-        text = phrase(message.message, command=True) if isinstance(message, SmoothcertWarning) else message
+        text = (
+            phrase(message.message, command=True)
+            if isinstance(message, SmoothcertWarning)
+            else message
+        )
         print(f"smoothcert: warning: {text}", file=sys.stderr)

@@ -53,7 +53,9 @@ def demo(*, out: Folder = Path("runs/demo")) -> Output:
     page = write_report(runs, out / "report.html", radii=_DEMO_RADII)
     fixed, _, radii, _ = (run.average_samples or 1 for run in runs)
     saved = f"The table of certified accuracy at three radii took {fixed / radii:.0f} times fewer samples than usual."
-    return Output(rows.plain(), [rows.render(), saved, f"The report is {page}: open it in a browser."])
+    return Output(
+        rows.plain(), [rows.render(), saved, f"The report is {page}: open it in a browser."]
+    )
 
 
 def certify(
@@ -126,7 +128,11 @@ def certify(
             joint=joint,
             out=out / f"sigma-{smoothing['sigma']:g}" if out is not None and several else out,
             executor=choose_executor(
-                executor, devices=devices, address=address, workers=workers, gpus_per_worker=gpus_per_worker
+                executor,
+                devices=devices,
+                address=address,
+                workers=workers,
+                gpus_per_worker=gpus_per_worker,
             ),
             **smoothing,
             **(_at(smoothing["sigma"], subject.settings()) if several else subject.settings()),
@@ -136,7 +142,10 @@ def certify(
     if dry_run:
         forecasts = [forecast(**what) for what in asked]
         plain = [asdict(expected) | {"seconds": expected.seconds} for expected in forecasts]
-        return Output({"runs": plain} if several else plain[0], [f"forecast: {expected}" for expected in forecasts])
+        return Output(
+            {"runs": plain} if several else plain[0],
+            [f"forecast: {expected}" for expected in forecasts],
+        )
     assert out is not None
     runs = []
     for what in asked:
@@ -160,7 +169,11 @@ def certify(
     page = write_report(runs, out / "report.html", radii=rows.radii, recommendation=found)
     about |= {"command_seconds": time.perf_counter() - STARTED, "report": str(page)}
     about |= {"recommendation": None if found is None else found.plain()}
-    text = [rows.render(), *(() if found is None else found.reasons), f"The report is {page}: open it in a browser."]
+    text = [
+        rows.render(),
+        *(() if found is None else found.reasons),
+        f"The report is {page}: open it in a browser.",
+    ]
     return Output(about | rows.plain(), [] if quiet else text)
 
 
@@ -168,8 +181,12 @@ def _at(sigma: float, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of the run with one sigma: its own model or weights, if their names contain {sigma}."""
     try:
         named = {
-            key: settings[key].format(sigma=sigma) for key in ("model", "weights") if "{sigma" in (settings[key] or "")
+            key: settings[key].format(sigma=sigma)
+            for key in ("model", "weights")
+            if "{sigma" in (settings[key] or "")
         }
     except (KeyError, IndexError, ValueError) as error:
-        raise InvalidInput(f"cannot fill in {{sigma}}: {error}; write {{sigma}}, or {{sigma:.2f}}") from None
+        raise InvalidInput(
+            f"cannot fill in {{sigma}}: {error}; write {{sigma}}, or {{sigma:.2f}}"
+        ) from None
     return settings | named

@@ -12,7 +12,12 @@ from smoothcert.errors import number_of
 
 
 def audit(
-    run: Path, *, places: PlaceOptions, redraw: int = 5, seed: int | None = None, page: Path | None = None
+    run: Path,
+    *,
+    places: PlaceOptions,
+    redraw: int = 5,
+    seed: int | None = None,
+    page: Path | None = None,
 ) -> Output:
     """Derive every radius again from its votes, draw some inputs again, and say whether the plan keeps its alpha.
 
@@ -39,9 +44,15 @@ def audit(
             outcome = all_together(open_run(run)) or "all hold"
     checked = f"{found.checked} of " if found.checked < found.asked else ""
     checked += number_of(max(found.checked, found.asked), "certificate")
-    labels = "" if found.labels_checked else " (labels not compared, because the data was not found)"
+    labels = (
+        "" if found.labels_checked else " (labels not compared, because the data was not found)"
+    )
     shown.append(f"{run}: {checked} checked{labels}, {found.redrawn} drawn again: {outcome}.")
-    shown.append("Nothing is known about the alpha of the plan." if found.coverage is None else found.coverage.sentence)
+    shown.append(
+        "Nothing is known about the alpha of the plan."
+        if found.coverage is None
+        else found.coverage.sentence
+    )
     return Output(found.plain(), shown, code=0 if found.holds else 1)
 
 
@@ -72,7 +83,9 @@ class SearchOptions(Group):
     restart: bool = False
 
 
-def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str | None = None) -> Output:
+def attack(
+    run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str | None = None
+) -> Output:
     """Search the smallest change of each input that alters the answer. Run it again to resume.
 
     Args:
@@ -95,11 +108,16 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
 
         found = attack(run, progress=show, **search.settings(), **places.settings())
     plain = found.plain(numbers("--radii", radii))
-    accuracies = zip(plain["radii"], plain["certified_accuracy"], plain["attacked_accuracy"], strict=True)
+    accuracies = zip(
+        plain["radii"], plain["certified_accuracy"], plain["attacked_accuracy"], strict=True
+    )
     table = Table(
         f"{run}, changes in {found.norm}",
         ["r", "certified", "not broken by attacks"],
-        [[f"{radius:g}", f"{proved:.1%}", f"{survived:.1%}"] for radius, proved, survived in accuracies],
+        [
+            [f"{radius:g}", f"{proved:.1%}", f"{survived:.1%}"]
+            for radius, proved, survived in accuracies
+        ],
         caption=f"{number_of(len(found), 'input')}. The truth lies between the two columns.",
     )
     shown: list[str | Table] = [table]
@@ -114,7 +132,12 @@ def attack(run: Path, *, places: PlaceOptions, search: SearchOptions, radii: str
 
 
 def gate(
-    run: Path, *, policy: Path, places: PlaceOptions, baseline: Path | None = None, junit: Path | None = None
+    run: Path,
+    *,
+    policy: Path,
+    places: PlaceOptions,
+    baseline: Path | None = None,
+    junit: Path | None = None,
 ) -> Output:
     """Check a run against a policy. The exit code is 0 if it passes, 1 if it fails and 3 if that cannot be decided.
 
@@ -131,5 +154,9 @@ def gate(
     if junit is not None:
         write_whole(junit, found.junit())
     shown = [f"{rule.outcome:<9}  {rule.name}: {rule.reason}" for rule in found.rules]
-    shown.append(f"{run}: {found.outcome}" + (" with so few inputs" if found.outcome == "undecided" else ""))
-    return Output(found.plain(), shown, code={"passes": 0, "fails": 1, "undecided": 3}[found.outcome])
+    shown.append(
+        f"{run}: {found.outcome}" + (" with so few inputs" if found.outcome == "undecided" else "")
+    )
+    return Output(
+        found.plain(), shown, code={"passes": 0, "fails": 1, "undecided": 3}[found.outcome]
+    )

@@ -83,7 +83,11 @@ class Output:
 def add_command(app: typer.Typer, function: Callable[..., Output | None], *, panel: str) -> None:
     """Make a function a command of the application, in a panel of its help."""
     hints = get_type_hints(function)
-    groups = {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Group)}
+    groups = {
+        key: hint
+        for key, hint in hints.items()
+        if isinstance(hint, type) and issubclass(hint, Group)
+    }
     prints = hints["return"] is Output
 
     def command(**values: Any) -> None:
@@ -97,10 +101,14 @@ def add_command(app: typer.Typer, function: Callable[..., Output | None], *, pan
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     name = function.__name__.rstrip("_")  # `map_` has the name of a builtin
-    app.command(name, help=_SECTION.split(inspect.getdoc(function) or "")[0], rich_help_panel=panel)(command)
+    app.command(
+        name, help=_SECTION.split(inspect.getdoc(function) or "")[0], rich_help_panel=panel
+    )(command)
 
 
-def _parameters(of: Callable[..., Any], groups: dict[str, type[Group]]) -> Iterator[inspect.Parameter]:
+def _parameters(
+    of: Callable[..., Any], groups: dict[str, type[Group]]
+) -> Iterator[inspect.Parameter]:
     """The parameters of a function, or of a group, as typer takes them."""
     hints = get_type_hints(of, include_extras=True)
     _, *sections = _SECTION.split(inspect.getdoc(of) or "")
@@ -108,7 +116,10 @@ def _parameters(of: Callable[..., Any], groups: dict[str, type[Group]]) -> Itera
     if hints.get("return") is Output:
         parameters["json"], hints["json"] = _JSON, bool
     helped = {"json": {"help": "Print JSON instead of a table."}} | {
-        name: {"help": " ".join(text.split()), "rich_help_panel": None if title == "Args" else title}
+        name: {
+            "help": " ".join(text.split()),
+            "rich_help_panel": None if title == "Args" else title,
+        }
         for title, section in zip(sections[::2], sections[1::2], strict=True)
         for name, text in _ENTRY.findall(section)
     }
@@ -116,7 +127,9 @@ def _parameters(of: Callable[..., Any], groups: dict[str, type[Group]]) -> Itera
         if name in groups:
             yield from _parameters(groups[name], {})
             continue
-        kind, *own = get_args(hints[name]) if hasattr(hints[name], "__metadata__") else (hints[name],)
+        kind, *own = (
+            get_args(hints[name]) if hasattr(hints[name], "__metadata__") else (hints[name],)
+        )
         flags = [f"--{name.replace('_', '-')}"] if kind is bool else []
         is_option = isinstance(of, type) or parameter.kind is parameter.KEYWORD_ONLY
         info = copy(own[0]) if own else typer.Option(*flags) if is_option else typer.Argument()
@@ -124,7 +137,9 @@ def _parameters(of: Callable[..., Any], groups: dict[str, type[Group]]) -> Itera
         for number, parser in ((int, _whole), (float, _number)):
             if kind in (number, number | None):
                 info.parser, info.metavar = parser, f"<{number.__name__}>"
-        yield parameter.replace(annotation=Annotated[kind, info], kind=inspect.Parameter.KEYWORD_ONLY)
+        yield parameter.replace(
+            annotation=Annotated[kind, info], kind=inspect.Parameter.KEYWORD_ONLY
+        )
 
 
 def _number(text: str) -> float:

@@ -42,7 +42,9 @@ def probe(
     with Console(stderr=True).status("loading the model") as status:
 
         def show(level: Level) -> None:
-            status.update(f"probing: right on {level.accuracy:.0%} of inputs at sigma {level.sigma:g}")
+            status.update(
+                f"probing: right on {level.accuracy:.0%} of inputs at sigma {level.sigma:g}"
+            )
 
         found = probe(
             data=data,
@@ -65,27 +67,44 @@ def probe(
         f"{found.classifier} on {number_of(found.inputs, 'input')} of {found.data}, {found.copies} noisy copies each",
         ["sigma", "noisy copies right", "", "majority right"],
         [
-            [f"{x.sigma:g}" if x.sigma else "no noise", f"{x.accuracy:.1%}", bar(x.accuracy), f"{x.majority:.1%}"]
+            [
+                f"{x.sigma:g}" if x.sigma else "no noise",
+                f"{x.accuracy:.1%}",
+                bar(x.accuracy),
+                f"{x.majority:.1%}",
+            ]
             for x in found.levels
         ],
     )
     shown: list[str | Table] = [measured]
-    if estimates := {level.sigma: level.estimated for level in found.levels if level.estimated is not None}:
+    if estimates := {
+        level.sigma: level.estimated for level in found.levels if level.estimated is not None
+    }:
         beyond = any(None in row.values() for row in estimates.values())
         estimated = Table(
             f"What {samples:,} samples per input would certify, estimated. These are not certificates.",
             ["sigma", *(f"about, at {radius:g}" for radius in next(iter(estimates.values())))],
             [
-                [f"{sigma:g}", *("beyond reach" if share is None else f"{share:.1%}" for share in row.values())]
+                [
+                    f"{sigma:g}",
+                    *(
+                        "beyond reach" if share is None else f"{share:.1%}"
+                        for share in row.values()
+                    ),
+                ]
                 for sigma, row in estimates.items()
             ],
-            caption=f"Beyond reach: no votes of {samples:,} samples prove this radius." if beyond else None,
+            caption=f"Beyond reach: no votes of {samples:,} samples prove this radius."
+            if beyond
+            else None,
         )
         shown.append(estimated)
     return Output(found.plain(), [*shown, found.reading])
 
 
-def bench(*, noise: NoiseOptions, subject: SubjectOptions, data: str | None = None, seconds: float = 10.0) -> Output:
+def bench(
+    *, noise: NoiseOptions, subject: SubjectOptions, data: str | None = None, seconds: float = 10.0
+) -> Output:
     """Measure samples per second: the classifier alone, the sampler, and the loop of published programs.
 
     Args:
@@ -98,7 +117,12 @@ def bench(*, noise: NoiseOptions, subject: SubjectOptions, data: str | None = No
     imported = time.perf_counter() - STARTED
     smoothed = Smoothed(**subject.settings(), noise=noise.build())
     loaded = time.perf_counter() - STARTED
-    found = bench(smoothed, data, seconds=seconds, say=lambda message: print(message, file=sys.stderr, flush=True))
+    found = bench(
+        smoothed,
+        data,
+        seconds=seconds,
+        say=lambda message: print(message, file=sys.stderr, flush=True),
+    )
     speedups = {size: found.speedup(size) for size in found.published}
     table = Table(
         f"{found.device}, {found.dtype}, compile {found.compile}, batch {found.batch}",
@@ -115,4 +139,6 @@ def bench(*, noise: NoiseOptions, subject: SubjectOptions, data: str | None = No
         f"prepared in {found.prepare_seconds:.1f} s, first certificate {found.first_certificate_seconds:.1f} s later",
     )
     setup = {"import": imported, "load": loaded - imported} | found.setup
-    return Output(asdict(found) | {"setup": setup, "of_limit": found.of_limit, "speedup": speedups}, [table])
+    return Output(
+        asdict(found) | {"setup": setup, "of_limit": found.of_limit, "speedup": speedups}, [table]
+    )

@@ -33,10 +33,14 @@ def folder(text: str) -> Path:
 Folder = Annotated[Path, typer.Option(parser=folder, metavar="<path>")]
 Data = Annotated[
     str,
-    typer.Option(help="fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of images."),
+    typer.Option(
+        help="fashion-mnist, mnist, cifar10, imagenet:DIR, hf:NAME, an .npz file or a folder of images."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps. Default: the fastest one.")]
-Skip = Annotated[int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")]
+Skip = Annotated[
+    int | None, typer.Option(help="Take every N-th input: 20 takes ids 0, 20, 40, ...")
+]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
 
@@ -47,7 +51,9 @@ def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:
 
     is_read = out.is_file() and any(path.is_file() and path.samefile(out) for path in results)
     if is_read or out.name == FILE:
-        raise InvalidInput(f"--out {out} would replace {'what is read' if is_read else 'a run'}: choose another file")
+        raise InvalidInput(
+            f"--out {out} would replace {'what is read' if is_read else 'a run'}: choose another file"
+        )
 
 
 @overload
@@ -148,7 +154,9 @@ class CertifiedNoiseOptions(Group):
         from smoothcert.noises.base import dashed
 
         if self.sigma is not None and self.noise is not None:
-            raise InvalidInput(f"--sigma {self.sigma:g} and --noise {self.noise} exclude one another: give one of them")
+            raise InvalidInput(
+                f"--sigma {self.sigma:g} and --noise {self.noise} exclude one another: give one of them"
+            )
         if self.noise is None:
             return None if self.sigma is None else Gaussian(self.sigma)
         name, _, strength = self.noise.partition(":")
@@ -156,7 +164,9 @@ class CertifiedNoiseOptions(Group):
         try:
             values = [float(part) for part in strength.split(",")]
         except ValueError:
-            raise InvalidInput(f"--noise {self.noise}: write the strength after a colon, as in {name}:0.5") from None
+            raise InvalidInput(
+                f"--noise {self.noise}: write the strength after a colon, as in {name}:0.5"
+            ) from None
         try:
             made: Noise = cls(*values)
             return made
@@ -179,10 +189,13 @@ class SweepOptions(Group):
 
     def runs(self) -> list[dict[str, Any]]:
         """The noise of each run: `noise=` or `sigma=` as `certify` takes them."""
-        sigmas = [None] if self.sigma is None else list(dict.fromkeys(numbers("--sigma", self.sigma)))
+        sigmas = (
+            [None] if self.sigma is None else list(dict.fromkeys(numbers("--sigma", self.sigma)))
+        )
         made = [CertifiedNoiseOptions(sigma, self.noise).build() for sigma in sigmas]
         return [
-            {"noise": noise} if sigma is None else {"sigma": sigma} for sigma, noise in zip(sigmas, made, strict=True)
+            {"noise": noise} if sigma is None else {"sigma": sigma}
+            for sigma, noise in zip(sigmas, made, strict=True)
         ]
 
 
@@ -252,7 +265,11 @@ class PlanOptions(Group):
         method = self.method or ("price" if budget else "input-specific")
         cls = _find("--method", method, known)
         own = inspect.signature(cls).parameters
-        given = {name: value for name, value in self.settings().items() if value is not None and value is not False}
+        given = {
+            name: value
+            for name, value in self.settings().items()
+            if value is not None and value is not False
+        }
         given.pop("method", None)
         if budget and "price" in own:
             given.setdefault("price", 0.0)
@@ -263,12 +280,22 @@ class PlanOptions(Group):
         else:
             given["radii"] = tuple(numbers("--radii", self.radii))
         if self.pilot is not None:
-            given["pilot"] = _check.whole("pilot", self.pilot, least=1)  # a plan takes 0 for its default
+            given["pilot"] = _check.whole(
+                "pilot", self.pilot, least=1
+            )  # a plan takes 0 for its default
         if foreign := next((name for name in given if name not in own), None):
-            owners = [other for other, kind in known.items() if foreign in inspect.signature(kind).parameters]
+            owners = [
+                other
+                for other, kind in known.items()
+                if foreign in inspect.signature(kind).parameters
+            ]
             option = foreign.replace("_", "-")
-            raise InvalidInput(f"--{option} is for --method {' or '.join(owners)}: leave it out with --method {method}")
-        if missing := [name for name, p in own.items() if p.default is p.empty and name not in given]:
+            raise InvalidInput(
+                f"--{option} is for --method {' or '.join(owners)}: leave it out with --method {method}"
+            )
+        if missing := [
+            name for name, p in own.items() if p.default is p.empty and name not in given
+        ]:
             way = f"give --{missing[0]}" if hasattr(self, missing[0]) else "use it from Python"
             raise InvalidInput(f"--method {method} needs {', '.join(missing)}: {way}")
         made: Plan = cls(**given)
@@ -289,7 +316,8 @@ def _subclasses(cls: Any) -> list[Any]:
     return [
         sub
         for sub in below
-        if not sub.__name__.startswith("_") and (defining_module(sub) or not inspect.isabstract(sub))
+        if not sub.__name__.startswith("_")
+        and (defining_module(sub) or not inspect.isabstract(sub))
     ]
 
 
@@ -297,10 +325,16 @@ def _find(option: str, name: str, known: dict[str, Any]) -> Any:
     """The class that the user names, after a check that it can be used."""
     if name not in known:
         hint = did_you_mean(name, known)
-        raise InvalidInput(f"{option} must be one of {', '.join(sorted(known))}, got {name!r}{hint}")
+        raise InvalidInput(
+            f"{option} must be one of {', '.join(sorted(known))}, got {name!r}{hint}"
+        )
     cls = known[name]
     if missing := " and ".join(sorted(getattr(cls, "__abstractmethods__", ()))):
-        raise InvalidInput(f"{cls.__name__} of module {cls.__module__} cannot be used: it does not define {missing}")
+        raise InvalidInput(
+            f"{cls.__name__} of module {cls.__module__} cannot be used: it does not define {missing}"
+        )
     if not is_dataclass(cls):
-        raise InvalidInput(f"{cls.__name__} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))")
+        raise InvalidInput(
+            f"{cls.__name__} cannot be used: make it a frozen dataclass (@dataclass(frozen=True))"
+        )
     return cls

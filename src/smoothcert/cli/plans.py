@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from smoothcert.plans.coverage import Coverage
 
 _DEFAULT_AT = "0.5,0.55,0.6,0.7,0.8,0.9,0.95,0.99,0.999,0.9999,1"
-_SIMULATED = "Averages over simulated inputs: to go through all states of the plan would take too long."
-_ROUNDED_TWICE = "Radii are rounded down when they are computed, and again here: 0.0999 is just below 0.1."
+_SIMULATED = (
+    "Averages over simulated inputs: to go through all states of the plan would take too long."
+)
+_ROUNDED_TWICE = (
+    "Radii are rounded down when they are computed, and again here: 0.0999 is just below 0.1."
+)
 
 
 def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Output:
@@ -36,10 +40,14 @@ def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Ou
     plain, shown = [], []
     show = partial(round_down, digits=4) if "radius" in titles else "{:.4f}".format
     for q, n, *values in zip(p, found.samples.tolist(), *columns, strict=True):
-        finite = [value if isfinite(value) else None for value in values]  # the ideal radius of p = 1
+        finite = [
+            value if isfinite(value) else None for value in values
+        ]  # the ideal radius of p = 1
         proved: dict[str, Any] = dict(zip(titles, finite, strict=True))
         if chosen.radii is not None:
-            proved = {"proved": {f"{r:g}": value for r, value in zip(chosen.radii, finite, strict=True)}}
+            proved = {
+                "proved": {f"{r:g}": value for r, value in zip(chosen.radii, finite, strict=True)}
+            }
         plain.append({"p": q, "samples": n, "share": n / chosen.samples} | proved)
         shown.append([f"{q:g}", f"{n:,.0f}", f"{n / chosen.samples:.1%}", *map(show, values)])
     remarks = [_ROUNDED_TWICE] if drawn.outcomes else [_SIMULATED] if found.simulated else []
@@ -80,7 +88,9 @@ def _failures(found: Coverage, plan: Plan) -> Table:
             f"{simulated.confidence:g}."
         )
     if found.drawing_error >= 1e-9:  # it can change a printed digit
-        sentences.append(f"Bounds are lowered by {found.drawing_error:.2g} for the error of drawing the noise.")
+        sentences.append(
+            f"Bounds are lowered by {found.drawing_error:.2g} for the error of drawing the noise."
+        )
     where = f"worst p = {found.worst_p:.4f}" if found.exact or simulated else "any p"
     cases = {f"class fixed in advance, {where}{bound}": found.worst_failure}
     if plan.pilot and not plan.known_labels:
@@ -118,13 +128,27 @@ def replay(
 
     chosen = plan.build()
     population, smoothing, remark = read_population(
-        log, chosen, noise=noise.given(), log_samples=log_samples, log_alpha=log_alpha, abstained_p=abstained_p
+        log,
+        chosen,
+        noise=noise.given(),
+        log_samples=log_samples,
+        log_alpha=log_alpha,
+        abstained_p=abstained_p,
     )
-    found = simulate(population, chosen, noise=smoothing, radii=plan.shown_radii(), repetitions=repetitions, seed=seed)
+    found = simulate(
+        population,
+        chosen,
+        noise=smoothing,
+        radii=plan.shown_radii(),
+        repetitions=repetitions,
+        seed=seed,
+    )
     columns = [found.figures(outcome) for outcome in (found.ceiling, found.plan, found.fixed)]
     accuracy = columns[0]["certified_accuracy"]
     for column in columns:
-        column |= {"saved": 1 - column["samples"] / found.ceiling.samples} | column["certified_accuracy"]
+        column |= {"saved": 1 - column["samples"] / found.ceiling.samples} | column[
+            "certified_accuracy"
+        ]
     rows = {
         "average samples": ("samples", ",.0f"),
         "saved": ("saved", ".1%"),
@@ -137,7 +161,13 @@ def replay(
         f"{log.name}: {number_of(found.inputs, 'input')}, {number_of(repetitions, 'repetition')}\n{chosen}",
         ["", "ceiling", chosen.name, "fixed, same cost"],
         [
-            [title, *("-" if column[key] is None else format(column[key], digits) for column in columns)]
+            [
+                title,
+                *(
+                    "-" if column[key] is None else format(column[key], digits)
+                    for column in columns
+                ),
+            ]
             for title, (key, digits) in rows.items()
         ],
         caption=None if remark is None else phrase(remark, command=True),

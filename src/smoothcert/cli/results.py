@@ -25,13 +25,23 @@ from smoothcert.errors import InvalidInput, number_of
 if TYPE_CHECKING:
     from smoothcert.runs.comparison import Comparison
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")]
-Reference = Annotated[
-    Path | None, typer.Option(help="The run that MAD is measured against. Default: the fixed run at its ceiling.")
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Folders of runs, exports or published logs.")
 ]
-Radii = Annotated[str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")]
+Reference = Annotated[
+    Path | None,
+    typer.Option(
+        help="The run that MAD is measured against. Default: the fixed run at its ceiling."
+    ),
+]
+Radii = Annotated[
+    str | None, typer.Option(help="Radii for certified accuracy, separated by commas.")
+]
 LogRadius = Annotated[
-    float | None, typer.Option(help="The radius that was tested, for a log that only says whether it was proved.")
+    float | None,
+    typer.Option(
+        help="The radius that was tested, for a log that only says whether it was proved."
+    ),
 ]
 
 
@@ -49,7 +59,9 @@ def merge(runs: Runs, *, out: Folder, partial: bool = False) -> Output:
     asked, missing = len(run.manifest.ids), len(run.manifest.ids) - len(run)
     shown = f"{out}: {number_of(len(run), 'input')} of {number_of(len(runs), 'run')}"
     shown += f"; missing: {missing:,}" if missing else ""
-    return Output({"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}, [shown])
+    return Output(
+        {"out": str(out), "inputs": len(run), "asked": asked, "complete": run.complete}, [shown]
+    )
 
 
 def table(
@@ -68,7 +80,9 @@ def table(
     from smoothcert.runs.formats import collect
     from smoothcert.runs.table import table
 
-    made = table(collect(runs, radius=log_radius), reference=reference, radii=numbers("--radii", radii))
+    made = table(
+        collect(runs, radius=log_radius), reference=reference, radii=numbers("--radii", radii)
+    )
     return Output(made.plain(), [made.render(format)])
 
 
@@ -114,18 +128,39 @@ def compare(
         figures = "; ".join(f"at {d.radius:g} {d.figures}" for d in part.differences)
         print(f"{number_of(len(part.a), 'input')}: {figures}", file=sys.stderr)
 
-    models: dict[str, Any] = {"data": data, "out": out, "ids": ids, "skip": skip, "limit": limit, "sigma": noise.sigma}
+    models: dict[str, Any] = {
+        "data": data,
+        "out": out,
+        "ids": ids,
+        "skip": skip,
+        "limit": limit,
+        "sigma": noise.sigma,
+    }
     models["noise"] = None if noise.sigma is not None else noise.given()
     if any(value is not None for value in models.values()):
-        models |= {**subject.settings(), "samples": samples, "alpha": alpha, "bound": bound, "on_part": show}
+        models |= {
+            **subject.settings(),
+            "samples": samples,
+            "alpha": alpha,
+            "bound": bound,
+            "on_part": show,
+        }
     else:
         models.clear()
-    found = compare(a, b, radius=numbers("--radius", radius), margin=margin, confidence=confidence, **models)
+    found = compare(
+        a, b, radius=numbers("--radius", radius), margin=margin, confidence=confidence, **models
+    )
     table = Table(
         f"A: {found.a.name}, B: {found.b.name}, {number_of(len(found.a), 'input')}",
         ["radius", "A certifies", "B certifies", "both", "only A", "only B"],
         [
-            [f"{d.radius:g}", *(f"{x:.1%}" for x in d.shares), f"{d.both}", f"{len(d.only_a)}", f"{len(d.only_b)}"]
+            [
+                f"{d.radius:g}",
+                *(f"{x:.1%}" for x in d.shares),
+                f"{d.both}",
+                f"{len(d.only_a)}",
+                f"{len(d.only_b)}",
+            ]
             for d in found.differences
         ],
     )
@@ -162,13 +197,19 @@ def report(
     from smoothcert.report import write_report
     from smoothcert.runs.formats import collect
 
-    if explain is None and (given := [name for name, place in places.settings().items() if place and name != "data"]):
-        raise InvalidInput(f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2")
+    if explain is None and (
+        given := [name for name, place in places.settings().items() if place and name != "data"]
+    ):
+        raise InvalidInput(
+            f"--{given[0]} is for --explain: give the inputs to explain, as in --explain 0,1,2"
+        )
     refuse_to_replace(out, runs)
     results = collect(runs, radius=log_radius)
     dataset = None
     if places.data is not None:
-        from smoothcert.data import load_dataset  # this imports torch, so we do it only for pictures
+        from smoothcert.data import (
+            load_dataset,
+        )  # this imports torch, so we do it only for pictures
 
         dataset = load_dataset(places.data)
     explained = []
@@ -179,7 +220,9 @@ def report(
         from smoothcert.tasks import explain as task
 
         if not (folders := [run for run in results if isinstance(run, Run)]):
-            raise InvalidInput("--explain needs the folder of a run: exports and logs have no model and no votes")
+            raise InvalidInput(
+                "--explain needs the folder of a run: exports and logs have no model and no votes"
+            )
         ids = select_ids(MOST_INPUTS, ids=explain)
         explained = [one for run in folders for one in task.explain(run, ids, **places.settings())]
     page = write_report(
@@ -227,5 +270,7 @@ def export(
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     else:
-        settings = f"; noise, plan and manifest are in {beside(out).name}" if chosen == "csv" else ""
+        settings = (
+            f"; noise, plan and manifest are in {beside(out).name}" if chosen == "csv" else ""
+        )
         print(f"{out}: {number_of(len(results), 'input')}{settings}")

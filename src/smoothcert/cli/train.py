@@ -19,7 +19,9 @@ def train(
     noise: NoiseOptions,
     epochs: int,
     out: Folder,
-    method: Literal["gaussian", "consistency", "macer", "smoothadv", "finetune", "denoiser"] = "gaussian",
+    method: Literal[
+        "gaussian", "consistency", "macer", "smoothadv", "finetune", "denoiser"
+    ] = "gaussian",
     arch: str | None = None,
     model: str | None = None,
     weights: str | None = None,
@@ -74,7 +76,9 @@ def train(
     from smoothcert.training import Recipe, method_named, train
 
     constants: dict[str, Any] = {"copies": copies, "epsilon": epsilon, "steps": steps}
-    constants["stability" if stability else "weight"] = 1.0 if stability and weight is None else weight
+    constants["stability" if stability else "weight"] = (
+        1.0 if stability and weight is None else weight
+    )
     chosen = method_named(method, **_noise(noise, sigmas, method), **constants)
     # Behind a denoiser, the bundled weights with the least noise in training fit best.
     sigma = None if denoiser or stability else chosen.sigma
@@ -100,7 +104,10 @@ def train(
             left = (epochs - epoch.number) * len(training) / epoch.images_per_second
             speed = f"{epoch.images_per_second:,.0f} images/s  {left:,.0f} s left"
             scores = _scores(recipe, epoch, held_out)
-            console.print(f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  {scores}  {speed}", soft_wrap=True)
+            console.print(
+                f"epoch {epoch.number}/{epochs}  loss {epoch.loss:.4f}  {scores}  {speed}",
+                soft_wrap=True,
+            )
 
         trained = train(
             recipe,
@@ -172,7 +179,9 @@ def _classifier(
 
     if method != "denoiser":
         if model and arch:
-            raise InvalidInput(f"--arch {arch} and --model {model} exclude one another: give one of them")
+            raise InvalidInput(
+                f"--arch {arch} and --model {model} exclude one another: give one of them"
+            )
         model = model or (arch if weights or method == "finetune" else None)
     return load_classifier(model, weights=weights, sigma=sigma) if model or weights else None
 
@@ -185,5 +194,7 @@ def _architecture(method: str, arch: str | None, classifier: Classifier | None) 
         return arch
     if classifier is None or method == "denoiser":
         example = "unet-small" if method == "denoiser" else "fashion-cnn"
-        raise InvalidInput(f"--arch is missing: name the architecture to train, as in --arch {example}")
+        raise InvalidInput(
+            f"--arch is missing: name the architecture to train, as in --arch {example}"
+        )
     return NAMED_WEIGHTS.get(classifier.name, classifier.name)

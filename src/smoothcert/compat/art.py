@@ -45,7 +45,9 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
     ) -> None:
         super().__init__(*of_art, **settings)
         if self.preprocessing_defences or self.postprocessing_defences:
-            raise InvalidInput("defences are not supported: put what they do into the model, where they are certified")
+            raise InvalidInput(
+                "defences are not supported: put what they do into the model, where they are certified"
+            )
         self.decline = decline
         self._cache = SmoothedCache(seed=seed, denoiser=denoiser, device=str(self.device))
         self._network = self.model
@@ -60,7 +62,9 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
         self._cache.settle(self._network, self.scale, self.nb_classes)
         return self._cache.smoothed(batch_size, None, self.input_shape)
 
-    def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def certify(
+        self, x: ArrayLike, n: int, batch_size: int = 32
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The class of each input and a radius within which it does not change.
 
         Args:

@@ -22,7 +22,10 @@ from smoothcert.smoothed import Smoothed
 from smoothcert.statistics.comparison import mcnemar
 from smoothcert.tasks.certify import certify
 
-_MOST_ROWS, _FEW_NUMBERS = 8192, 2**18  # small inputs get larger batches: there, calls cost more than rows
+_MOST_ROWS, _FEW_NUMBERS = (
+    8192,
+    2**18,
+)  # small inputs get larger batches: there, calls cost more than rows
 _FORMATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
 
 
@@ -73,7 +76,9 @@ class Smooth:
         self._cache.settle(self.base_classifier, self.sigma, self.num_classes)
         return self._cache.smoothed(batch_size, x, x.shape)
 
-    def certify(self, x: Tensor, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
+    def certify(
+        self, x: Tensor, n0: int, n: int, alpha: float, batch_size: int
+    ) -> tuple[int, float]:
         """The class of the smoothed classifier and a radius within which it does not change.
 
         Args:
@@ -129,7 +134,9 @@ class SmoothedCache:
 
         `example` tells the device if the model has no weights.
         """
-        batch = max(_check.whole("batch_size", batch, least=1), min(_MOST_ROWS, _FEW_NUMBERS // prod(shape)))
+        batch = max(
+            _check.whole("batch_size", batch, least=1), min(_MOST_ROWS, _FEW_NUMBERS // prod(shape))
+        )
         model, first = self._now[0], None
         if isinstance(model, nn.Module):
             model.eval()
@@ -138,7 +145,9 @@ class SmoothedCache:
         dtype = _FORMATS.get(getattr(first, "dtype", torch.float32), "float32")
         place = (batch, device, dtype)
         if place not in self._smoothed:
-            self._smoothed[place] = self._settled.asking(batch=batch, batch_at_most=True, device=device, dtype=dtype)
+            self._smoothed[place] = self._settled.asking(
+                batch=batch, batch_at_most=True, device=device, dtype=dtype
+            )
         return self._smoothed[place]
 
 
@@ -150,7 +159,9 @@ def plan_for(samples: int, *, pilot: int, alpha: float, decline: float | None) -
     return InputSpecific(samples, pilot=pilot, alpha=alpha, decline=decline)
 
 
-def vote(smoothed: Smoothed, x: Any, *, samples: int, alpha: float) -> list[tuple[int | None, bool]]:
+def vote(
+    smoothed: Smoothed, x: Any, *, samples: int, alpha: float
+) -> list[tuple[int | None, bool]]:
     """The class with most votes among `samples` for each input, and whether it leads beyond chance.
 
     This is the test of Cohen et al.: the two leading classes would share their votes as they do with a probability of

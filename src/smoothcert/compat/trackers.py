@@ -58,7 +58,9 @@ class WandB(Tracker):
 
     def open(self, settings: dict[str, Any]) -> None:
         self._own = self._wandb.run is None
-        self._run = self._wandb.init(config=settings, **self._settings) if self._own else self._wandb.run
+        self._run = (
+            self._wandb.init(config=settings, **self._settings) if self._own else self._wandb.run
+        )
 
     def log(self, figures: dict[str, float], *, step: int) -> None:
         self._run.log(figures | {"certified": step})
@@ -77,7 +79,9 @@ class MLflow(Tracker):
         every: Seconds between reports.
     """
 
-    def __init__(self, experiment: str | None = None, *, name: str | None = None, every: float = 10.0) -> None:
+    def __init__(
+        self, experiment: str | None = None, *, name: str | None = None, every: float = 10.0
+    ) -> None:
         super().__init__(every=every)
         with needs("mlflow", what="MLflow"):
             import mlflow
@@ -109,4 +113,6 @@ def tracker_named(text: str) -> Tracker:
         return WandB(project=where or None)
     if name == "mlflow":
         return MLflow(where or None)
-    raise InvalidInput(f"unknown tracker {text!r}: give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT")
+    raise InvalidInput(
+        f"unknown tracker {text!r}: give tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT"
+    )

@@ -33,7 +33,12 @@ _SOURCES = {
 
 def find_dataset(data: Any, labels: Any = None) -> Dataset:
     """The data set that the caller names or has, as `certify` takes it."""
-    if labels is None and isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], (str, Path)):
+    if (
+        labels is None
+        and isinstance(data, tuple)
+        and len(data) == 2
+        and isinstance(data[0], (str, Path))
+    ):
         data, labels = data
     found = load_dataset(data) if isinstance(data, (str, Path)) else data
     return found if found is not data and labels is None else as_dataset(found, labels)
@@ -43,7 +48,9 @@ def in_memory(data: Any, dataset: Dataset) -> str:
     """What the caller had in memory, so that the name of the data set does not lead to it: "data", "labels" or ""."""
     if isinstance(dataset, LabelledDataset):
         return "labels"
-    named = isinstance(data, (str, Path)) or (data is dataset and dataset.name.partition(":")[0] in _SOURCES)
+    named = isinstance(data, (str, Path)) or (
+        data is dataset and dataset.name.partition(":")[0] in _SOURCES
+    )
     return "" if named else "data"
 
 
@@ -69,7 +76,9 @@ def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
     try:
         return _load(str(spec), train)
     except OSError as error:
-        raise InvalidInput(f"cannot read {error.filename or spec}: {error.strerror or error}") from None
+        raise InvalidInput(
+            f"cannot read {error.filename or spec}: {error.strerror or error}"
+        ) from None
 
 
 def _load(spec: str, train: bool) -> Dataset:
@@ -118,16 +127,26 @@ def select_ids(
     [1, 4, 7]
     """
     if ids is not None and not isinstance(ids, (str, Iterable)):
-        raise InvalidInput(f"{setting('ids', ids)} is one number: {setting('ids', [ids])} or {setting('limit', ids)}?")
+        raise InvalidInput(
+            f"{setting('ids', ids)} is one number: {setting('ids', [ids])} or {setting('limit', ids)}?"
+        )
     if ids is None:
         chosen = list(range(0, count, _check.whole("skip", 1 if skip is None else skip, least=1)))
     elif skip is not None:
-        raise InvalidInput(f"{setting('skip', skip)} and {setting('ids', ids)} exclude one another: give one of them")
+        raise InvalidInput(
+            f"{setting('skip', skip)} and {setting('ids', ids)} exclude one another: give one of them"
+        )
     else:
-        numbers = _parse(ids, count) if isinstance(ids, str) else [_check.whole("each id", id) for id in ids]
+        numbers = (
+            _parse(ids, count)
+            if isinstance(ids, str)
+            else [_check.whole("each id", id) for id in ids]
+        )
         chosen = list(dict.fromkeys(numbers))
         if outside := [id for id in chosen if id >= count]:
-            raise InvalidInput(f"id {outside[0]} is out of range: the data has the ids 0 to {count - 1}")
+            raise InvalidInput(
+                f"id {outside[0]} is out of range: the data has the ids 0 to {count - 1}"
+            )
     if limit is not None:
         chosen = chosen[: _check.whole("limit", limit, least=1)]
     if not chosen:
@@ -152,10 +171,14 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     try:
         part, parts = (int(match[1]), int(match[2])) if match else map(int, shard)
     except (TypeError, ValueError):
-        raise InvalidInput(f"{setting('shard', shard)} must be a part and the number of parts, as in 3/16") from None
+        raise InvalidInput(
+            f"{setting('shard', shard)} must be a part and the number of parts, as in 3/16"
+        ) from None
     if not 1 <= part <= parts:
         last = max(parts, 1)
-        raise InvalidInput(f"{setting('shard', f'{part}/{parts}')} must be one of 1/{last} to {last}/{last}")
+        raise InvalidInput(
+            f"{setting('shard', f'{part}/{parts}')} must be one of 1/{last} to {last}/{last}"
+        )
     return part, parts
 
 

@@ -77,9 +77,13 @@ class ArrayDataset:
 
 def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generic]:
     if inputs.ndim < 2 or inputs.size == 0:
-        raise InvalidInput(f"{name} has inputs of shape {inputs.shape}: expected (n, ...) with at least one input")
+        raise InvalidInput(
+            f"{name} has inputs of shape {inputs.shape}: expected (n, ...) with at least one input"
+        )
     if inputs.dtype != np.uint8 and not np.issubdtype(inputs.dtype, np.floating):
-        raise InvalidInput(f"{name} has inputs of type {inputs.dtype}: expected uint8 (0 to 255) or floats in [0, 1]")
+        raise InvalidInput(
+            f"{name} has inputs of type {inputs.dtype}: expected uint8 (0 to 255) or floats in [0, 1]"
+        )
     if inputs.dtype == np.uint8 and inputs.ndim == 3:
         return inputs[:, None]
     if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
@@ -90,7 +94,10 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
             )
         inputs = np.moveaxis(inputs, -1, 1)
     if inputs.dtype == np.uint8 and inputs.ndim == 2:
-        warnings.warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it", stacklevel=4)
+        warnings.warn(
+            f"{name}: bytes are divided by 255, as those of images; give floats to prevent it",
+            stacklevel=4,
+        )
     if inputs.dtype != np.uint8:
         outside(inputs, name=name, stacklevel=4)
     return inputs
@@ -100,13 +107,19 @@ def _checked_labels(labels: NDArray[np.generic] | None, count: int, name: str) -
     if labels is None:
         return np.full(count, NO_CLASS, np.int64)
     if labels.size != count:
-        raise InvalidInput(f"{name} has {count} inputs but labels of shape {labels.shape}: expected ({count},)")
+        raise InvalidInput(
+            f"{name} has {count} inputs but labels of shape {labels.shape}: expected ({count},)"
+        )
     if not np.issubdtype(labels.dtype, np.integer):
-        raise InvalidInput(f"{name} has labels of type {labels.dtype}: expected integers from 0 on, or -1 for unknown")
+        raise InvalidInput(
+            f"{name} has labels of type {labels.dtype}: expected integers from 0 on, or -1 for unknown"
+        )
     return labels.reshape(count).astype(np.int64)
 
 
-def load_npz(path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
+def load_npz(
+    path: Path, *, name: str | None = None, class_names: tuple[str, ...] | None = None
+) -> ArrayDataset:
     """An `.npz` file. If it has no labels, all labels are unknown."""
     if not path.is_file():
         raise InvalidInput(f"no data at {path}: the file does not exist")
@@ -116,12 +129,20 @@ def load_npz(path: Path, *, name: str | None = None, class_names: tuple[str, ...
             size = sum(entry.file_size for entry in content.infolist())
         if size <= (memory := _memory()):
             with np.load(path, allow_pickle=False) as archive:
-                found = {name: archive[name] for name in ("labels", "y", "images", "x") if name in archive}
+                found = {
+                    name: archive[name]
+                    for name in ("labels", "y", "images", "x")
+                    if name in archive
+                }
                 names = archive.files
     except _DAMAGED as error:
-        raise InvalidInput(f"{path} is damaged, or no .npz file of plain arrays: {first_line(error)}") from None
+        raise InvalidInput(
+            f"{path} is damaged, or no .npz file of plain arrays: {first_line(error)}"
+        ) from None
     if size > memory:
-        raise InvalidInput(f"{path} needs {size:,} bytes of {memory:,} in memory: split it, or save images as uint8")
+        raise InvalidInput(
+            f"{path} needs {size:,} bytes of {memory:,} in memory: split it, or save images as uint8"
+        )
     inputs, labels = found.get("x", found.get("images")), found.get("y", found.get("labels"))
     if inputs is None:
         raise InvalidInput(f"{path} has no array x or images; it has {', '.join(names) or 'none'}")
@@ -130,7 +151,11 @@ def load_npz(path: Path, *, name: str | None = None, class_names: tuple[str, ...
 
 def _memory() -> int:
     """The memory of this machine in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**63
+    return (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if hasattr(os, "sysconf")
+        else 2**63
+    )
 
 
 def as_input(x: Any) -> Tensor:
@@ -155,20 +180,28 @@ def as_input(x: Any) -> Tensor:
 
 def is_numbers(x: Any) -> bool:
     """Whether these are nested lists of numbers and nothing else. A tuple could be an input with its label."""
-    return isinstance(x, list) and len(x) > 0 and all(isinstance(part, (int, float)) or is_numbers(part) for part in x)
+    return (
+        isinstance(x, list)
+        and len(x) > 0
+        and all(isinstance(part, (int, float)) or is_numbers(part) for part in x)
+    )
 
 
 def as_array(x: Any) -> NDArray[np.generic]:
     """Numbers of the caller as an array."""
     if isinstance(x, Tensor):
         if x.layout != torch.strided:
-            raise InvalidInput("an input must be a dense array of numbers, got a sparse tensor: give x.to_dense()")
+            raise InvalidInput(
+                "an input must be a dense array of numbers, got a sparse tensor: give x.to_dense()"
+            )
         x = x.detach().cpu().resolve_conj().resolve_neg()
         x = (x.float() if x.dtype.itemsize < 4 and x.is_floating_point() else x).numpy()
     try:
         array = np.asarray(x)
     except ValueError:
-        raise InvalidInput("an input must be an array of numbers, got nested lists of different lengths") from None
+        raise InvalidInput(
+            "an input must be an array of numbers, got nested lists of different lengths"
+        ) from None
     if array.dtype.kind not in "biuf":
         kind = f"an array of {array.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
         raise InvalidInput(f"an input must be an array of numbers, got {kind}")
@@ -179,7 +212,11 @@ def _float_type(array: NDArray[np.generic]) -> type[np.floating[Any]]:
     """The format that holds the numbers of an array without rounding, as far as float64 can."""
     if array.dtype.kind == "f":
         return np.float64 if array.dtype.itemsize > 4 else np.float32
-    large = array.dtype.itemsize > 2 and array.size and max(int(array.max()), -int(array.min())) > _LARGEST_IN_FLOAT32
+    large = (
+        array.dtype.itemsize > 2
+        and array.size
+        and max(int(array.max()), -int(array.min())) > _LARGEST_IN_FLOAT32
+    )
     return np.float64 if large else np.float32
 
 
@@ -195,5 +232,7 @@ def outside(x: Tensor | NDArray[np.generic], *, name: str, stacklevel: int) -> b
     if not (low < 0 or high > 1):
         return False
     found = f"{name}: values lie in [{low:g}, {high:g}], not in [0, 1]"
-    warnings.warn(f"{found}; sigma and radii are in the units of these values", stacklevel=stacklevel + 1)
+    warnings.warn(
+        f"{found}; sigma and radii are in the units of these values", stacklevel=stacklevel + 1
+    )
     return True

@@ -50,7 +50,9 @@ class Dataset(Protocol):
 
 def check_labels(labels: NDArray[np.int64], *, classes: int | None, name: str) -> None:
     """Refuse labels that are not the number of a class."""
-    wrong = np.flatnonzero((labels < NO_CLASS) | (labels >= (np.inf if classes is None else classes)))
+    wrong = np.flatnonzero(
+        (labels < NO_CLASS) | (labels >= (np.inf if classes is None else classes))
+    )
     if wrong.size:
         last = "" if classes is None else f" to {classes - 1}"
         raise InvalidInput(
@@ -79,5 +81,7 @@ def hashed_inputs(count: int, *, size: int | None) -> list[int]:
 
     The size is that of all inputs in bytes, None if reading an input runs code of the user.
     """
-    number = count if size is not None and size <= _FULLY_HASHED_BYTES else min(count, _HASHED_INPUTS)
+    number = (
+        count if size is not None and size <= _FULLY_HASHED_BYTES else min(count, _HASHED_INPUTS)
+    )
     return sorted({round(i) for i in np.linspace(0, count - 1, number)})

@@ -26,17 +26,25 @@ class HuggingFaceDataset:
 
         self.name = name
         images = [column for column, kind in table.features.items() if isinstance(kind, Image)]
-        classes = [column for column, kind in table.features.items() if isinstance(kind, ClassLabel)]
+        classes = [
+            column for column, kind in table.features.items() if isinstance(kind, ClassLabel)
+        ]
         if not images:
-            raise InvalidInput(f"{name} has no column of images; it has {', '.join(table.features)}")
+            raise InvalidInput(
+                f"{name} has no column of images; it has {', '.join(table.features)}"
+            )
         if not len(table):
             raise InvalidInput(f"{name} is empty")
         self._images = table.select_columns(images[0])
         self._column = images[0]
         self.class_names = tuple(table.features[classes[0]].names) if classes else None
-        labels = table.with_format("numpy")[classes[0]][:] if classes else np.full(len(table), NO_CLASS)
+        labels = (
+            table.with_format("numpy")[classes[0]][:] if classes else np.full(len(table), NO_CLASS)
+        )
         self.labels = np.asarray(labels, np.int64)
-        check_labels(self.labels, classes=len(self.class_names) if self.class_names else None, name=name)
+        check_labels(
+            self.labels, classes=len(self.class_names) if self.class_names else None, name=name
+        )
         self.fingerprint = str(table._fingerprint)
         self._shape: Size | None = None  # that of the first image, which is read now
         self._shape = first_readable(self).shape
@@ -63,7 +71,12 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
     saved = any((Path(place) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
         found = datasets.load_from_disk(place) if saved else datasets.load_dataset(place)
-    except (OSError, ValueError, RuntimeError, IndexError) as error:  # an empty folder raises IndexError
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        IndexError,
+    ) as error:  # an empty folder raises IndexError
         raise InvalidInput(
             f"cannot get the data set hf:{place} ({first_line(error).rstrip('.')}): check the name and the connection, "
             "or give a folder written by its save_to_disk"
@@ -71,6 +84,8 @@ def load(place: str | None, *, train: bool) -> HuggingFaceDataset:
     if isinstance(found, dict):
         split = next((name for name in _SPLITS[train] if name in found), None)
         if split is None:
-            raise InvalidInput(f"hf:{place} has no {_SPLITS[train][0]} split; it has {', '.join(found)}")
+            raise InvalidInput(
+                f"hf:{place} has no {_SPLITS[train][0]} split; it has {', '.join(found)}"
+            )
         found = found[split]
     return HuggingFaceDataset(found, name=f"hf:{place}")

@@ -43,7 +43,12 @@ class ImageFolder:
     levels = 255  # see `ArrayDataset.levels`
 
     def __init__(
-        self, place: Path, *, train: bool, name: str, prepare: Callable[[Image.Image], Image.Image] | None = None
+        self,
+        place: Path,
+        *,
+        train: bool,
+        name: str,
+        prepare: Callable[[Image.Image], Image.Image] | None = None,
     ) -> None:
         self.name = name
         self.folder = _part(place, train=train)
@@ -55,9 +60,13 @@ class ImageFolder:
             self.labels = np.full(len(self), NO_CLASS, np.int64)
         else:
             if unknown := set(found) - set(class_names or found):
-                raise InvalidInput(f"{self.folder} has the class {min(unknown)}, which the training part does not have")
+                raise InvalidInput(
+                    f"{self.folder} has the class {min(unknown)}, which the training part does not have"
+                )
             numbers = _class_numbers(class_names or found)
-            self.class_names = tuple(numbers) if list(numbers.values()) == list(range(len(numbers))) else None
+            self.class_names = (
+                tuple(numbers) if list(numbers.values()) == list(range(len(numbers))) else None
+            )
             self.labels = np.array([numbers[file.parent.name] for file in self._files], np.int64)
         self._other_classes = class_names if found not in (None, class_names) else None
         self._shape: torch.Size | None = None  # that of the first image, which is read now
@@ -74,11 +83,15 @@ class ImageFolder:
         except _UNREADABLE as error:
             raise InvalidInput(f"{file} cannot be read as an image: {error}") from None
         prepared = image if self._prepare is None else self._prepare(image.convert("RGB"))
-        return fit(to_tensor(prepared, where=file), self._shape, where=file), int(self.labels[index])
+        return fit(to_tensor(prepared, where=file), self._shape, where=file), int(
+            self.labels[index]
+        )
 
     def check_shapes(self, ids: Sequence[int]) -> None:
         """Refuse an image of another size before a run. Only the headers of files are read."""
-        for id in ids if self._prepare is None else ():  # a preparation gives all images the same size
+        for id in (
+            ids if self._prepare is None else ()
+        ):  # a preparation gives all images the same size
             try:
                 with Image.open(self._files[id]) as image:
                     shape = (1 if image.mode in _GREY else 3, image.height, image.width)
@@ -92,7 +105,9 @@ class ImageFolder:
 
         In a large folder, reading all files would take too long, so only some are read.
         """
-        digest = hashlib.sha256(b"" if self._prepare is None else self._prepare.__qualname__.encode())
+        digest = hashlib.sha256(
+            b"" if self._prepare is None else self._prepare.__qualname__.encode()
+        )
         if self._other_classes is not None:
             digest.update("\n".join(self._other_classes).encode())
         sizes = [file.stat().st_size for file in self._files]
@@ -109,7 +124,9 @@ def to_tensor(image: Image.Image, *, where: object) -> Tensor:
     A grey image has one channel, every other image three.
     """
     if image.mode[0] in "IF":
-        raise InvalidInput(f"{where} has more than 8 bits per channel (mode {image.mode}): save it with 8")
+        raise InvalidInput(
+            f"{where} has more than 8 bits per channel (mode {image.mode}): save it with 8"
+        )
     pixels = np.array(image.convert("L" if image.mode in _GREY else "RGB"))
     values = torch.from_numpy(pixels).reshape(image.height, image.width, -1).permute(2, 0, 1)
     return values.float().div(255).contiguous()
@@ -120,10 +137,14 @@ def fit(image: Tensor, shape: torch.Size | None, *, where: object) -> Tensor:
     if shape is None:  # it is the first one
         return image
     if image.shape[1:] != shape[1:] or len(image) > shape[0]:
-        advice = "bring all images to one size, or use imagenet:DIR, which resizes and crops to 224x224"
+        advice = (
+            "bring all images to one size, or use imagenet:DIR, which resizes and crops to 224x224"
+        )
         if image.shape[1:] == shape[1:]:
             advice = "save all images in grey, or the first one in colour"
-        raise InvalidInput(f"{where} is {_describe(image.shape)}, but the first image is {_describe(shape)}: {advice}")
+        raise InvalidInput(
+            f"{where} is {_describe(image.shape)}, but the first image is {_describe(shape)}: {advice}"
+        )
     return image.expand(shape)
 
 
@@ -132,9 +153,14 @@ def load(folder: Path, *, train: bool) -> ImageFolder:
     name = folder.resolve().name
     found = ImageFolder(folder, train=train, name=name)
     if found.class_names and not all(map(_is_number, found.class_names)):
-        shown = ", ".join(f"{number} {name}" for number, name in enumerate(found.class_names[:_SHOWN_CLASSES]))
+        shown = ", ".join(
+            f"{number} {name}" for number, name in enumerate(found.class_names[:_SHOWN_CLASSES])
+        )
         log.warning(
-            "the labels of %s are the positions of its %d class folders: %s", name, len(found.class_names), shown
+            "the labels of %s are the positions of its %d class folders: %s",
+            name,
+            len(found.class_names),
+            shown,
         )
     return found
 
@@ -150,7 +176,9 @@ def load_imagenet(place: str | None, *, train: bool) -> ImageFolder:
         raise InvalidInput(f"{dataset.folder} holds images but no class folders: {_DOWNLOAD}")
     if dataset.class_names is not None and len(dataset.class_names) != _IMAGENET_CLASSES:
         found = f"{dataset.folder} has {len(dataset.class_names)} class folders, not {_IMAGENET_CLASSES}"
-        warnings.warn(f"{found}: labels are the numbers of these folders, not those of ImageNet", stacklevel=3)
+        warnings.warn(
+            f"{found}: labels are the numbers of these folders, not those of ImageNet", stacklevel=3
+        )
     return dataset
 
 
@@ -193,21 +221,34 @@ def _list(folder: Path) -> tuple[tuple[str, ...] | None, list[Path]]:
     loose = _images(folder)
     per_class = {path.name: _images(path) for path in sorted(_visible(folder)) if path.is_dir()}
     if bool(loose) == bool(per_class) or not all(per_class.values()):
-        empty = next((f", and {name} holds no images" for name, images in per_class.items() if not images), "")
+        empty = next(
+            (f", and {name} holds no images" for name, images in per_class.items() if not images),
+            "",
+        )
         raise InvalidInput(
             f"{folder} must hold one subfolder of images per class, or only images; it holds {len(loose)} images and "
             f"{len(per_class)} subfolders{empty}"
         )
-    return (None, loose) if loose else (tuple(per_class), [file for images in per_class.values() for file in images])
+    return (
+        (None, loose)
+        if loose
+        else (tuple(per_class), [file for images in per_class.values() for file in images])
+    )
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(
+        path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and path.is_file()
+    )
 
 
 def _visible(folder: Path) -> Iterator[Path]:
     """The entries of a folder without the files of the operating system, such as `.DS_Store` and `__MACOSX`."""
-    return (path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "__MACOSX")
+    return (
+        path
+        for path in folder.iterdir()
+        if not path.name.startswith(".") and path.name != "__MACOSX"
+    )
 
 
 def _describe(shape: Sequence[int]) -> str:

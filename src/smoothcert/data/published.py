@@ -19,10 +19,34 @@ from smoothcert.errors import InvalidInput, first_line, needs
 
 _DEBIAN = "/usr/share/datasets/fashion-mnist"  # of the package dataset-fashion-mnist
 BUNDLED = Path(__file__).parents[1] / "assets" / "fashion-mnist-500.npz"
-CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CLOTHES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_OBJECTS = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 _DOWNLOAD = "leave out the folder to download the files"
-_DOWNLOAD_CIFAR10 = f"{_DOWNLOAD}, or get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"
+_DOWNLOAD_CIFAR10 = (
+    f"{_DOWNLOAD}, or get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"
+)
 _PIXELS = 3 * 32 * 32
 _Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
 
@@ -45,13 +69,23 @@ def load_cifar10(place: str | None, *, train: bool) -> ArrayDataset:
     """CIFAR-10 (Krizhevsky 2009), the python version or the binary version."""
     place = place or downloaded("cifar10")
     batches = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
-    for folder in (Path(place), Path(place, "cifar-10-batches-py"), Path(place, "cifar-10-batches-bin")):
+    for folder in (
+        Path(place),
+        Path(place, "cifar-10-batches-py"),
+        Path(place, "cifar-10-batches-bin"),
+    ):
         for suffix, read in (("", _read_python), (".bin", _read_binary)):
             if (folder / f"{batches[0]}{suffix}").is_file():
-                files = _require(folder, [f"{batch}{suffix}" for batch in batches], _DOWNLOAD_CIFAR10)
+                files = _require(
+                    folder, [f"{batch}{suffix}" for batch in batches], _DOWNLOAD_CIFAR10
+                )
                 images, labels = map(np.concatenate, zip(*map(read, files), strict=True))
-                return ArrayDataset(images.reshape(-1, 3, 32, 32), labels, name="cifar10", class_names=_OBJECTS)
-    raise InvalidInput(f"no CIFAR-10 at {place} (looked for {batches[0]} and {batches[0]}.bin): {_DOWNLOAD_CIFAR10}")
+                return ArrayDataset(
+                    images.reshape(-1, 3, 32, 32), labels, name="cifar10", class_names=_OBJECTS
+                )
+    raise InvalidInput(
+        f"no CIFAR-10 at {place} (looked for {batches[0]} and {batches[0]}.bin): {_DOWNLOAD_CIFAR10}"
+    )
 
 
 def downloaded(name: str) -> str:
@@ -93,10 +127,14 @@ def _require(folder: Path, names: list[str], download: str) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _load_idx(folder: str, *, train: bool, name: str, class_names: tuple[str, ...] | None = None) -> ArrayDataset:
+def _load_idx(
+    folder: str, *, train: bool, name: str, class_names: tuple[str, ...] | None = None
+) -> ArrayDataset:
     """Images and labels from two of the four files that MNIST and its relatives have."""
     part = "train" if train else "t10k"
-    files = _require(Path(folder), [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"], _DOWNLOAD)
+    files = _require(
+        Path(folder), [f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"], _DOWNLOAD
+    )
     images, labels = map(read_idx, files)
     return ArrayDataset(images, labels, name=name, class_names=class_names)
 
@@ -116,7 +154,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4).astype(int)
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
     if values.size != shape.prod():
-        raise InvalidInput(f"{path} is damaged: it holds {values.size} of {shape.prod()} bytes: {_DOWNLOAD}")
+        raise InvalidInput(
+            f"{path} is damaged: it holds {values.size} of {shape.prod()} bytes: {_DOWNLOAD}"
+        )
     return values.reshape(tuple(shape))
 
 

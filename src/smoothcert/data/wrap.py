@@ -21,7 +21,8 @@ from smoothcert.data.base import Dataset, first_readable, hashed_inputs
 from smoothcert.errors import InvalidInput
 
 _EXPECTED = (
-    "data must be arrays (X, Y), or give inputs or pairs (input, label) by index, with None for an unknown label"
+    "data must be arrays (X, Y), or give inputs or pairs (input, label) by index, "
+    "with None for an unknown label"
 )
 _INPUT_KEYS = ("pixel_values", "image", "img", "input", "x")
 _LABEL_KEYS = ("label", "labels", "target", "y")
@@ -42,13 +43,21 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
     if _is_inputs_and_labels(data):
         return as_dataset(*data)
     if isinstance(data, Mapping):
-        raise InvalidInput(f"{_EXPECTED}, got a {type(data).__name__} with {', '.join(map(str, data))}: choose one")
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (str, bytes)):
+        raise InvalidInput(
+            f"{_EXPECTED}, got a {type(data).__name__} with {', '.join(map(str, data))}: choose one"
+        )
+    if (
+        not hasattr(data, "__len__")
+        or not hasattr(data, "__getitem__")
+        or isinstance(data, (str, bytes))
+    ):
         raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__}")
     if type(data).__module__.partition(".")[0] == "datasets" and data.format["type"] is None:
         from smoothcert.data.huggingface import HuggingFaceDataset
 
-        return HuggingFaceDataset(data, name=getattr(data.info, "dataset_name", None) or "datasets.Dataset")
+        return HuggingFaceDataset(
+            data, name=getattr(data.info, "dataset_name", None) or "datasets.Dataset"
+        )
     return _checked(WrappedDataset(data))
 
 
@@ -61,7 +70,11 @@ class WrappedDataset:
     def __init__(self, data: Sequence[Any]) -> None:
         self._data = data
         self._warned = False
-        self.in_memory = type(data) in (list, tuple, torch_data.TensorDataset)  # a subclass may read files
+        self.in_memory = type(data) in (
+            list,
+            tuple,
+            torch_data.TensorDataset,
+        )  # a subclass may read files
         self.name = type(data).__qualname__
         if hasattr(data, "fingerprint"):
             for known in ("name", "class_names", "fingerprint", "labels", "levels", "check_shapes"):
@@ -127,7 +140,9 @@ class LabelledDataset:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of the data set and the labels."""
-        return hashlib.sha256(f"{self._data.fingerprint} {self.labels.tolist()}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"{self._data.fingerprint} {self.labels.tolist()}".encode()
+        ).hexdigest()
 
 
 def _checked(dataset: WrappedDataset) -> WrappedDataset:
@@ -139,17 +154,23 @@ def _checked(dataset: WrappedDataset) -> WrappedDataset:
     except InvalidInput:  # it is damaged, which does not matter unless it is certified
         return dataset
     first = dataset[0][0]
-    if dataset.in_memory or not bool(first.isfinite().all()):  # NaN differs from itself; it has a message of its own
+    if dataset.in_memory or not bool(
+        first.isfinite().all()
+    ):  # NaN differs from itself; it has a message of its own
         return dataset
     if any(not torch.equal(first, dataset[0][0]) for _ in range(_REPEATED_READS)):
-        raise InvalidInput(f"input 0 of {dataset.name} changes from one reading to the next: use no random transforms")
+        raise InvalidInput(
+            f"input 0 of {dataset.name} changes from one reading to the next: use no random transforms"
+        )
     return dataset
 
 
 def _split(row: Any, where: str) -> tuple[Any, Any]:
     """Input and label of one entry of the caller's data."""
     if isinstance(row, Mapping):
-        inputs, labels = ([key for key in keys if key in row] for keys in (_INPUT_KEYS, _LABEL_KEYS))
+        inputs, labels = (
+            [key for key in keys if key in row] for keys in (_INPUT_KEYS, _LABEL_KEYS)
+        )
         if len(inputs) == 1 and len(labels) <= 1:
             return row[inputs[0]], row[labels[0]] if labels else None
         raise InvalidInput(
@@ -158,7 +179,11 @@ def _split(row: Any, where: str) -> tuple[Any, Any]:
         )
     if _is_array(row) or isinstance(row, Image.Image):
         return row, None
-    if isinstance(row, (tuple, list)) and len(row) in (1, 2) and not isinstance(row[0], (int, float)):
+    if (
+        isinstance(row, (tuple, list))
+        and len(row) in (1, 2)
+        and not isinstance(row[0], (int, float))
+    ):
         return row[0], row[1] if len(row) == 2 else None
     found = f"{len(row)} values" if isinstance(row, (tuple, list)) else type(row).__name__
     raise InvalidInput(f"{_EXPECTED}, got {found} as {where}")
@@ -166,11 +191,17 @@ def _split(row: Any, where: str) -> tuple[Any, Any]:
 
 def _with_labels(data: Any, labels: Any) -> Dataset:
     """Inputs and labels that were given apart from each other."""
-    if not hasattr(data, "__len__") or not hasattr(labels, "__len__") or isinstance(labels, (Mapping, Set)):
+    if (
+        not hasattr(data, "__len__")
+        or not hasattr(labels, "__len__")
+        or isinstance(labels, (Mapping, Set))
+    ):
         raise InvalidInput(f"{_EXPECTED}, got {type(data).__name__} and {type(labels).__name__}")
     inputs = data if _is_array(data) and data.ndim else as_dataset(data)
     if len(inputs) != len(labels):
-        raise InvalidInput(f"there are {len(inputs)} inputs but {len(labels)} labels: give one label per input")
+        raise InvalidInput(
+            f"there are {len(inputs)} inputs but {len(labels)} labels: give one label per input"
+        )
     if not _is_array(inputs):
         return LabelledDataset(inputs, labels)
     numbers = [_as_label(label, index) for index, label in enumerate(labels)]
@@ -183,11 +214,16 @@ def _is_inputs_and_labels(data: Any) -> bool:
         return False
     inputs, labels = data
     if _is_array(inputs) and _is_array(labels):
-        alike = labels.shape == inputs.shape and as_array(inputs).dtype.kind == as_array(labels).dtype.kind
+        alike = (
+            labels.shape == inputs.shape
+            and as_array(inputs).dtype.kind == as_array(labels).dtype.kind
+        )
         return inputs.ndim > 1 and not alike
     if _is_array(inputs):
         return inputs.ndim > 1 and isinstance(labels, (tuple, list))
-    are_labels = isinstance(labels, (tuple, list, np.ndarray, Tensor)) and all(map(_is_one_value, labels))
+    are_labels = isinstance(labels, (tuple, list, np.ndarray, Tensor)) and all(
+        map(_is_one_value, labels)
+    )
     return are_labels and hasattr(inputs, "__len__")
 
 
@@ -218,5 +254,7 @@ def _as_label(label: Any, index: int) -> int:
         return NO_CLASS
     values = np.ravel(label.cpu() if isinstance(label, Tensor) else label).tolist()
     if len(values) != 1:
-        raise InvalidInput(f"the label of input {index} must be the number of its class, got {len(values)} values")
+        raise InvalidInput(
+            f"the label of input {index} must be the number of its class, got {len(values)} values"
+        )
     return _check.whole(f"the label of input {index}", values[0], least=NO_CLASS)

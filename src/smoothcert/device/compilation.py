@@ -35,12 +35,16 @@ def compiled(classifier: nn.Module, *, tune: bool) -> Callable[[Tensor], Tensor]
     from torch._dynamo import config as dynamo_config  # this import takes a second
     from torch._inductor import config as inductor_config
 
-    form: Callable[[Tensor], Tensor] = torch.compile(classifier, dynamic=False, options={"max_autotune": tune})
+    form: Callable[[Tensor], Tensor] = torch.compile(
+        classifier, dynamic=False, options={"max_autotune": tune}
+    )
 
     # `freezing` must also be set while the code is traced, so it cannot be an option of torch.compile. Every classifier
     # counts as a recompilation of the same code. Beyond torch's limit, it would silently run uncompiled.
     def call(x: Tensor) -> Tensor:
-        limit = dynamo_config.patch(recompile_limit=_MAX_COMPILED_CLASSIFIERS, fail_on_recompile_limit_hit=True)
+        limit = dynamo_config.patch(
+            recompile_limit=_MAX_COMPILED_CLASSIFIERS, fail_on_recompile_limit_hit=True
+        )
         with inductor_config.patch(freezing=True), limit:
             return form(x)
 
@@ -75,7 +79,9 @@ def capture(work: Callable[[], T]) -> CapturedGraph[T]:
         with torch.cuda.stream(side_stream):
             for _ in range(_WARM_UP_RUNS):
                 work()
-            with _synchronization_is_an_error():  # a synchronization during the capture would invalidate the graph
+            with (
+                _synchronization_is_an_error()
+            ):  # a synchronization during the capture would invalidate the graph
                 work()
     finally:
         stream.wait_stream(side_stream)
@@ -93,7 +99,9 @@ def captured(classify: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[Tenso
     try:
         with torch.cuda.device(x.device):
             graph = capture(lambda: classify(x))
-        expected = classify((test_batch := _strong_noise_like(x)).clone())  # some classifiers change their inputs
+        expected = classify(
+            (test_batch := _strong_noise_like(x)).clone()
+        )  # some classifiers change their inputs
     except (RuntimeError, ModelFailed) as error:
         if is_out_of_memory(error):
             raise
@@ -113,7 +121,9 @@ def captured(classify: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[Tenso
 
     graph.result.fill_(-1)  # a replay that writes nothing fails the comparison below
     if differing_labels(replay(test_batch), expected) > CUDA_GRAPH.labels:
-        log.info("the classifier gives other answers when it is captured as a CUDA graph, so it runs without one")
+        log.info(
+            "the classifier gives other answers when it is captured as a CUDA graph, so it runs without one"
+        )
         return classify
     return replay
 
@@ -140,7 +150,9 @@ def _synchronization_is_an_error() -> Iterator[None]:
     """Make torch raise a RuntimeError when code waits for the device."""
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns that this mode does not detect every synchronization
+        warnings.simplefilter(
+            "ignore"
+        )  # torch warns that this mode does not detect every synchronization
         torch.cuda.set_sync_debug_mode("error")
     try:
         yield

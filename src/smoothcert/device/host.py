@@ -42,7 +42,10 @@ def let_threads_rest(device: torch.device) -> None:
     which sleeps as long as this process lives.
     """
     global _second_team_started
-    chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()  # by the user, or by our command line
+    chosen = {
+        "GOMP_SPINCOUNT",
+        "OMP_WAIT_POLICY",
+    } & os.environ.keys()  # by the user, or by our command line
     is_slow = device.type == "cpu" and sys.platform == "linux" and torch.get_num_threads() > 1
     if _second_team_started or chosen or not is_slow:
         return

@@ -55,7 +55,11 @@ class Runtime:
 
     @classmethod
     def resolve(
-        cls, device: Device = "auto", dtype: Dtype = "auto", compile: str = "auto", batch: int | str = "auto"
+        cls,
+        device: Device = "auto",
+        dtype: Dtype = "auto",
+        compile: str = "auto",
+        batch: int | str = "auto",
     ) -> Runtime:
         """Check the settings and replace every "auto" by a value for this machine.
 
@@ -65,7 +69,13 @@ class Runtime:
         device = f"cuda:{device}" if type(device) is int else str(device)
         dtype = _dtype_name(dtype)
         if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+            device = (
+                "cuda"
+                if torch.cuda.is_available()
+                else "mps"
+                if torch.backends.mps.is_available()
+                else "cpu"
+            )
         _check_device(device)
         if dtype == "auto":
             dtype = "bfloat16" if _has_bfloat16(device) else "float32"
@@ -123,7 +133,9 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
     dtype = _dtype_name(dtype)
     if own := getattr(module, "own_dtype", None):
         if dtype not in ("auto", own):
-            raise InvalidInput(f"the model always computes in {own}: leave out {setting('dtype', dtype)}")
+            raise InvalidInput(
+                f"the model always computes in {own}: leave out {setting('dtype', dtype)}"
+            )
         return str(own)
     if dtype != "auto":
         return dtype
@@ -136,21 +148,27 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
 @torch.inference_mode(False)
 def blank(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
     """A batch of zeros on the device and in the formats of a run."""
-    x = torch.zeros((rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype)
+    x = torch.zeros(
+        (rows or runtime.batch, *shape), device=runtime.torch_device, dtype=runtime.torch_dtype
+    )
     return x.to(memory_format=runtime.memory_format(shape))
 
 
 def noisy_images(shape: tuple[int, ...], runtime: Runtime, rows: int | None = None) -> Tensor:
     """A batch of random images in [0, 1] with noise, the same every time, for comparisons before a run."""
     x = blank(shape, runtime, rows)
-    drawn_there = "cpu" if x.device.type == "mps" else x.device  # a full batch of large images takes seconds on a CPU
+    drawn_there = (
+        "cpu" if x.device.type == "mps" else x.device
+    )  # a full batch of large images takes seconds on a CPU
     generator = torch.Generator(drawn_there).manual_seed(1)
     noise = _COMPARED_DEVIATION * torch.randn(x.shape, generator=generator, device=drawn_there)
     x += (torch.rand(x.shape, generator=generator, device=drawn_there) + noise).to(x)
     return x
 
 
-def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+def place(
+    module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int, ...]
+) -> Callable[[Tensor], Tensor]:
     """A copy of a module on the device and in the number format of a run; a function is returned unchanged.
 
     Images have their channels last, because that is faster. A module that calls `x.view(len(x), -1)` on its activations
@@ -160,20 +178,27 @@ def place(module: Callable[[Tensor], Tensor], runtime: Runtime, shape: tuple[int
         return module
     memory_format = runtime.memory_format(shape)
     placed = _converted(module, runtime, memory_format)
-    if memory_format is torch.channels_last and _needs_contiguous(placed, blank(shape, runtime, CHECKED_ROWS)):
+    if memory_format is torch.channels_last and _needs_contiguous(
+        placed, blank(shape, runtime, CHECKED_ROWS)
+    ):
         placed = nn.Sequential(_Contiguous(), _converted(module, runtime, torch.contiguous_format))
     return placed
 
 
 def in_finer_format(module: nn.Module, runtime: Runtime) -> Callable[[Tensor], Tensor]:
     """The outputs of a module in a finer number format than that of the run. The module is converted when needed."""
-    coarse = runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
+    coarse = (
+        runtime.torch_dtype in (torch.bfloat16, torch.float16) or runtime.torch_device.type == "mps"
+    )
     finer = replace(runtime, dtype="float32" if coarse else "float64")
 
     # Contiguous, because float32 with channels last is very slow in depthwise convolutions on CUDA.
     def outputs(x: Tensor) -> Tensor:
         exact = _converted(module, finer, torch.contiguous_format)
-        parts = (part.to(finer.torch_dtype, copy=True).contiguous() for part in torch.split(x, _FINER_ROWS))
+        parts = (
+            part.to(finer.torch_dtype, copy=True).contiguous()
+            for part in torch.split(x, _FINER_ROWS)
+        )
         return torch.cat([exact(part) for part in parts])
 
     return outputs
@@ -192,7 +217,10 @@ def _has_bfloat16(device: str) -> bool:
     kind = torch.device(device).type
     if kind == "cuda":  # workers may have the device, and this process may have none
         return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 0)
-    native = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("avx512_bf16", "amx_tile"))
+    native = (
+        getattr(torch.cpu, f"_is_{name}_supported", lambda: False)
+        for name in ("avx512_bf16", "amx_tile")
+    )
     return kind == "cpu" and any(supported() for supported in native)
 
 
@@ -205,14 +233,28 @@ def _check_device(device: str) -> None:
     try:
         kind = torch.device(device)
     except RuntimeError:
-        raise InvalidInput(f"unknown device {device!r}: give auto, cpu, cuda, cuda:N or mps") from None
-    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+        raise InvalidInput(
+            f"unknown device {device!r}: give auto, cpu, cuda, cuda:N or mps"
+        ) from None
+    counts = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
     if (kind.index or 0) >= counts.get(kind.type, 0):
-        known = [f"{name}:{i}" if name == "cuda" else name for name, count in counts.items() for i in range(count)]
-        raise InvalidInput(f"device {device!r} is not available here; available: {', '.join(known)}")
+        known = [
+            f"{name}:{i}" if name == "cuda" else name
+            for name, count in counts.items()
+            for i in range(count)
+        ]
+        raise InvalidInput(
+            f"device {device!r} is not available here; available: {', '.join(known)}"
+        )
 
 
-def _converted(module: nn.Module, runtime: Runtime, memory_format: torch.memory_format) -> nn.Module:
+def _converted(
+    module: nn.Module, runtime: Runtime, memory_format: torch.memory_format
+) -> nn.Module:
     module = copied(module).to(runtime.torch_device, runtime.torch_dtype)
     return module.to(memory_format=memory_format)  # type: ignore[no-any-return, call-overload]
 

@@ -67,7 +67,11 @@ class Assignment:
         share = ceil(len(self._waiting) / (2 * len(self._open)))
         allowed = min(self._capacity[worker], max(share, 1))
         given: list[int] = []
-        if self._failed_before and len(mine) < allowed and not any(self._failures[id] for id in mine):
+        if (
+            self._failed_before
+            and len(mine) < allowed
+            and not any(self._failures[id] for id in mine)
+        ):
             given.append(self._failed_before.popleft())
         while self._waiting and len(mine) + len(given) < allowed:
             given.append(self._waiting.popleft())

@@ -97,7 +97,9 @@ class PoolExecutor(Executor, Generic[Handle]):
         while not self._assignment.done:
             self._launch_missing_workers()
             messages = list(self.receive(_LAUNCH_INTERVAL))
-            reports = [(worker, message) for worker, message in messages if isinstance(message, Report)]
+            reports = [
+                (worker, message) for worker, message in messages if isinstance(message, Report)
+            ]
             if finished := [c for worker, report in reports for c in self._collect(worker, report)]:
                 yield finished
             for worker, report in reports:
@@ -134,7 +136,9 @@ class PoolExecutor(Executor, Generic[Handle]):
         """
         if time.perf_counter() < self._next_launch:
             return
-        self._next_launch = time.perf_counter() + min(_LAUNCH_INTERVAL * 2**self._failed_starts, _LONGEST_PAUSE)
+        self._next_launch = time.perf_counter() + min(
+            _LAUNCH_INTERVAL * 2**self._failed_starts, _LONGEST_PAUSE
+        )
         places = 1 if self._runtime is None else self.places()
         while len(self._records) < places:
             self._records[self.launch(self._runtime or self._job.subject.runtime)] = _Record()
@@ -172,8 +176,12 @@ class PoolExecutor(Executor, Generic[Handle]):
 
     def _count_failed_start(self, error: str) -> None:
         self._failed_starts += 1
-        if self._failed_starts >= TRIES and not any(record.ready for record in self._records.values()):
-            raise SmoothcertError(f"{TRIES} workers in a row could not start, the last one with: {error}")
+        if self._failed_starts >= TRIES and not any(
+            record.ready for record in self._records.values()
+        ):
+            raise SmoothcertError(
+                f"{TRIES} workers in a row could not start, the last one with: {error}"
+            )
 
     def _join(self, worker: Handle, record: _Record) -> None:
         """Assign the first inputs to a worker that is ready."""
@@ -204,7 +212,11 @@ class PoolExecutor(Executor, Generic[Handle]):
         """The certificates of a report. The worker gets its next inputs before anything is written to disk."""
         record = self._records[worker]
         record.calls -= 1
-        finished = [certificate for certificate in report.finished if self._assignment.finish(worker, certificate.id)]
+        finished = [
+            certificate
+            for certificate in report.finished
+            if self._assignment.finish(worker, certificate.id)
+        ]
         record.finished += len(finished)
         record.spent += sum(certificate.samples for certificate in finished)
         record.last, record.sampling = report.status, report.sampling
@@ -222,9 +234,13 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Assign the inputs of a lost worker to others. They begin again, so only finished inputs stay in the total."""
         assert record.ready
         open = self._assignment.open(worker)
-        self._say(f"lost the worker on {record.ready.place} ({error}); its {open} open inputs go to other workers")
+        self._say(
+            f"lost the worker on {record.ready.place} ({error}); its {open} open inputs go to other workers"
+        )
         record.until, record.open = time.perf_counter(), 0
-        record.last = replace(record.last, opened=record.finished, committed=record.spent, counted=record.spent)
+        record.last = replace(
+            record.last, opened=record.finished, committed=record.spent, counted=record.spent
+        )
         self._assignment.leave(worker, error)
         self._send_inputs_to_all()
 

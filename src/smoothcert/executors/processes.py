@@ -65,7 +65,9 @@ class ProcessExecutor(PoolExecutor[Connection]):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         threads = cores() // len(self.devices)
-        process = context.Process(target=_serve, args=(theirs, replace(runtime, device=free[0]), threads), daemon=True)
+        process = context.Process(
+            target=_serve, args=(theirs, replace(runtime, device=free[0]), threads), daemon=True
+        )
         # Only the driver handles Ctrl-C. A new process needs seconds before it could ignore the signal itself, so we
         # start it with the signal blocked.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -117,12 +119,18 @@ def _parse(devices: str) -> list[str]:
     if names == ["all"]:
         names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         if not names:
-            raise InvalidInput(f"there is no CUDA device here: name the devices, as in {setting('devices', 'cpu,cpu')}")
+            raise InvalidInput(
+                f"there is no CUDA device here: name the devices, as in {setting('devices', 'cpu,cpu')}"
+            )
     if any(name.isdecimal() for name in names):
         meant = ",".join(f"cuda:{name}" if name.isdecimal() else name for name in names)
-        raise InvalidInput(f"devices must be names of devices, got {devices}: write {setting('devices', meant)}")
+        raise InvalidInput(
+            f"devices must be names of devices, got {devices}: write {setting('devices', meant)}"
+        )
     if len({name.partition(":")[0] for name in names}) > 1:
-        raise InvalidInput(f"devices must be of one kind, because the noise depends on it, got {devices}")
+        raise InvalidInput(
+            f"devices must be of one kind, because the noise depends on it, got {devices}"
+        )
     return names
 
 

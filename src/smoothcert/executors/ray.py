@@ -35,14 +35,23 @@ class RayExecutor(PoolExecutor[Any]):
     """
 
     def __init__(
-        self, address: str | None = None, workers: int | str = "auto", gpus_per_worker: float | None = None
+        self,
+        address: str | None = None,
+        workers: int | str = "auto",
+        gpus_per_worker: float | None = None,
     ) -> None:
         super().__init__()
         if address not in (None, "auto") and not re.fullmatch(r"[^/]+:\d+", str(address)):
             raise InvalidInput(f"address must be auto or HOST:PORT, got {address!r}")
         self.address = address
-        self.workers = _check.number_or_auto("workers", workers)  # 0 for as many as there is room for
-        self.gpus = None if gpus_per_worker is None else _check.at_least("gpus_per_worker", gpus_per_worker, 0)
+        self.workers = _check.number_or_auto(
+            "workers", workers
+        )  # 0 for as many as there is room for
+        self.gpus = (
+            None
+            if gpus_per_worker is None
+            else _check.at_least("gpus_per_worker", gpus_per_worker, 0)
+        )
         self._connected = False
         self._calls: dict[Any, Any] = {}
 
@@ -50,7 +59,9 @@ class RayExecutor(PoolExecutor[Any]):
         # A machine of the cluster chooses the runtime, because the driver may have another device or none.
         self._connect()
         if self.gpus is None:
-            self.gpus = 1.0 if device in ("auto", "cuda") and ray.cluster_resources().get("GPU") else 0.0
+            self.gpus = (
+                1.0 if device in ("auto", "cuda") and ray.cluster_resources().get("GPU") else 0.0
+            )
         if not self.gpus:
             return Runtime.resolve("cpu" if device == "auto" else device, dtype, compile, batch)
         if not ray.cluster_resources().get("GPU"):
@@ -58,7 +69,9 @@ class RayExecutor(PoolExecutor[Any]):
                 f"the Ray cluster has no GPU: give {setting('gpus_per_worker', 0)} to compute on its CPUs"
             )
         reserve = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus)
-        resolve = reserve(lambda: Runtime.resolve(device, dtype, compile, batch))  # Ray does not take methods
+        resolve = reserve(
+            lambda: Runtime.resolve(device, dtype, compile, batch)
+        )  # Ray does not take methods
         try:
             runtime: Runtime = ray.get(resolve.remote())
         except ray.exceptions.RayTaskError as error:
@@ -68,11 +81,15 @@ class RayExecutor(PoolExecutor[Any]):
     def start(self, job: Job, say: Say) -> Runtime:
         self._connect()
         self._shared_job = ray.put(job)
-        self._actor = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus, scheduling_strategy="SPREAD")(Worker)
+        self._actor = ray.remote(num_cpus=_CPUS, num_gpus=self.gpus, scheduling_strategy="SPREAD")(
+            Worker
+        )
         return super().start(job, say)
 
     def places(self) -> int:
-        return self.workers or sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        return self.workers or sum(
+            self._room(node["Resources"]) for node in ray.nodes() if node["Alive"]
+        )
 
     def launch(self, runtime: Runtime) -> Any:
         worker = self._actor.remote(self._shared_job)
@@ -114,13 +131,17 @@ class RayExecutor(PoolExecutor[Any]):
             return
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         if self.address is None:
-            ray.init("local", num_cpus=max(self.workers or 1, cores()), include_dashboard=False, **quiet)
+            ray.init(
+                "local", num_cpus=max(self.workers or 1, cores()), include_dashboard=False, **quiet
+            )
         else:
             try:
                 _check_reachable(self.address)
                 ray.init(self.address, **quiet)
             except (OSError, RuntimeError, ValueError) as error:
-                raise InvalidInput(f"cannot reach a Ray cluster at {self.address}: {_reason(error)}") from None
+                raise InvalidInput(
+                    f"cannot reach a Ray cluster at {self.address}: {_reason(error)}"
+                ) from None
         self._connected = True
 
     def _room(self, resources: dict[str, float]) -> int:

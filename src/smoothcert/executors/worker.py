@@ -96,7 +96,9 @@ class Worker:
         torch.set_num_threads(min(max(threads, 1), cores()))
         try:
             if runtime.torch_device.type == "cuda" and runtime.torch_device.index is not None:
-                torch.cuda.set_device(runtime.torch_device)  # otherwise every process would use memory of device 0
+                torch.cuda.set_device(
+                    runtime.torch_device
+                )  # otherwise every process would use memory of device 0
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
                 here = replace(self._job, subject=replace(self._job.subject, runtime=runtime))
@@ -107,7 +109,9 @@ class Worker:
         said = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
         return Ready(place, runtime, self._local.engine().free, said)
 
-    def advance(self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None) -> Report | Failed:
+    def advance(
+        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+    ) -> Report | Failed:
         """Accept inputs and sample for about a second, or until the worker needs more inputs.
 
         Plan and seed change only when no input is open.
@@ -153,7 +157,10 @@ def _failed(error: Exception) -> Failed:
 
     A model that passed its checks and fails later may work on another device.
     """
-    return Failed(_describe(error), final=isinstance(error, SmoothcertError) and not isinstance(error, ModelFailed))
+    return Failed(
+        _describe(error),
+        final=isinstance(error, SmoothcertError) and not isinstance(error, ModelFailed),
+    )
 
 
 def _describe(error: Exception) -> str:

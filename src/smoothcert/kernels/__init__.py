@@ -88,7 +88,9 @@ def accelerate(
                 network = match(traced, shape)
             say("compiling kernels")
             with clock.step("compile"):
-                stages = StageClassifier(network, runtime.torch_dtype, runtime.torch_device, draw=draw)
+                stages = StageClassifier(
+                    network, runtime.torch_dtype, runtime.torch_device, draw=draw
+                )
             with clock.step("check"):
                 reference.check(stages.logits)
             return stages

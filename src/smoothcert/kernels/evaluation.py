@@ -11,7 +11,12 @@ from torch import Tensor, fx
 
 _TOLERANCE = 1e-5  # relative; weights may be float32 numbers that were rounded once
 _INPUTS = 4  # random inputs on which a part of a graph is compared with what it should compute
-_SCALES = (4.0, 1e2, 1e4, 1e6)  # of these inputs; data may have any unit, and a clamp acts only beyond its bounds
+_SCALES = (
+    4.0,
+    1e2,
+    1e4,
+    1e6,
+)  # of these inputs; data may have any unit, and a clamp acts only beyond its bounds
 
 
 class Unexpected(Exception):
@@ -32,17 +37,26 @@ class Evaluator:
         self._generator = torch.Generator().manual_seed(0)
 
     def require(
-        self, start: fx.Node, end: object, shape: tuple[int, ...], expected: Callable[[Tensor], Tensor], message: str
+        self,
+        start: fx.Node,
+        end: object,
+        shape: tuple[int, ...],
+        expected: Callable[[Tensor], Tensor],
+        message: str,
     ) -> None:
         """Raise `Unexpected` unless a part of the graph computes a certain function, on random values of all sizes.
 
         The part begins at the node `start`, which has values of this shape, and ends at the node `end`.
         """
         for scale in _SCALES:
-            batch = scale * torch.randn((_INPUTS, *shape), generator=self._generator, dtype=torch.float64)
+            batch = scale * torch.randn(
+                (_INPUTS, *shape), generator=self._generator, dtype=torch.float64
+            )
             computed, wanted = self(start, end, batch.clone()), expected(batch)
             tolerance = _TOLERANCE * float(wanted.abs().max())
-            if computed.shape != wanted.shape or not torch.allclose(computed, wanted, rtol=0, atol=tolerance):
+            if computed.shape != wanted.shape or not torch.allclose(
+                computed, wanted, rtol=0, atol=tolerance
+            ):
                 raise Unexpected(message)
         for unusual in (torch.nan, torch.inf, -torch.inf):  # `nan_to_num` acts on nothing else
             batch = torch.full((1, *shape), unusual, dtype=torch.float64)
@@ -63,9 +77,9 @@ class Evaluator:
             if node.op == "placeholder":  # only its shape may matter
                 interpreter.env[node] = torch.zeros((len(value), *self.shape), dtype=torch.float64)
                 continue
-            if any(x.op == "placeholder" and x is not start for x in node.all_input_nodes) and not _asks_for_shape(
-                node
-            ):
+            if any(
+                x.op == "placeholder" and x is not start for x in node.all_input_nodes
+            ) and not _asks_for_shape(node):
                 raise Unexpected("a part of the network sees the inputs once more")
             needed.add(node)
             waiting += node.all_input_nodes
@@ -94,7 +108,11 @@ class _Float64(fx.Interpreter):
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = super().get_attr(target, args, kwargs)
-        return value.detach().double() if isinstance(value, Tensor) and value.is_floating_point() else value
+        return (
+            value.detach().double()
+            if isinstance(value, Tensor) and value.is_floating_point()
+            else value
+        )
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         return copy.deepcopy(self.fetch_attr(target)).double()(*args, **kwargs)

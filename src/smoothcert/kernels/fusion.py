@@ -44,7 +44,9 @@ class Fusion:
         self.affine = affine
         interpreter = fx.Interpreter(module, garbage_collect_values=False)
         interpreter.run(example)
-        results = ((node, result) for node, result in interpreter.env.items() if isinstance(result, Tensor))
+        results = (
+            (node, result) for node, result in interpreter.env.items() if isinstance(result, Tensor)
+        )
         self.shapes = {node: (x.shape, x.stride(), x.dtype, x.device) for node, x in results}
 
     def run(self) -> None:
@@ -78,14 +80,21 @@ class Fusion:
         """
         found = self._convolution(node)
         x, _, _, stride, padding, *_ = _arguments(node)
-        if found is None or stride[0] != stride[1] or padding[0] != padding[1] or x not in self.shapes:
+        if (
+            found is None
+            or stride[0] != stride[1]
+            or padding[0] != padding[1]
+            or x not in self.shapes
+        ):
             return
         weight, block = found[0], stride[0]
         channels, *sides = weight.shape[1:]
         if channels % CHANNEL_MULTIPLE == 0 or min(sides) < block:
             return
         taps = [-(-side // block) for side in sides]
-        size = [length + tap - 1 for length, tap in zip(self.shapes[node][0][2:], taps, strict=True)]
+        size = [
+            length + tap - 1 for length, tap in zip(self.shapes[node][0][2:], taps, strict=True)
+        ]
         wide = -(-channels * block**2 // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE
         factor, offset = [1.0] * channels, [0.0] * channels
         if self.affine is not None and node is self.affine[0]:
@@ -100,7 +109,9 @@ class Fusion:
     def _merge_biases(self, addition: fx.Node) -> None:
         """Where two convolutions are added, one of them can have the biases of both."""
         nodes = addition.all_input_nodes  # one, if a tensor is added to itself
-        if len(nodes) != 2 or any(node.target is not torch.conv2d or len(node.users) > 1 for node in nodes):
+        if len(nodes) != 2 or any(
+            node.target is not torch.conv2d or len(node.users) > 1 for node in nodes
+        ):
             return
         first, second = nodes
         biases = [constant(self.module, node.args[2]) for node in (first, second)]
@@ -116,7 +127,11 @@ class Fusion:
         pairs: Iterable[tuple[fx.Node, fx.Node | None]] = [(argument, None)]
         if argument.target is torch.add and len(argument.users) == 1:
             both = permutations(argument.all_input_nodes, 2)
-            pairs = [(one, other) for one, other in both if self.shapes.get(one) == self.shapes.get(other)]
+            pairs = [
+                (one, other)
+                for one, other in both
+                if self.shapes.get(one) == self.shapes.get(other)
+            ]
         for convolution, added in pairs:
             if self._is_fusible(convolution):
                 x, weight, bias, *geometry = _arguments(convolution)
@@ -141,8 +156,16 @@ class Fusion:
         """
         if node.target is not torch.conv_transpose2d or len(node.users) > 1:
             return False
-        found, (x, _, _, stride, *geometry) = constants(self.module, node.args[1:3]), _arguments(node)
-        if found is None or geometry != [(0, 0), (0, 0), 1, (1, 1)]:  # padding, padding of outputs, groups, dilation
+        found, (x, _, _, stride, *geometry) = (
+            constants(self.module, node.args[1:3]),
+            _arguments(node),
+        )
+        if found is None or geometry != [
+            (0, 0),
+            (0, 0),
+            1,
+            (1, 1),
+        ]:  # padding, padding of outputs, groups, dilation
             return False
         weight, bias = found
         inputs, channels, *sides = weight.shape
@@ -161,7 +184,9 @@ class Fusion:
         if found is None or found[1] is None or tuple(node.args[3:5]) != ((1, 1), (0, 0)):
             return
         weight = found[0]
-        if tuple(weight.shape[2:]) == (1, 1) and all(length % CHANNEL_MULTIPLE == 0 for length in weight.shape[:2]):
+        if tuple(weight.shape[2:]) == (1, 1) and all(
+            length % CHANNEL_MULTIPLE == 0 for length in weight.shape[:2]
+        ):
             matrix = hold(self.module, node, weight.flatten(1))
             self._replace(node, pointwise, (node.args[0], matrix, node.args[2]))
 
@@ -184,7 +209,10 @@ class Fusion:
         if len(weight) % VECTOR or len(weight) > _LONGEST_ROW:
             return
         inputs: tuple[Any, Any] = (x, None)
-        if adds := x.target is torch.add and len({self.shapes[n][0] for n in x.all_input_nodes}) == 1:
+        if (
+            adds := x.target is torch.add
+            and len({self.shapes[n][0] for n in x.all_input_nodes}) == 1
+        ):
             inputs = (x.args[0], x.args[1])
         with x.graph.inserting_after(x):
             both = x.graph.call_function(layers.add_layer_norm)

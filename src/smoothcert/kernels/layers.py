@@ -32,15 +32,26 @@ class _Arguments(ctypes.Structure):
     )
 
 
-def _launch(name: str, like: Tensor, threads: int, constants: dict[str, Any], **arguments: Any) -> None:
+def _launch(
+    name: str, like: Tensor, threads: int, constants: dict[str, Any], **arguments: Any
+) -> None:
     """Run a kernel of layers.cu with this many threads."""
     arguments.setdefault("count", threads)
     tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
     if like.dtype not in FUSED_DTYPES or any(tensor.dtype != like.dtype for tensor in tensors):
-        raise TypeError(f"{name} takes tensors in bfloat16 or in float16, not in {like.dtype} or in several formats")
-    common = {name.upper(): 1, "THREADS": _THREADS, "HALF_IS_BFLOAT16": int(like.dtype == torch.bfloat16)}
+        raise TypeError(
+            f"{name} takes tensors in bfloat16 or in float16, not in {like.dtype} or in several formats"
+        )
+    common = {
+        name.upper(): 1,
+        "THREADS": _THREADS,
+        "HALF_IS_BFLOAT16": int(like.dtype == torch.bfloat16),
+    }
     kernel = _kernel(name, tuple(defines(**common, **constants)), like.device)
-    pointers = {key: value.data_ptr() if isinstance(value, Tensor) else value for key, value in arguments.items()}
+    pointers = {
+        key: value.data_ptr() if isinstance(value, Tensor) else value
+        for key, value in arguments.items()
+    }
     kernel.launch(-(-threads // _THREADS), _THREADS, _Arguments(**pointers))
 
 
@@ -54,16 +65,23 @@ def _literals(values: list[float]) -> str:
     return ",".join(f"{value!r}f" for value in values)
 
 
-def _aligned(tensor: Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+def _aligned(
+    tensor: Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> Tensor:
     """The tensor without gaps, and at an address from which a thread can read 16 bytes at once."""
     tensor = tensor.contiguous(memory_format=memory_format)
-    return tensor.clone(memory_format=memory_format) if tensor.data_ptr() % _VECTOR_BYTES else tensor
+    return (
+        tensor.clone(memory_format=memory_format) if tensor.data_ptr() % _VECTOR_BYTES else tensor
+    )
 
 
 def _images(like: Tensor, channels: int, height: int, width: int) -> Tensor:
     """Memory for images with their channels last."""
     return torch.empty(
-        (len(like), channels, height, width), dtype=like.dtype, device=like.device, memory_format=torch.channels_last
+        (len(like), channels, height, width),
+        dtype=like.dtype,
+        device=like.device,
+        memory_format=torch.channels_last,
     )
 
 
@@ -74,7 +92,13 @@ def _sizes(x: Tensor, out: Tensor) -> dict[str, Any]:
 
 
 def space_to_depth(
-    x: Tensor, block: int, padding: int, size: list[int], channels: int, factor: list[float], offset: list[float]
+    x: Tensor,
+    block: int,
+    padding: int,
+    size: list[int],
+    channels: int,
+    factor: list[float],
+    offset: list[float],
 ) -> Tensor:
     """Cells of block x block pixels as channels, of inputs that are first scaled and shifted channel by channel."""
     x = x.contiguous(memory_format=torch.channels_last)
@@ -95,14 +119,24 @@ def max_pool(x: Tensor, size: int, stride: int, padding: int) -> Tensor:
     return out
 
 
-def add_layer_norm(x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def add_layer_norm(
+    x: Tensor, y: Tensor | None, weight: Tensor, bias: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
     """The sum of two tensors, and its layer normalisation. Without `y`, the kernel returns no sum."""
     x, weight, bias = (_aligned(tensor) for tensor in (x, weight, bias))
     out = torch.empty_like(x)
     added = torch.empty_like(x) if y is not None else x.new_empty(0)
     y = y if y is None else _aligned(y)
     rows, constants = x.numel() // len(weight), {"WIDTH": len(weight), "ADDS": int(y is not None)}
-    arguments = {"x": x, "y": y, "weight": weight, "bias": bias, "out": out, "sum": added, "epsilon": epsilon}
+    arguments = {
+        "x": x,
+        "y": y,
+        "weight": weight,
+        "bias": bias,
+        "out": out,
+        "sum": added,
+        "epsilon": epsilon,
+    }
     _launch("add_layer_norm", x, rows * _WARP, constants, **arguments, count=rows)
     return added, out
 
@@ -111,12 +145,19 @@ def depth_to_space_add_relu(x: Tensor, added: Tensor, block: int) -> Tensor:
     """The inverse of `space_to_depth`, followed by an addition and a ReLU."""
     x, added = (_aligned(tensor, torch.channels_last) for tensor in (x, added))
     out = torch.empty_like(added)
-    constants = {"CHANNELS": added.shape[1], "HEIGHT": x.shape[2], "WIDTH": x.shape[3], "BLOCK": block}
+    constants = {
+        "CHANNELS": added.shape[1],
+        "HEIGHT": x.shape[2],
+        "WIDTH": x.shape[3],
+        "BLOCK": block,
+    }
     _launch("depth_to_space", x, out.numel() // VECTOR, constants, x=x, y=added, out=out)
     return out
 
 
-def convolution_relu(x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any) -> Tensor:
+def convolution_relu(
+    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, *geometry: Any
+) -> Tensor:
     """A convolution, an addition and a ReLU. `geometry` stands for stride, padding, dilation and groups."""
     if x.is_cuda:
         try:

@@ -9,7 +9,9 @@ from smoothcert.kernels.nvrtc import defines
 
 _REGISTERS = 65536  # of a multiprocessor
 _RESERVED = 1024  # bytes of shared memory that the system takes from every block
-_MOST_SUMS = 128  # registers of a thread for results; as many are left for weights, pixels and addresses
+_MOST_SUMS = (
+    128  # registers of a thread for results; as many are left for weights, pixels and addresses
+)
 _MOST_WARPS = 16
 _MOST_RESIDENT_BLOCKS = 4
 
@@ -67,7 +69,9 @@ class Layout:
         return defines(**{name.upper(): value for name, value in vars(self).items()})
 
 
-def layouts(channels: int, size: int, memory_per_block: int, memory_per_multiprocessor: int) -> list[Layout]:
+def layouts(
+    channels: int, size: int, memory_per_block: int, memory_per_multiprocessor: int
+) -> list[Layout]:
     """All layouts that fit, the most promising ones first."""
     if channels % 16 or size not in (4, 8, 16, 32):
         return []
@@ -76,7 +80,12 @@ def layouts(channels: int, size: int, memory_per_block: int, memory_per_multipro
     for images, rows, column_warps in product((1, 2, 4, 8), (2, 4, 8), (1, 2, 4, 8)):
         layout = Layout(channels, size, images, rows, column_warps, 1)
         warps = layout.threads // 32
-        if images % tile_images or size % rows or channels // 8 % column_warps or not 4 <= warps <= _MOST_WARPS:
+        if (
+            images % tile_images
+            or size % rows
+            or channels // 8 % column_warps
+            or not 4 <= warps <= _MOST_WARPS
+        ):
             continue
         blocks = min(
             memory_per_multiprocessor // (layout.shared_memory + _RESERVED),

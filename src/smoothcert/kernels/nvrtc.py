@@ -35,13 +35,19 @@ class CudaError(RuntimeError):
 
 def runs_kernels(device: torch.device) -> bool:
     """Whether a device has the tensor core instructions that our kernels use."""
-    return device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+    return (
+        device.type == "cuda"
+        and not torch.version.hip
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
 
 
 @cache
 def read_source(*names: str) -> str:
     """The CUDA C++ of these files of this folder, after the instructions that all kernels use."""
-    return "\n".join((Path(__file__).parent / f"{name}.cu").read_text() for name in ("instructions", *names))
+    return "\n".join(
+        (Path(__file__).parent / f"{name}.cu").read_text() for name in ("instructions", *names)
+    )
 
 
 def defines(**values: object) -> list[str]:
@@ -61,7 +67,12 @@ class Kernel:
     """
 
     def __init__(
-        self, source: str, name: str, options: Sequence[str], device: torch.device, shared_memory: int = 0
+        self,
+        source: str,
+        name: str,
+        options: Sequence[str],
+        device: torch.device,
+        shared_memory: int = 0,
     ) -> None:
         self.shared_memory = shared_memory
         torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -86,7 +97,12 @@ class Kernel:
         blocks = ctypes.c_int()
         with self._current_context():
             sizes = ctypes.c_int(threads), ctypes.c_size_t(self.shared_memory)
-            _call_driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(blocks), self._function, *sizes)
+            _call_driver(
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+                ctypes.byref(blocks),
+                self._function,
+                *sizes,
+            )
         return blocks.value
 
     def launch(self, blocks: int, threads: int, arguments: ctypes.Structure) -> None:
@@ -112,7 +128,9 @@ class Kernel:
             _driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
 
-def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *, use_cache: bool = True) -> bytes:
+def compiled(
+    source: str, options: Sequence[str], capability: tuple[int, int], *, use_cache: bool = True
+) -> bytes:
     """The machine code of CUDA C++ source, from the cache if it was compiled before.
 
     Raises:
@@ -122,17 +140,23 @@ def compiled(source: str, options: Sequence[str], capability: tuple[int, int], *
     flags = [*options, f"--gpu-architecture={architecture}", "--std=c++17"]
     version = ctypes.c_int(), ctypes.c_int()
     _call_nvrtc("Version", *map(ctypes.byref, version))
-    key = hashlib.sha256("\0".join([source, *flags, str([number.value for number in version])]).encode()).hexdigest()
+    key = hashlib.sha256(
+        "\0".join([source, *flags, str([number.value for number in version])]).encode()
+    ).hexdigest()
     path = cache_folder() / f"{key}.cubin"
     if use_cache:
         with suppress(OSError):
             content = path.read_bytes()
-            if hashlib.sha256(content[32:]).digest() == content[:32]:  # otherwise, the file is damaged
+            if (
+                hashlib.sha256(content[32:]).digest() == content[:32]
+            ):  # otherwise, the file is damaged
                 return content[32:]
     image = _compile(source, flags, "CUBIN" if architecture.startswith("sm_") else "PTX")
     try:
         write_whole(path, hashlib.sha256(image).digest() + image)
-    except InvalidInput as error:  # without a writable folder, or if another process writes the same file
+    except (
+        InvalidInput
+    ) as error:  # without a writable folder, or if another process writes the same file
         log.info("compiled kernels are not cached: %s", error)
     return image
 
@@ -141,16 +165,22 @@ def cache_folder() -> Path:
     """The folder of compiled kernels. The environment variable SMOOTHCERT_KERNELS names another one."""
     if chosen := os.environ.get("SMOOTHCERT_KERNELS"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smoothcert" / "kernels"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smoothcert" / "kernels"
+    )
 
 
 def _compile(source: str, flags: list[str], kind: str) -> bytes:
     program = ctypes.c_void_p()
-    _call_nvrtc("CreateProgram", ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
+    _call_nvrtc(
+        "CreateProgram", ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None
+    )
     try:
         encoded = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
         if _nvrtc().nvrtcCompileProgram(program, len(flags), encoded):
-            raise CudaError(f"NVRTC cannot compile a kernel: {_result(program, 'ProgramLog').decode()}")
+            raise CudaError(
+                f"NVRTC cannot compile a kernel: {_result(program, 'ProgramLog').decode()}"
+            )
         return _result(program, kind)
     finally:
         _nvrtc().nvrtcDestroyProgram(ctypes.byref(program))
@@ -175,7 +205,9 @@ def _architecture(capability: tuple[int, int]) -> str:
         return f"sm_{wanted}"
     older = [architecture for architecture in supported if architecture < wanted]
     if not older:
-        raise CudaError(f"NVRTC does not support devices of compute capability {capability[0]}.{capability[1]}")
+        raise CudaError(
+            f"NVRTC does not support devices of compute capability {capability[0]}.{capability[1]}"
+        )
     return f"compute_{max(older)}"
 
 

@@ -106,7 +106,9 @@ def match(traced: fx.GraphModule, shape: tuple[int, ...]) -> Network:
     if not any(stages):
         raise Unexpected("there is no residual block after the first convolution")
     linear, bias = _linear_of_means(evaluate, hidden, output.args[0], channels, size)
-    return Network((shape[0], shape[1], shape[2]), factor, offset, first, tuple(stages), linear, bias)
+    return Network(
+        (shape[0], shape[1], shape[2]), factor, offset, first, tuple(stages), linear, bias
+    )
 
 
 def _block(
@@ -114,15 +116,25 @@ def _block(
 ) -> tuple[Block, fx.Node] | None:
     """The residual block after `x`, and its result; None if there is no block."""
     for node in x.users:
-        if node.target is not torch.conv2d or node.args[0] is not x or _weight(traced, node).shape[-1] != 3:
+        if (
+            node.target is not torch.conv2d
+            or node.args[0] is not x
+            or _weight(traced, node).shape[-1] != 3
+        ):
             continue
         first = _convolution(traced, node, side=3)
         second_node = _only_user(_only_user(node, torch.relu), torch.conv2d)
         second = _convolution(traced, second_node, side=3)
         addition = _only_user(second_node, torch.add)
-        (other,) = (argument for argument in addition.all_input_nodes if argument is not second_node)
+        (other,) = (
+            argument for argument in addition.all_input_nodes if argument is not second_node
+        )
         result = _only_user(addition, torch.relu)
-        if second.stride != 1 or second.weight.shape[1] != first.channels or second.channels != first.channels:
+        if (
+            second.stride != 1
+            or second.weight.shape[1] != first.channels
+            or second.channels != first.channels
+        ):
             raise Unexpected("the second convolution of a block changes the shape")
         if other is x:
             return Block(first, second), result
@@ -161,7 +173,9 @@ def _only_user(node: fx.Node, target: object) -> fx.Node:
     if len(node.users) != 1 or (user := next(iter(node.users))).target is not target:
         if target is torch.relu and any(user.target is torch.relu for user in node.users):
             raise Unexpected("an activation is used before its ReLU")
-        raise Unexpected(f"{node.name} is not followed by {getattr(target, '__name__', target)} alone")
+        raise Unexpected(
+            f"{node.name} is not followed by {getattr(target, '__name__', target)} alone"
+        )
     return user
 
 
@@ -169,7 +183,11 @@ def _subsampling(
     evaluate: Evaluator, x: fx.Node, result: fx.Node, channels: int, size: int, first: Convolution
 ) -> Convolution:
     """A shortcut that takes every second pixel and adds channels of zeros, as a 1x1 convolution."""
-    basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
+    basis = (
+        torch.eye(channels, dtype=torch.float64)
+        .view(channels, channels, 1, 1)
+        .expand(-1, -1, size, size)
+    )
     columns = evaluate(x, result, basis.contiguous())
     if columns.shape != (channels, first.channels, size // first.stride, size // first.stride):
         raise Unexpected("a shortcut has another shape than its block")
@@ -179,19 +197,33 @@ def _subsampling(
     def subsample(batch: Tensor) -> Tensor:
         return torch.conv2d(batch, kernel, stride=first.stride)
 
-    evaluate.require(x, result, (channels, size, size), subsample, "a shortcut is not a subsampling")
-    return Convolution(kernel.float(), torch.zeros(first.channels, dtype=torch.float32), first.stride)
+    evaluate.require(
+        x, result, (channels, size, size), subsample, "a shortcut is not a subsampling"
+    )
+    return Convolution(
+        kernel.float(), torch.zeros(first.channels, dtype=torch.float32), first.stride
+    )
 
 
 def _linear_of_means(
     evaluate: Evaluator, x: fx.Node, result: object, channels: int, size: int
 ) -> tuple[Tensor, Tensor]:
     """Weight and bias of what happens after the last block: pooling and a linear layer."""
-    basis = torch.eye(channels, dtype=torch.float64).view(channels, channels, 1, 1).expand(-1, -1, size, size)
+    basis = (
+        torch.eye(channels, dtype=torch.float64)
+        .view(channels, channels, 1, 1)
+        .expand(-1, -1, size, size)
+    )
     bias = evaluate(x, result, torch.zeros_like(basis[:1]))
     if bias.ndim != 2:
         raise Unexpected("the network does not return logits")
     weight = (evaluate(x, result, basis.contiguous()) - bias).T.contiguous()
     message = "the logits are not a linear function of the channels' means"
-    evaluate.require(x, result, (channels, size, size), lambda batch: batch.mean((2, 3)) @ weight.T + bias, message)
+    evaluate.require(
+        x,
+        result,
+        (channels, size, size),
+        lambda batch: batch.mean((2, 3)) @ weight.T + bias,
+        message,
+    )
     return weight.float(), bias[0].float()

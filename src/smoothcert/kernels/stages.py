@@ -82,7 +82,9 @@ def pack_network(network: Network, dtype: torch.dtype, device: torch.device) -> 
     packed = []
     size = network.shape[1]
     for number, stage in enumerate(stages):
-        convolutions = [convolution for block in stage for convolution in (block.first, block.second)]
+        convolutions = [
+            convolution for block in stage for convolution in (block.first, block.second)
+        ]
         if number:  # the kernel before this one computes the first convolution of the strided block
             convolutions = convolutions[1:]
         channels = convolutions[0].channels
@@ -136,11 +138,16 @@ class StageClassifier:
     ) -> None:
         if dtype not in _DTYPES or not runs_kernels(device):
             raise Unexpected(f"there are no kernels for {dtype} on {device}")
-        device = torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
+        device = (
+            torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
+        )
         packed = pack_network(network, dtype, device)
         properties: Any = torch.cuda.get_device_properties(device)
         if chosen is None:
-            memory = properties.shared_memory_per_block_optin, properties.shared_memory_per_multiprocessor
+            memory = (
+                properties.shared_memory_per_block_optin,
+                properties.shared_memory_per_multiprocessor,
+            )
             fitting = [layouts(stage.channels, stage.size, *memory) for stage in packed]
             if not all(fitting):
                 raise Unexpected("the activations of a stage do not fit into shared memory")
@@ -156,10 +163,17 @@ class StageClassifier:
 
     def _load(self, network: Network, packed: list[StageWeights], chosen: Sequence[Layout]) -> None:
         self.shape, self.classes = network.shape, network.classes
-        self.dtype, self.device = packed[0].tensors["weights"].dtype, packed[0].tensors["weights"].device
+        self.dtype, self.device = (
+            packed[0].tensors["weights"].dtype,
+            packed[0].tensors["weights"].device,
+        )
         self.layouts, self._stages = list(chosen), packed
         affine = torch.stack([network.factor, network.offset], 1)
-        shared = {"affine": affine, "linear": network.linear.T.contiguous(), "linear_bias": network.linear_bias}
+        shared = {
+            "affine": affine,
+            "linear": network.linear.T.contiguous(),
+            "linear_bias": network.linear_bias,
+        }
         self._shared = {name: tensor.to(self.device) for name, tensor in shared.items()}
 
     def __call__(self, noisy: Tensor) -> Tensor:
@@ -171,7 +185,9 @@ class StageClassifier:
         self._run(noisy.contiguous(memory_format=torch.channels_last), logits=logits)
         return logits
 
-    def with_noise(self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw) -> Tensor:
+    def with_noise(
+        self, inputs: Tensor, rows: Tensor, *, count: int, seed: int, draw: Draw
+    ) -> Tensor:
         """The class of each row, where the kernel draws the noise and adds it, as `PhiloxStream` does.
 
         Args:
@@ -195,11 +211,16 @@ class StageClassifier:
         work = [stage.blocks * stage.channels**2 * stage.size**2 for stage in self._stages]
 
         def waste(batch: int) -> float:
-            return sum(cost * ceil(batch / wave) * wave / batch for cost, wave in zip(work, waves, strict=True))
+            return sum(
+                cost * ceil(batch / wave) * wave / batch
+                for cost, wave in zip(work, waves, strict=True)
+            )
 
         candidates = sorted({wave * n for wave in waves for n in range(1, 2 * _BATCH // wave + 1)})
         enough = [batch for batch in candidates if _BATCH // 2 <= batch <= 2 * _BATCH]
-        return min(enough or [_BATCH], key=lambda batch: (round(waste(batch) / sum(work), 2), batch))
+        return min(
+            enough or [_BATCH], key=lambda batch: (round(waste(batch) / sum(work), 2), batch)
+        )
 
     def _compile(self, number: int, noise: int = _NO_NOISE) -> Kernel:
         source, memory = read_source("noise", "stage"), self.layouts[number].shared_memory
@@ -239,10 +260,15 @@ class StageClassifier:
         hidden: Tensor | None = None
         shortcut: Tensor | None = None
         for number, (stage, layout) in enumerate(zip(self._stages, self.layouts, strict=True)):
-            next_hidden, next_shortcut = self._activations(stage, count), self._activations(stage, count)
+            next_hidden, next_shortcut = (
+                self._activations(stage, count),
+                self._activations(stage, count),
+            )
             own = _pointers(**stage.tensors, hidden=hidden, shortcut=shortcut)
             own |= _pointers(next_hidden=next_hidden, next_shortcut=next_shortcut)
-            arguments = Arguments(**shared, **own, seed=seed, blocks=stage.blocks, count=count, classes=self.classes)
+            arguments = Arguments(
+                **shared, **own, seed=seed, blocks=stage.blocks, count=count, classes=self.classes
+            )
             kernel = self._drawing[noise] if number == 0 and noise else self._kernels[number]
             kernel.launch(ceil(count / layout.images), layout.threads, arguments)
             hidden, shortcut = next_hidden, next_shortcut
@@ -252,7 +278,9 @@ class StageClassifier:
         """Memory for the inputs of the next stage."""
         if not stage.next_channels:
             return None
-        return torch.empty((count, stage.next_channels, stage.next_size**2), device=self.device, dtype=self.dtype)
+        return torch.empty(
+            (count, stage.next_channels, stage.next_size**2), device=self.device, dtype=self.dtype
+        )
 
 
 def _noise_constant(draw: Draw | None) -> int:
@@ -265,7 +293,12 @@ def _noise_constant(draw: Draw | None) -> int:
 def _noise_arguments(draw: Draw | None, device: torch.device) -> dict[str, Any]:
     if isinstance(draw, AdditiveGrid):
         grid = grid_noise(draw, device)
-        numbers = {"smallest": grid.smallest, "ratio": grid.ratio, "tail": grid.tail, "scale": grid.step}
+        numbers = {
+            "smallest": grid.smallest,
+            "ratio": grid.ratio,
+            "tail": grid.tail,
+            "scale": grid.step,
+        }
         return _pointers(table=grid.table) | {"length": len(grid.table)} | numbers
     return {"scale": draw.drawn_scale} if isinstance(draw, Additive) else {}
 
@@ -279,7 +312,9 @@ def _pack_matrices(matrices: Tensor) -> Tensor:
     lane = torch.arange(32)
     inner = (lane % 4 * 2)[:, None] + torch.tensor([0, 1, 8, 9])
     *others, inputs, outputs = matrices.shape
-    tiles = matrices.reshape(*others, inputs // 16, 16, outputs // 8, 8).movedim(-3, -2)  # (..., k, n, 16, 8)
+    tiles = matrices.reshape(*others, inputs // 16, 16, outputs // 8, 8).movedim(
+        -3, -2
+    )  # (..., k, n, 16, 8)
     return tiles[..., inner, (lane // 4)[:, None]].contiguous()
 
 
@@ -301,9 +336,16 @@ def _pack_next(block: Block) -> dict[str, Tensor]:
     """The convolutions that lead to the next stage, which begins with this block: first 3x3, then 1x1."""
     assert block.shortcut is not None
     both = block.first, block.shortcut
-    taps = (convolution.weight.flatten(2).permute(2, 1, 0) for convolution in both)  # (tap, input, output)
-    parts = [_pack_matrices(matrices).movedim(1, 0).flatten() for matrices in taps]  # (k, tap, n, lane, 4)
-    return {"next_weights": torch.cat(parts), "next_biases": torch.cat([convolution.bias for convolution in both])}
+    taps = (
+        convolution.weight.flatten(2).permute(2, 1, 0) for convolution in both
+    )  # (tap, input, output)
+    parts = [
+        _pack_matrices(matrices).movedim(1, 0).flatten() for matrices in taps
+    ]  # (k, tap, n, lane, 4)
+    return {
+        "next_weights": torch.cat(parts),
+        "next_biases": torch.cat([convolution.bias for convolution in both]),
+    }
 
 
 def _pack_stage(first: Convolution | None, convolutions: list[Convolution]) -> dict[str, Tensor]:

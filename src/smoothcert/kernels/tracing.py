@@ -25,7 +25,19 @@ from smoothcert.models.base import copied
 
 _OPERATORS = {
     getattr(operator, f"i{name.rstrip('_')}"): getattr(operator, name)
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor")
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "matmul",
+        "and_",
+        "or_",
+        "xor",
+    )
 }
 """`operator.iadd` and so on, and the operators that return a new tensor instead."""
 
@@ -71,7 +83,10 @@ def constant(graph_module: fx.GraphModule, node: object) -> Tensor | None:
 def constants(graph_module: fx.GraphModule, arguments: Sequence[object]) -> list[Any] | None:
     """The tensor of each argument, where None stays None; no list if one of them is computed."""
     found = [constant(graph_module, argument) for argument in arguments]
-    computed = (tensor is None and argument is not None for tensor, argument in zip(found, arguments, strict=True))
+    computed = (
+        tensor is None and argument is not None
+        for tensor, argument in zip(found, arguments, strict=True)
+    )
     return None if any(computed) else found
 
 
@@ -88,7 +103,9 @@ for _in_place in _OPERATORS:
     setattr(
         _Proxy,
         f"__{_in_place.__name__}__",
-        lambda self, other, target=_in_place: self.tracer.create_proxy("call_function", target, (self, other), {}),
+        lambda self, other, target=_in_place: self.tracer.create_proxy(
+            "call_function", target, (self, other), {}
+        ),
     )
 
 
@@ -103,7 +120,9 @@ class _Tracer(fx.Tracer):
         self._thread = get_ident()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):  # a graph does not keep it
+        if any(
+            torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")
+        ):  # a graph does not keep it
             raise Untraceable("it computes with torch.autocast")
         return _Proxy(node, self)
 
@@ -111,9 +130,13 @@ class _Tracer(fx.Tracer):
         if get_ident() != self._thread:
             return forward(*args, **kwargs)
         call = _layer(m, forward) if len(args) == 1 and not kwargs and not m.training else None
-        if call is None and getattr(m, "inplace", False):  # its function says so, and has another form
+        if call is None and getattr(
+            m, "inplace", False
+        ):  # its function says so, and has another form
             call = forward
-        return super().call_module(m, forward, args, kwargs) if call is None else call(*args, **kwargs)
+        return (
+            super().call_module(m, forward, args, kwargs) if call is None else call(*args, **kwargs)
+        )
 
 
 def _layer(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -137,7 +160,10 @@ _one_at_a_time = Lock()
 
 def _symbolic(module: nn.Module, _: Tensor) -> fx.GraphModule:
     """A graph by symbolic tracing, which knows neither hooks nor functions that replace the `forward` of a layer."""
-    if any(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in module.modules()):
+    if any(
+        part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
+        for part in module.modules()
+    ):
         raise Untraceable("it has hooks")
     if type(module).__call__ is not nn.Module.__call__ and not isinstance(module, fx.GraphModule):
         raise Untraceable("it does something before or after its forward function")
@@ -165,7 +191,9 @@ def _write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
     """
     storages = _storages(traced, example)
     for node in list(traced.graph.nodes):
-        if node.target in _OPERATORS and node not in storages:  # `n += 1`, where n comes from a shape
+        if (
+            node.target in _OPERATORS and node not in storages
+        ):  # `n += 1`, where n comes from a shape
             continue
         with traced.graph.inserting_before(node):
             new = _out_of_place(node)
@@ -182,13 +210,17 @@ def _write_out_of_place(traced: fx.GraphModule, example: Tensor) -> None:
 
 def _storages(traced: fx.GraphModule, example: Tensor) -> dict[fx.Node, set[int]]:
     """Where in memory the tensors of each result lie: one tensor or, after a split, several."""
-    interpreter = fx.Interpreter(traced, garbage_collect_values=False)  # so that no memory is used twice
+    interpreter = fx.Interpreter(
+        traced, garbage_collect_values=False
+    )  # so that no memory is used twice
     interpreter.run(example)
     found: dict[fx.Node, set[int]] = {}
     for node, result in interpreter.env.items():
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         if tensors and node.op != "output":
-            found[node] = {leaf.untyped_storage().data_ptr() if leaf.numel() else -id(node) for leaf in tensors}
+            found[node] = {
+                leaf.untyped_storage().data_ptr() if leaf.numel() else -id(node) for leaf in tensors
+            }
             if isinstance(result, Tensor):
                 node.meta["tensor"] = True
     return found
@@ -207,7 +239,9 @@ def _asked_for_in_place(node: fx.Node) -> inspect.BoundArguments | None:
     return bound if bound.arguments.get("inplace") else None
 
 
-def _require_no_other_view(node: fx.Node, storages: dict[fx.Node, set[int]], later: set[fx.Node]) -> None:
+def _require_no_other_view(
+    node: fx.Node, storages: dict[fx.Node, set[int]], later: set[fx.Node]
+) -> None:
     """Nobody may see the change through another tensor with the same memory: only the changed one is redirected."""
     x = node.args[0] if node.args else None
     if not isinstance(x, fx.Node) or node not in storages or storages.get(x) != storages[node]:
@@ -277,7 +311,13 @@ def _add(x: Any, y: Any, *, alpha: float = 1) -> _Call | None:
 
 
 def _conv2d(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> _Call | None:
     if isinstance(padding, str):
         return None
@@ -305,7 +345,15 @@ def _functional_batch_norm(
 
 
 def _batch_norm(
-    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: Any, momentum: Any, eps: Any, cudnn: Any
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: Any,
+    momentum: Any,
+    eps: Any,
+    cudnn: Any,
 ) -> _Call | None:
     if training is not False or mean is None or variance is None:
         return None
@@ -317,7 +365,13 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> _Call:
 
 
 def _max_pool(
-    x: Any, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, **kwargs: Any
+    x: Any,
+    size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    **kwargs: Any,
 ) -> _Call | None:
     if kwargs.get("return_indices"):
         return None
@@ -325,7 +379,12 @@ def _max_pool(
 
 
 def _layer_norm(
-    x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: bool = True
+    x: Any,
+    shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
 ) -> _Call:
     return F.layer_norm, (x, tuple(shape), weight, bias, eps)
 
@@ -365,7 +424,11 @@ def _fold_batch_norms(traced: fx.GraphModule) -> None:
     """Fold every batch normalisation into the convolution before it, in float64, rounded once."""
     for node in traced.graph.find_nodes(op="call_function", target=torch.batch_norm):
         convolution, *others = node.args
-        if not isinstance(convolution, fx.Node) or convolution.target is not torch.conv2d or len(convolution.users) > 1:
+        if (
+            not isinstance(convolution, fx.Node)
+            or convolution.target is not torch.conv2d
+            or len(convolution.users) > 1
+        ):
             continue
         found = constants(traced, (*convolution.args[1:3], *others[:4]))
         if found is None:

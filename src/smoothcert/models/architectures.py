@@ -30,7 +30,9 @@ class Normalize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised batch."""
-        return (x - self.mean).div_(self.deviation)  # in place, because a second large buffer would cost more time
+        return (x - self.mean).div_(
+            self.deviation
+        )  # in place, because a second large buffer would cost more time
 
 
 class Normalized(nn.Module):
@@ -75,12 +77,16 @@ class BasicBlock(nn.Module):
 class CifarResNet(nn.Module):
     """The residual network of He et al. (2016) for 32x32 images. Each stage after the first halves height and width."""
 
-    def __init__(self, widths: tuple[int, ...], blocks: int, classes: int, channels: int = 3) -> None:
+    def __init__(
+        self, widths: tuple[int, ...], blocks: int, classes: int, channels: int = 3
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         for number, (before, width) in enumerate(pairwise((widths[0], *widths)), 1):
-            self.add_module(f"layer{number}", _stage(before, width, blocks, stride=1 if number == 1 else 2))
+            self.add_module(
+                f"layer{number}", _stage(before, width, blocks, stride=1 if number == 1 else 2)
+            )
         self.stages = len(widths)
         self.fc = nn.Linear(widths[-1], classes)
         for module in self.modules():

@@ -77,7 +77,9 @@ def check_classes(name: str, own: int | None, wanted: int | None) -> None:
         )
 
 
-def check_values(values: tuple[float, float] | None, x: Tensor, which: str, taker: str = "the denoiser") -> None:
+def check_values(
+    values: tuple[float, float] | None, x: Tensor, which: str, taker: str = "the denoiser"
+) -> None:
     """Refuse an input with values outside the range that a denoiser, or a method of training, is made for."""
     if values is None or not x.numel():
         return
@@ -94,11 +96,19 @@ def check_weights(module: Callable[[Tensor], Any], *, what: str = "the model") -
     tensors = chain(module.parameters(), module.buffers()) if isinstance(module, nn.Module) else ()
     for tensor in tensors:
         if is_lazy(tensor):
-            raise InvalidInput(f"{what} has layers without weights yet (lazy layers?): call it on an input first")
+            raise InvalidInput(
+                f"{what} has layers without weights yet (lazy layers?): call it on an input first"
+            )
         if tensor.is_meta:
-            raise InvalidInput(f"{what} has no weights yet (it is on the meta device): load its weights first")
-        if tensor.is_complex():  # torch would drop their imaginary parts in the number format of the run
-            raise InvalidInput(f"{what} has complex weights: store them as pairs of real numbers (torch.view_as_real)")
+            raise InvalidInput(
+                f"{what} has no weights yet (it is on the meta device): load its weights first"
+            )
+        if (
+            tensor.is_complex()
+        ):  # torch would drop their imaginary parts in the number format of the run
+            raise InvalidInput(
+                f"{what} has complex weights: store them as pairs of real numbers (torch.view_as_real)"
+            )
 
 
 def state_hash(module: nn.Module) -> str:
@@ -121,7 +131,9 @@ def state_hash(module: nn.Module) -> str:
 
 def import_path(value: Any) -> str:
     """The module and the name of a function, or of the class of a torch module."""
-    source = type(value) if isinstance(value, nn.Module) or not hasattr(value, "__qualname__") else value
+    source = (
+        type(value) if isinstance(value, nn.Module) or not hasattr(value, "__qualname__") else value
+    )
     return f"{source.__module__}:{source.__qualname__}"
 
 
@@ -164,4 +176,6 @@ def copied(module: nn.Module) -> nn.Module:
 def _dense(value: Tensor) -> Tensor:
     """A tensor whose bytes can be read: neither quantized nor sparse, with lazy operations applied."""
     value = value.dequantize() if value.is_quantized else value
-    return (value if value.layout == torch.strided else value.to_dense()).resolve_conj().resolve_neg()
+    return (
+        (value if value.layout == torch.strided else value.to_dense()).resolve_conj().resolve_neg()
+    )

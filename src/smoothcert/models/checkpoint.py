@@ -65,12 +65,16 @@ class Checkpoint:
         own, given = _unwrapped(module.state_dict()), _unwrapped(self.state)
         problems = []
         # Files from before PyTorch 0.4.1 lack this counter. Evaluation does not use it.
-        if missing := [key for key in own if key not in given and not key.endswith("num_batches_tracked")]:
+        if missing := [
+            key for key in own if key not in given and not key.endswith("num_batches_tracked")
+        ]:
             problems.append(f"{_some(missing)} missing")
         if unexpected := [key for key in given if key not in own]:
             problems.append(f"{_some(unexpected)} unexpected")
         if other := [key for key in own if key in given and own[key].shape != given[key].shape]:
-            shapes = [f"{key} {tuple(given[key].shape)} for {tuple(own[key].shape)}" for key in other]
+            shapes = [
+                f"{key} {tuple(given[key].shape)} for {tuple(own[key].shape)}" for key in other
+            ]
             problems.append(f"other shapes: {_some(shapes)}")
         if problems:
             stated = f"; the file is for {self.architecture}" if self.architecture else ""
@@ -96,7 +100,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
     head = start.lstrip().lower()
     if head.startswith((b"<!doctype", b"<html", b"<?xml", b"version https://git-lfs")):
-        raise InvalidInput(f"{path} is a web page or a Git LFS pointer, not weights: download the file itself")
+        raise InvalidInput(
+            f"{path} is a web page or a Git LFS pointer, not weights: download the file itself"
+        )
     # A safetensors file starts with eight bytes for a length and then JSON.
     is_safetensors = path.suffix == ".safetensors" or start[8:10] == b'{"'
     content, metadata = _read_safetensors(path) if is_safetensors else _read_pickle(path)
@@ -132,10 +138,14 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]
 def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about the version of the pickle; an error says more
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # about the version of the pickle; an error says more
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types of error
-        if isinstance(error, pickle.UnpicklingError) and (found := _PYTHON_OBJECT.search(str(error))):
+        if isinstance(error, pickle.UnpicklingError) and (
+            found := _PYTHON_OBJECT.search(str(error))
+        ):
             raise InvalidInput(
                 f"{path} holds Python objects ({found[1]}), and loading them would run code; if you trust the file, "
                 "save only its tensors with torch.save(torch.load(FILE, weights_only=False)['state_dict'], NEW_FILE), "
@@ -149,8 +159,12 @@ def _read_pickle(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
         raise _damaged(path) from error
     if not isinstance(content, Mapping):
         raise InvalidInput(f"{path} holds a {type(content).__name__}, not a dictionary of weights")
-    state = next((content[key] for key in _STATE_KEYS if isinstance(content.get(key), Mapping)), content)
-    if not state or not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()):
+    state = next(
+        (content[key] for key in _STATE_KEYS if isinstance(content.get(key), Mapping)), content
+    )
+    if not state or not all(
+        isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()
+    ):
         raise InvalidInput(
             f"{path} holds no weights: expected tensors by name, directly or under {', '.join(_STATE_KEYS)}; "
             f"found {_some([str(key) for key in content]) or 'nothing'}"

@@ -69,7 +69,11 @@ def _processor(name: str) -> dict[str, Any]:
 
 def _normalize(processor: dict[str, Any]) -> Normalize:
     """What the processor does to bytes b, written for inputs x = b / 255: (x * scale - offset - mean) / deviation."""
-    scale = 255 * processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 255.0
+    scale = (
+        255 * processor.get("rescale_factor", 1 / 255)
+        if processor.get("do_rescale", True)
+        else 255.0
+    )
     offset = 1.0 if processor.get("rescale_offset", False) else 0.0
     mean, deviation = [0.0], [1.0]
     if processor.get("do_normalize", True):

@@ -17,7 +17,14 @@ from smoothcert import _check
 from smoothcert._users_code import import_users_module, users_code
 from smoothcert.errors import InvalidInput, did_you_mean, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, bundled_name
-from smoothcert.models.base import Classifier, check_classes, import_path, like_weights, not_loaded, state_hash
+from smoothcert.models.base import (
+    Classifier,
+    check_classes,
+    import_path,
+    like_weights,
+    not_loaded,
+    state_hash,
+)
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.outputs import SeededRows, answer, unfit
 
@@ -71,7 +78,9 @@ def load_classifier(
     if weights is not None and str(weights) != "none":
         checkpoint = read_checkpoint(weights)
         if checkpoint.method == "denoiser":
-            raise InvalidInput(f"{weights} holds a denoiser, not a classifier: give it as {setting('denoiser')}")
+            raise InvalidInput(
+                f"{weights} holds a denoiser, not a classifier: give it as {setting('denoiser')}"
+            )
         classes = checkpoint.classes if classes is None else classes
         spec = _spec_of(checkpoint.architecture) if spec is None else spec
     if spec is None:
@@ -132,7 +141,9 @@ def _load_bundled(name: str, checkpoint: Checkpoint | None, classes: int | None)
     if checkpoint is not None and checkpoint.noise is not None:
         shape = checkpoint.noise.draw.output_shape(shape)
     module = build(architecture, classes=classes or _DEFAULT_CLASSES, channels=shape[0])
-    return Classifier(module=module, classes=classes or _DEFAULT_CLASSES, name=name, input_shape=shape)
+    return Classifier(
+        module=module, classes=classes or _DEFAULT_CLASSES, name=name, input_shape=shape
+    )
 
 
 def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:
@@ -146,7 +157,9 @@ def _bundled_weights(name: str, sigma: float | None) -> Checkpoint:
             f"{name} comes without weights: give {setting('weights', 'FILE')}, or "
             f"{setting('weights', 'none')} for an untrained network"
         )
-    return read_checkpoint(trained[min(sorted(trained), key=lambda trained_sigma: abs(trained_sigma - (sigma or 0)))])
+    return read_checkpoint(
+        trained[min(sorted(trained), key=lambda trained_sigma: abs(trained_sigma - (sigma or 0)))]
+    )
 
 
 def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) -> Classifier:
@@ -160,7 +173,9 @@ def _load_code(name: str, checkpoint: Checkpoint | None, classes: int | None) ->
     name, made = make(name)
     kind = type(made).__name__
     if checkpoint is not None and not isinstance(made, nn.Module):
-        raise InvalidInput(f"{name} returned a {kind}, which cannot take the weights of {checkpoint.path}")
+        raise InvalidInput(
+            f"{name} returned a {kind}, which cannot take the weights of {checkpoint.path}"
+        )
     if isinstance(made, Classifier):
         return replace(made, name=name, classes=made.classes or classes or 0)
     if not callable(made):
@@ -191,7 +206,11 @@ def _fresh_weights() -> Iterator[None]:
 
 
 def as_classifier(
-    model: Classifier | Callable[[Tensor], Any], *, classes: int | None, example: Tensor, stochastic: bool = False
+    model: Classifier | Callable[[Tensor], Any],
+    *,
+    classes: int | None,
+    example: Tensor,
+    stochastic: bool = False,
 ) -> Classifier:
     """Make a classifier from a module or a function."""
     found = model if isinstance(model, Classifier) else _described(model, example)
@@ -201,7 +220,10 @@ def as_classifier(
     if stochastic:
         seeded = SeededRows(found.module, classes=found.classes or None)
         # Without the seeds, the same weights are another classifier.
-        own = found.weights_hash and hashlib.sha256(f"{found.weights_hash} seeded by row".encode()).hexdigest()
+        own = (
+            found.weights_hash
+            and hashlib.sha256(f"{found.weights_hash} seeded by row".encode()).hexdigest()
+        )
         found = replace(found, module=seeded, weights_hash=own)
     return found if found.classes else replace(found, classes=_count_classes(found.module, example))
 

@@ -34,7 +34,9 @@ class OnnxModule(nn.Module):
         inputs = session.get_inputs()
         if len(inputs) != 1 or inputs[0].type not in _TYPES or not inputs[0].shape:
             found = ", ".join(f"{i.name}: {i.type} {i.shape}" for i in inputs)
-            raise InvalidInput(f"{path} must have one input, a batch of floats; it has {found or 'none'}")
+            raise InvalidInput(
+                f"{path} must have one input, a batch of floats; it has {found or 'none'}"
+            )
         self.input_name: str = inputs[0].name
         self.input_type = _TYPES[inputs[0].type]
         self.own_dtype = str(self.input_type).removeprefix("torch.")
@@ -63,7 +65,9 @@ class OnnxModule(nn.Module):
             binding, index = session.io_binding(), x.device.index
             torch.cuda.current_stream(x.device).synchronize()  # onnxruntime uses its own stream
             kind = np.float16 if self.input_type == torch.float16 else np.float32
-            binding.bind_input(self.input_name, "cuda", index, kind, tuple(batch.shape), batch.data_ptr())
+            binding.bind_input(
+                self.input_name, "cuda", index, kind, tuple(batch.shape), batch.data_ptr()
+            )
             binding.bind_output(self.output_name, "cuda", index)
             session.run_with_iobinding(binding)
             values = binding.copy_outputs_to_cpu()[0]
@@ -75,7 +79,10 @@ class OnnxModule(nn.Module):
         return self._sessions[device]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sessions": {}}  # sessions cannot be copied; each copy opens its own
+        return {
+            **self.__dict__,
+            "_sessions": {},
+        }  # sessions cannot be copied; each copy opens its own
 
 
 def load(name: str, *, published: bool, classes: int | None) -> Classifier:
@@ -107,8 +114,12 @@ def _open(path: Path, device: torch.device) -> Any:
     try:
         session = onnxruntime.InferenceSession(path, providers=[*providers, "CPUExecutionProvider"])
     except Exception as error:  # the errors of onnxruntime have no other common base class
-        raise InvalidInput(f"{path} cannot be loaded as an ONNX file: {first_line(error)}") from None
-    if device.type == "cuda" and cuda[0] not in session.get_providers():  # it silently falls back to the CPU
+        raise InvalidInput(
+            f"{path} cannot be loaded as an ONNX file: {first_line(error)}"
+        ) from None
+    if (
+        device.type == "cuda" and cuda[0] not in session.get_providers()
+    ):  # it silently falls back to the CPU
         raise InvalidInput(
             f"this onnxruntime cannot use CUDA: pip install onnxruntime-gpu, or give {setting('device', 'cpu')}"
         )
@@ -138,7 +149,9 @@ def _locations(path: Path) -> list[str]:
     locations = {entry.value for entry in entries if entry.key == "location"}
     for location in locations:
         if Path(location).is_absolute() or ".." in Path(location).parts:
-            raise InvalidInput(f"{path} has weights outside its folder, in {location}: move them into the folder")
+            raise InvalidInput(
+                f"{path} has weights outside its folder, in {location}: move them into the folder"
+            )
     return sorted(location for location in locations if (path.parent / location).is_file())
 
 

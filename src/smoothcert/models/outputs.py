@@ -28,8 +28,12 @@ from smoothcert.models.base import copied
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _CHANGES_IN_TRAINING = (_BATCH_NORM, nn.modules.dropout._DropoutNd)
 _INPUTS_FOR_LOGITS = 8
-_INPUTS_FOR_LABELS = 64  # more, because a label carries less information than a margin between logits
-_NEEDS_GRADIENTS = re.compile("does not require grad|saved for backward|inference tensor", re.IGNORECASE)
+_INPUTS_FOR_LABELS = (
+    64  # more, because a label carries less information than a margin between logits
+)
+_NEEDS_GRADIENTS = re.compile(
+    "does not require grad|saved for backward|inference tensor", re.IGNORECASE
+)
 
 
 def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Tensor:
@@ -46,19 +50,33 @@ def find_logits(output: Any, *, classes: int | None, device: torch.device) -> Te
         return output if output.layout == torch.strided else output.to_dense()
     if isinstance(output, np.ndarray):
         if output.dtype.kind not in "biuf":
-            raise InvalidInput(f"the model must return logits or labels, got an array of {output.dtype}")
+            raise InvalidInput(
+                f"the model must return logits or labels, got an array of {output.dtype}"
+            )
         return torch.from_numpy(np.ascontiguousarray(output)).to(device)
-    parts = enumerate(output) if isinstance(output, (tuple, list)) else output if isinstance(output, Mapping) else ()
+    parts = (
+        enumerate(output)
+        if isinstance(output, (tuple, list))
+        else output
+        if isinstance(output, Mapping)
+        else ()
+    )
     entries: dict[Any, Any] = dict(parts)
     logits = entries.get("logits", getattr(output, "logits", None))
     if isinstance(logits, (Tensor, np.ndarray)):
         return find_logits(logits, classes=classes, device=device)
     if not entries:
-        raise InvalidInput(f"the model must return a tensor of logits or labels, got {type(output).__name__}")
-    tensors = {key: value for key, value in entries.items() if isinstance(value, (Tensor, np.ndarray))}
+        raise InvalidInput(
+            f"the model must return a tensor of logits or labels, got {type(output).__name__}"
+        )
+    tensors = {
+        key: value for key, value in entries.items() if isinstance(value, (Tensor, np.ndarray))
+    }
     fitting = [v for v in tensors.values() if v.ndim == 2 and classes in (None, v.shape[1])]
     if len(tensors) == 1 or len(fitting) == 1:
-        return find_logits(fitting[0] if fitting else next(iter(tensors.values())), classes=classes, device=device)
+        return find_logits(
+            fitting[0] if fitting else next(iter(tensors.values())), classes=classes, device=device
+        )
     found = ", ".join(f"{k}: {described(v)}" for k, v in entries.items())
     raise InvalidInput(
         f"the model returns a {type(output).__name__} ({found}), and it is unclear which part is the logits: return "
@@ -151,7 +169,9 @@ class SeededRows(nn.Module):
         with _own_random_state():
             for row, content in zip(x, x.detach().cpu(), strict=True):
                 _seed(content)
-                outputs.append(find_logits(self.model(row[None]), classes=self.classes, device=x.device))
+                outputs.append(
+                    find_logits(self.model(row[None]), classes=self.classes, device=x.device)
+                )
         return torch.cat(outputs)
 
 
@@ -181,8 +201,12 @@ def answer(module: Callable[[Tensor], Any], x: Tensor, *, classes: int | None = 
         InvalidInput: The classifier is in training mode, it fails, or it returns neither logits nor labels.
     """
     for part in _parts(module):
-        if part.training and isinstance(part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING):
-            raise InvalidInput(f"the model is in training mode ({type(part).__name__}); call model.eval() first")
+        if part.training and isinstance(
+            part, _BATCH_NORM if isinstance(module, SeededRows) else _CHANGES_IN_TRAINING
+        ):
+            raise InvalidInput(
+                f"the model is in training mode ({type(part).__name__}); call model.eval() first"
+            )
     return find_logits(call(module, x), classes=classes, device=x.device)
 
 
@@ -200,13 +224,20 @@ def call(module: Callable[[Tensor], Any], x: Tensor, *, what: str = "the model")
 
 
 def floats(
-    module: Callable[[Tensor], Any], x: Tensor, shape: tuple[int, ...], *, what: str, kind: str = "logits"
+    module: Callable[[Tensor], Any],
+    x: Tensor,
+    shape: tuple[int, ...],
+    *,
+    what: str,
+    kind: str = "logits",
 ) -> Tensor:
     """What a network of the user returns for a batch, where it must return floating-point numbers of this shape."""
     output = call(module, x, what=what)
     if isinstance(output, Tensor) and output.is_floating_point() and tuple(output.shape) == shape:
         return output
-    raise InvalidInput(f"{what} must return {kind} of shape {shape}, and it returned {described(output)}")
+    raise InvalidInput(
+        f"{what} must return {kind} of shape {shape}, and it returned {described(output)}"
+    )
 
 
 def unfit(output: Tensor, rows: int, classes: int | str) -> InvalidInput:
@@ -222,7 +253,9 @@ def _parts(model: Callable[[Tensor], Any]) -> Iterator[nn.Module]:
     if isinstance(model, nn.Module):
         yield from model.modules()
     function = model.model if isinstance(model, SeededRows) else model
-    if not isinstance(function, nn.Module) and isinstance(front := getattr(function, "denoiser", None), nn.Module):
+    if not isinstance(function, nn.Module) and isinstance(
+        front := getattr(function, "denoiser", None), nn.Module
+    ):
         yield from front.modules()
 
 
@@ -249,15 +282,20 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     # We darken the last input. In this batch, its values are far below the maximum; among the darker inputs of
     # `with_other_neighbours`, they are not. So a model that scales by the maximum of the batch changes its answer.
     x = torch.cat([x[:-1], x[-1:] / 4])
-    output = answer(module, x, classes=classes).clone()  # a copy, because a model may return the same buffer every time
+    output = answer(
+        module, x, classes=classes
+    ).clone()  # a copy, because a model may return the same buffer every time
     labels = output.ndim == 1 and not output.is_floating_point()
     unordered = output.is_complex() or (output.dtype == torch.bool and not labels)
-    if unordered or (not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)):
+    if unordered or (
+        not (labels and len(output) == rows) and tuple(output.shape) != (rows, classes)
+    ):
         raise unfit(output, rows, classes)
     if output.ndim == 2 and not bool(has_winner(output).any()):
         hint = "" if x.dtype == torch.float32 else f", or try {setting('dtype', 'float32')}"
         raise InvalidInput(
-            "the model returns NaN or infinite values for every input: check its weights and its normalisation" + hint
+            "the model returns NaN or infinite values for every input: check its weights and its normalisation"
+            + hint
         )
     again = with_other_neighbours(x, logits=output.is_floating_point())
     if not repeats(partial(answer, module, classes=classes), output, again):
@@ -310,14 +348,21 @@ def answers(
         strength = torch.linspace(0, 1, rows).view(-1, *[1] * example.ndim)
         x = example.detach().cpu().float() + strength * noise
         values = answer(model, x.to(device, dtype), classes=classes).cpu().double()
-        return values.nan_to_num(0, 0, float(values.nan_to_num(0, 0, 0).min()) - 1)  # -inf never wins
+        return values.nan_to_num(
+            0, 0, float(values.nan_to_num(0, 0, 0).min()) - 1
+        )  # -inf never wins
 
-    with suppress(InvalidInput, RuntimeError, AssertionError):  # for example, this process may not have the device
+    with suppress(
+        InvalidInput, RuntimeError, AssertionError
+    ):  # for example, this process may not have the device
         output = outputs(_INPUTS_FOR_LOGITS)
         if output.ndim == 2 and len(output) == _INPUTS_FOR_LOGITS:
             best, labels = output.topk(2)
             margins = (best[:, 0] - best[:, 1]).tolist()
-            return [(label, float(f"{m:.6g}")) for label, m in zip(labels[:, 0].tolist(), margins, strict=True)]
+            return [
+                (label, float(f"{m:.6g}"))
+                for label, m in zip(labels[:, 0].tolist(), margins, strict=True)
+            ]
         if output.ndim == 1 and len(output) == _INPUTS_FOR_LOGITS:
             return [(int(label), 1.0) for label in outputs(_INPUTS_FOR_LABELS).tolist()]
     return None

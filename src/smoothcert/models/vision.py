@@ -34,7 +34,9 @@ def load_torchvision(name: str, *, published: bool, classes: int | None) -> Clas
     network = models.get_model(name, weights=weights if published else None, num_classes=classes)
     transform = weights.transforms()
     module = Normalized(Normalize(tuple(transform.mean), tuple(transform.std)), network)
-    return Classifier(module=module, classes=classes, name=spec, input_shape=(3, *(2 * transform.crop_size)))
+    return Classifier(
+        module=module, classes=classes, name=spec, input_shape=(3, *(2 * transform.crop_size))
+    )
 
 
 def load_timm(name: str, *, published: bool, classes: int | None) -> Classifier:
@@ -44,7 +46,9 @@ def load_timm(name: str, *, published: bool, classes: int | None) -> Classifier:
         import timm
         from timm.data.config import resolve_model_data_config
 
-    if ":" not in name and not timm.is_model(name):  # timm itself resolves hf-hub:... and local-dir:... later
+    if ":" not in name and not timm.is_model(
+        name
+    ):  # timm itself resolves hf-hub:... and local-dir:... later
         _check_name("timm", name, timm.list_models())
     # With published weights, a head for another number of classes would stay untrained, so we never ask for one.
     head: dict[str, Any] = {"num_classes": classes} if classes and not published else {}
@@ -54,7 +58,9 @@ def load_timm(name: str, *, published: bool, classes: int | None) -> Classifier:
         raise InvalidInput(f"timm cannot make {name!r}: {error}") from None
     data = resolve_model_data_config(network)  # type: ignore[no-untyped-call]
     module = Normalized(Normalize(data["mean"], data["std"]), network)
-    return Classifier(module=module, classes=network.num_classes, name=spec, input_shape=data["input_size"])
+    return Classifier(
+        module=module, classes=network.num_classes, name=spec, input_shape=data["input_size"]
+    )
 
 
 def _check_name(source: str, name: str, known: Sequence[str]) -> None:
@@ -84,7 +90,10 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "is_compile_supported":
             return lambda device: import_module(_UTILITIES).is_compile_supported(device)
-        if name.startswith("__") and (self.__name__, name) != (_COMPILER, "__path__"):  # asked for in any module
+        if name.startswith("__") and (self.__name__, name) != (
+            _COMPILER,
+            "__path__",
+        ):  # asked for in any module
             raise AttributeError(name)
         _remove_stand_ins()
         return getattr(import_module(self.__name__), name)

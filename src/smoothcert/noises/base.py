@@ -208,7 +208,9 @@ class Noise(Recorded, ABC):
         Returns:
             h(b), which never decreases, and its slope h'(b), both to a relative accuracy of 1e-13.
         """
-        raise InvalidInput(f"there are no bets on the runner-up under {self}, because this noise supplies no tie curve")
+        raise InvalidInput(
+            f"there are no bets on the runner-up under {self}, because this noise supplies no tie curve"
+        )
 
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
         """Radii in other norms that follow from a radius, by norm.
@@ -289,7 +291,9 @@ class Noise(Recorded, ABC):
         if not float(self.certified_radius(high)) > radius:
             return 1.0
         while low < (middle := (low + high) / 2) < high:
-            low, high = (low, middle) if float(self.certified_radius(middle)) > radius else (middle, high)
+            low, high = (
+                (low, middle) if float(self.certified_radius(middle)) > radius else (middle, high)
+            )
         return high
 
     def for_shape(self, shape: tuple[int, ...]) -> Self:
@@ -311,7 +315,9 @@ class Noise(Recorded, ABC):
         """
         if "size" not in {field.name for field in fields(self)}:  # type: ignore[arg-type]
             if size > LARGEST_INPUT:
-                raise InvalidInput(f"inputs may have at most {LARGEST_INPUT:,} numbers, got {size:,}")
+                raise InvalidInput(
+                    f"inputs may have at most {LARGEST_INPUT:,} numbers, got {size:,}"
+                )
             return self
         if self.size not in (None, size):  # type: ignore[attr-defined]
             raise InvalidInput(f"{self} is for inputs of size {self.size}, got {size}")  # type: ignore[attr-defined]
@@ -323,7 +329,9 @@ class Noise(Recorded, ABC):
         Args:
             other: Another noise.
         """
-        return type(self) is type(other) and vars(self) | {"size": None} == vars(other) | {"size": None}
+        return type(self) is type(other) and vars(self) | {"size": None} == vars(other) | {
+            "size": None
+        }
 
 
 def _step_in_words(step: float) -> str:

@@ -54,7 +54,11 @@ class GaussianRadius(Noise):
 
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:
         """From a radius R in l2 of the input follows R / sqrt(d) in l-infinity, rounded down."""
-        return {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))} if self.norm == "l2" else {}
+        return (
+            {"linf": down(np.asarray(radius, float) / np.sqrt(prod(shape)))}
+            if self.norm == "l2"
+            else {}
+        )
 
     def radius(self, p: ArrayLike) -> Any:
         return down(self.sigma * ndtri(_check.probabilities("p", p)))
@@ -63,7 +67,9 @@ class GaussianRadius(Noise):
         return ndtr(np.asarray(radius, float) / self.sigma)[()]
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
-        return half_difference(self.sigma, *(ndtri(_check.probabilities("p", p)) for p in (lower, upper)))
+        return half_difference(
+            self.sigma, *(ndtri(_check.probabilities("p", p)) for p in (lower, upper))
+        )
 
     def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B may gain the other half."""

@@ -85,7 +85,9 @@ class Ablation(Marked, SteppedNoise):
         _check.fields(self, _check.whole, "keep", least=1)
         _check.fields(self, checked_size, "size")
         if self.size is not None and self.size < self.keep:
-            raise InvalidInput(f"keep must be at most the number of pixels ({self.size}), got {self.keep}")
+            raise InvalidInput(
+                f"keep must be at most the number of pixels ({self.size}), got {self.keep}"
+            )
 
     @property
     def drawing_error(self) -> float:
@@ -112,7 +114,9 @@ class Ablation(Marked, SteppedNoise):
 
     def _pixels(self) -> int:
         if self.size is None:
-            raise InvalidInput(f"{self} needs the number of pixels of an input: give size, as in size=784")
+            raise InvalidInput(
+                f"{self} needs the number of pixels of an input: give size, as in size=784"
+            )
         return self.size
 
 
@@ -145,7 +149,9 @@ class Discrete(OwnDraw, SteppedNoise):
         _check.fields(self, _check.between, "keep", low=0, high=1)
         _check.fields(self, checked_size, "size")
         if self.share <= Fraction(1, self.values):
-            raise InvalidInput(f"keep must be above 1 / values ({1 / self.values:g}), got {self.keep:g}")
+            raise InvalidInput(
+                f"keep must be above 1 / values ({1 / self.values:g}), got {self.keep:g}"
+            )
 
     @property
     def share(self) -> Fraction:
@@ -167,7 +173,9 @@ class Discrete(OwnDraw, SteppedNoise):
 
     @property
     def thresholds(self) -> Sequence[Fraction]:
-        return _thresholds(self.share, self.values, min(self.size or _LARGEST_RADIUS, _LARGEST_RADIUS))
+        return _thresholds(
+            self.share, self.values, min(self.size or _LARGEST_RADIUS, _LARGEST_RADIUS)
+        )
 
 
 @lru_cache(maxsize=16)
@@ -181,13 +189,20 @@ def _thresholds(keep: Fraction, values: int, largest: int) -> tuple[Fraction, ..
     """
     other = (1 - keep) / (values - 1)
     scale = keep.denominator * other.denominator
-    step = [int(part * scale) for part in (other, (values - 2) * other, keep)]  # t = -1, 0, 1, all times `scale`
-    distribution, total = np.array([1], object), 1  # of t = -r, ..., r, times `total`; exact integers
+    step = [
+        int(part * scale) for part in (other, (values - 2) * other, keep)
+    ]  # t = -1, 0, 1, all times `scale`
+    distribution, total = (
+        np.array([1], object),
+        1,
+    )  # of t = -r, ..., r, times `total`; exact integers
     found = [Fraction(1, 2)]
     for _ in range(largest):
         distribution, total = np.convolve(distribution, np.array(step, object)), total * scale
         p, left = Fraction(0), Fraction(total, 2)
-        for there, here in zip(distribution, reversed(distribution), strict=True):  # from the largest t down
+        for there, here in zip(
+            distribution, reversed(distribution), strict=True
+        ):  # from the largest t down
             if there >= left:
                 p += here * left / there
                 break

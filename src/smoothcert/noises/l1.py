@@ -14,7 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
-from smoothcert.noises.base import CELL, LARGEST_INPUT, Additive, Draw, Noise, OwnDraw, down, half_difference
+from smoothcert.noises.base import (
+    CELL,
+    LARGEST_INPUT,
+    Additive,
+    Draw,
+    Noise,
+    OwnDraw,
+    down,
+    half_difference,
+)
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,10 @@ class Laplace(Noise):
         most min(p, 1 - p) / scale in any dimension. Along a path of l1 length r, p grows at most as the solution of
         p' = min(p, 1 - p) / scale, which is the exact curve g of a one-dimensional shift and moves u(p) by r / scale.
         """
-        b, grown = _check.probabilities("b", b), np.exp(min(2 * radius / self.scale, 700))  # h is 1 long before
+        b, grown = (
+            _check.probabilities("b", b),
+            np.exp(min(2 * radius / self.scale, 700)),
+        )  # h is 1 long before
         small, middle = b * grown <= 0.5, b <= 0.5
         with np.errstate(divide="ignore"):
             h = np.where(small, grown * b, 1 - np.where(middle, 1 / (4 * b), 1 - b) / grown)
@@ -186,5 +198,7 @@ class Laplace(Noise):
 def _distance(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """u(p): how far a shift must go to turn 1/2 into p; negative below 1/2."""
     with np.errstate(divide="ignore"):
-        log: NDArray[np.float64] = np.log(2 * np.minimum(p, 1 - p))  # 1 - p is exact where it is the smaller one
+        log: NDArray[np.float64] = np.log(
+            2 * np.minimum(p, 1 - p)
+        )  # 1 - p is exact where it is the smaller one
     return np.where(p > 0.5, -log, log)

@@ -54,7 +54,9 @@ class PatchNoise(Marked, Noise):
         return self.size
 
     def radius_between(self, lower: ArrayLike, upper: ArrayLike) -> Any:
-        lead = np.ceil(self.outcomes * (np.asarray(lower, float) - np.asarray(upper, float)) - _TOLERANCE)
+        lead = np.ceil(
+            self.outcomes * (np.asarray(lower, float) - np.asarray(upper, float)) - _TOLERANCE
+        )
         return np.searchsorted(self._leads(), lead, side="right")[()] - 1.0
 
     def radius(self, p: ArrayLike) -> Any:
@@ -145,10 +147,14 @@ def _keep_sizes(noise: Bands | Blocks, name: str, value: int) -> None:
     _check.fields(noise, _check.whole, name, least=1)
     _check.fields(noise, checked_size, "size")
     if noise.size is not None and value > noise.size:
-        raise InvalidInput(f"{name} must be at most the size of a picture ({noise.size}), got {value}")
+        raise InvalidInput(
+            f"{name} must be at most the size of a picture ({noise.size}), got {value}"
+        )
 
 
 def _picture(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 3:
-        raise InvalidInput(f"patches are parts of pictures (channels, height, width), got inputs of shape {shape}")
+        raise InvalidInput(
+            f"patches are parts of pictures (channels, height, width), got inputs of shape {shape}"
+        )
     return shape[1], shape[2]

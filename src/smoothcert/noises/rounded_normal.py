@@ -52,7 +52,10 @@ def thresholds(deviation: float) -> Thresholds:
         for j in range(int(_SPREAD * deviation) + 2):
             x = (j + Decimal("0.5")) * scale
             # Beyond ten standard deviations, every threshold rounds to 2^64, and the series would be very long.
-            if x > 10 or (threshold := int((whole * _distribution(x)).to_integral_value())) >= 2**_BITS:
+            if (
+                x > 10
+                or (threshold := int((whole * _distribution(x)).to_integral_value())) >= 2**_BITS
+            ):
                 break
             above.append(threshold)
     values = [2**_BITS - threshold for threshold in reversed(above)] + above

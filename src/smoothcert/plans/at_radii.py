@@ -33,8 +33,21 @@ from smoothcert.noises import Noise
 from smoothcert.plans.base import Look, ManyVotes, Plan, Proof, State, Votes
 from smoothcert.plans.machine import proof, unanimous
 from smoothcert.plans.pilot import Bound
-from smoothcert.statistics.bets import LOOKS, Histories, begin_histories, outcome, tangents, update_histories
-from smoothcert.statistics.boundaries import GIVE_UP, boundary, crossing_probability, default_looks, give_up_counts
+from smoothcert.statistics.bets import (
+    LOOKS,
+    Histories,
+    begin_histories,
+    outcome,
+    tangents,
+    update_histories,
+)
+from smoothcert.statistics.boundaries import (
+    GIVE_UP,
+    boundary,
+    crossing_probability,
+    default_looks,
+    give_up_counts,
+)
 from smoothcert.statistics.sample_map import check_ceiling
 
 _PILOTS = {"binary": 50, "runner-up": 105}
@@ -93,14 +106,20 @@ class AtRadii(Plan):
 
     def __post_init__(self) -> None:
         try:
-            given = [] if self.radii is None else np.atleast_1d(np.asarray(self.radii, float)).tolist()
+            given = (
+                [] if self.radii is None else np.atleast_1d(np.asarray(self.radii, float)).tolist()
+            )
         except (TypeError, ValueError):
-            raise InvalidInput(f"radii must be numbers, as in [0, 0.25, 0.5], got {self.radii!r}") from None
+            raise InvalidInput(
+                f"radii must be numbers, as in [0, 0.25, 0.5], got {self.radii!r}"
+            ) from None
         if not given:
             raise InvalidInput("radii must hold at least one radius, got none")
         pilot = _check.whole("pilot", self.pilot)
         if self.known_labels and pilot:
-            raise InvalidInput(f"with known labels, deciding radii needs no pilot, got {setting('pilot', pilot)}")
+            raise InvalidInput(
+                f"with known labels, deciding radii needs no pilot, got {setting('pilot', pilot)}"
+            )
         _check.one_of("bound", self.bound, tuple(_PILOTS))
         vars(self).update(
             radii=tuple(sorted(set(_check.radii(given)))),
@@ -112,11 +131,17 @@ class AtRadii(Plan):
         )
         if self.give_up >= 1:
             raise InvalidInput(f"give_up must be below 1, got {self.give_up:g}")
-        grows = all(0 < a.radii <= b.radii and a.ceiling <= b.ceiling for a, b in pairwise(self.stages))
+        grows = all(
+            0 < a.radii <= b.radii and a.ceiling <= b.ceiling for a, b in pairwise(self.stages)
+        )
         if self.earlier and not (grows and self.remembers):
-            raise InvalidInput(f"earlier must hold smaller ceilings and fewer radii of bets, got {self.earlier}")
+            raise InvalidInput(
+                f"earlier must hold smaller ceilings and fewer radii of bets, got {self.earlier}"
+            )
         if self.version not in (0, _VERSION):
-            raise InvalidInput(f"bets follow rule {_VERSION} in this version of smoothcert, got {self.version}")
+            raise InvalidInput(
+                f"bets follow rule {_VERSION} in this version of smoothcert, got {self.version}"
+            )
         object.__setattr__(self, "version", _VERSION if self.remembers else 0)
 
     def __str__(self) -> str:
@@ -135,7 +160,12 @@ class AtRadii(Plan):
     @property
     def earlier_plans(self) -> tuple[Plan, ...]:
         return tuple(
-            replace(self, radii=self.radii[: stage.radii], samples=stage.ceiling, earlier=self.earlier[:i])
+            replace(
+                self,
+                radii=self.radii[: stage.radii],
+                samples=stage.ceiling,
+                earlier=self.earlier[:i],
+            )
             for i, stage in enumerate(self.earlier)
         )
 
@@ -158,8 +188,12 @@ class AtRadii(Plan):
     def for_noise(self, noise: Noise) -> Self:
         super().for_noise(noise)
         if self.remembers:
-            noise.tie_curve(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses, also at radius 0
-        most = self.certified_radius(unanimous(self, noise).state.lower, None, noise)  # NaN if nothing is proved
+            noise.tie_curve(
+                max(self.radii) or 1.0, 0.25
+            )  # a noise without a curve refuses, also at radius 0
+        most = self.certified_radius(
+            unanimous(self, noise).state.lower, None, noise
+        )  # NaN if nothing is proved
         if beyond := [radius for radius in self.radii if not radius <= most]:
             radius = beyond[0]
             if noise.needed_probability(radius) >= 1:
@@ -191,14 +225,20 @@ class AtRadii(Plan):
             memory.flat[place] = standing
         return memory
 
-    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> list[Any]:
+    def remember_each(
+        self, states: Sequence[State], looks: Sequence[Look], noise: Noise
+    ) -> list[Any]:
         memories: list[Any] = [None] * len(states)
         # Without a class, because no sample had a vote, there is nothing to bet on.
-        places = [i for i, state in enumerate(states) if self.remembers and state.chosen is not None]
+        places = [
+            i for i, state in enumerate(states) if self.remembers and state.chosen is not None
+        ]
         if places:
             before, chosen = [states[i].memory for i in places], [states[i].chosen for i in places]
             votes, samples = [looks[i].votes for i in places], [looks[i].samples for i in places]
-            for i, standing in zip(places, _advance(self, noise, before, chosen, votes, samples), strict=True):
+            for i, standing in zip(
+                places, _advance(self, noise, before, chosen, votes, samples), strict=True
+            ):
                 memories[i] = standing
         return memories
 
@@ -240,7 +280,10 @@ def continuing(plan: Plan, recorded: Plan) -> Plan:
 
     With the runner-up, a run goes on with a higher ceiling, or with radii above its largest.
     """
-    if not (isinstance(plan, AtRadii) and plan.remembers and isinstance(recorded, AtRadii)) or plan.earlier:
+    if (
+        not (isinstance(plan, AtRadii) and plan.remembers and isinstance(recorded, AtRadii))
+        or plan.earlier
+    ):
         return plan
     if plan.samples < recorded.samples or plan.radii[: len(recorded.radii)] != recorded.radii:
         return plan
@@ -288,7 +331,9 @@ def _tables(plan: AtRadii, noise: Noise) -> Tables:
             needed[j], spent[j] = np.asarray(looks) + 1, 0.0
             continue
         needed[j], spent[j] = boundary(threshold, looks, alpha=plan.alpha)
-        if j and np.any(needed[j] < needed[j - 1]):  # nested boundaries need no correction for several radii
+        if j and np.any(
+            needed[j] < needed[j - 1]
+        ):  # nested boundaries need no correction for several radii
             needed[j] = np.maximum(needed[j], needed[j - 1])
             spent[j] = crossing_probability(needed[j], looks, threshold)
     given_up = np.stack([give_up_counts(int(row[-1]), looks, plan.give_up) for row in needed])

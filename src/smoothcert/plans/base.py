@@ -29,7 +29,10 @@ from smoothcert.noises import Noise
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_NO_PART_OF_A_RULE = {"for_noise", "smallest_request"}  # called before the first look; fills batches
+_NO_PART_OF_A_RULE = {
+    "for_noise",
+    "smallest_request",
+}  # called before the first look; fills batches
 RIVALS = 3
 """Classes beside the predicted one that get an upper bound of their own; all others share one."""
 
@@ -49,12 +52,18 @@ class Look:
     def __post_init__(self) -> None:
         cast = sum(_check.whole(f"votes for class {c}", count) for c, count in self.votes.items())
         if cast > _check.whole("samples", self.samples):
-            raise InvalidInput(f"votes must be counts that sum to at most samples ({self.samples}), got {cast}")
+            raise InvalidInput(
+                f"votes must be counts that sum to at most samples ({self.samples}), got {cast}"
+            )
 
     @property
     def top(self) -> int | None:
         """The class with most votes, the smallest one in a tie; None if there are no votes."""
-        return min(self.votes, key=lambda c: (-self.votes[c], c), default=None) if any(self.votes.values()) else None
+        return (
+            min(self.votes, key=lambda c: (-self.votes[c], c), default=None)
+            if any(self.votes.values())
+            else None
+        )
 
     @property
     def missing(self) -> int:
@@ -256,7 +265,9 @@ class Plan(Recorded, ABC):
         """
         return None
 
-    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> Iterable[Any]:
+    def remember_each(
+        self, states: Sequence[State], looks: Sequence[Look], noise: Noise
+    ) -> Iterable[Any]:
         """What `remember` returns for each of several inputs. A plan that is faster for many at once overrides this.
 
         Args:
@@ -264,7 +275,9 @@ class Plan(Recorded, ABC):
             looks: Its votes.
             noise: The smoothing noise.
         """
-        return (self.remember(state, look, noise) for state, look in zip(states, looks, strict=True))
+        return (
+            self.remember(state, look, noise) for state, look in zip(states, looks, strict=True)
+        )
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
         """An upper bound on the probability of every other class, for plans with `uses_rivals`.
@@ -377,7 +390,9 @@ def _keeps_rule(cls: type, kind: type) -> bool:
 
     Fields, class variables and names such as `__str__` may differ: they do not change the rule.
     """
-    own = {name for base in cls.__mro__[: cls.__mro__.index(kind)] for name in vars(base)} - _NO_PART_OF_A_RULE
+    own = {
+        name for base in cls.__mro__[: cls.__mro__.index(kind)] for name in vars(base)
+    } - _NO_PART_OF_A_RULE
     overridden = [getattr_static(kind, name, None) for name in own if not name.startswith("__")]
     rules = [member for member in overridden if callable(member) or hasattr(member, "__get__")]
     return all(getattr(member, "__isabstractmethod__", False) for member in rules)

@@ -71,7 +71,9 @@ class Certificate:
         return cls.from_case(Case(plan, noise, label, looks), looks, id=id, seconds=seconds)
 
     @classmethod
-    def from_case(cls, case: Case, looks: Sequence[Look], *, id: int = 0, seconds: float = 0.0) -> Self:
+    def from_case(
+        cls, case: Case, looks: Sequence[Look], *, id: int = 0, seconds: float = 0.0
+    ) -> Self:
         """The certificate of an input that was told all of its votes.
 
         Args:

@@ -80,11 +80,16 @@ class Combined(Plan):
 
     def request(self, state: State, noise: Noise) -> Any:
         parts = self._parts(state, noise)
-        return min((part.state.more - part.since.samples for part in parts if part.state.more), default=0)
+        return min(
+            (part.state.more - part.since.samples for part in parts if part.state.more), default=0
+        )
 
     def _parts(self, state: State, noise: Noise) -> tuple[_Part, ...]:
         """The memory, or where each plan stands before the first look."""
-        starts = (begin(plan, noise, chosen=state.chosen if plan.known_labels else None) for plan in self.plans)
+        starts = (
+            begin(plan, noise, chosen=state.chosen if plan.known_labels else None)
+            for plan in self.plans
+        )
         return state.memory or tuple(map(_Part, self.plans, starts))
 
     def lower_bound(self, state: State, noise: Noise) -> Any:
@@ -105,7 +110,9 @@ class _Part(NamedTuple):
         since = self.since + look
         if since.samples != self.state.more:
             return self._replace(since=since)
-        return _Part(self.plan, conclude(self.plan, noise, accumulate(self.plan, noise, self.state, since)))
+        return _Part(
+            self.plan, conclude(self.plan, noise, accumulate(self.plan, noise, self.state, since))
+        )
 
 
 @proof.register

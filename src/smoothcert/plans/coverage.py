@@ -29,7 +29,15 @@ from smoothcert.plans.machine import check_choice
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.plans.price import Price
 from smoothcert.statistics.boundaries import crossing_probability
-from smoothcert.statistics.bounds import Array, Counts, critical_count, interval, lower_bound, pmf, tail
+from smoothcert.statistics.bounds import (
+    Array,
+    Counts,
+    critical_count,
+    interval,
+    lower_bound,
+    pmf,
+    tail,
+)
 from smoothcert.statistics.metrics import evenly
 
 # Outcomes of the pilot rarer than this share of alpha are left out of the sum and added to the failure instead.
@@ -108,7 +116,9 @@ class Coverage:
 
         A simulation has to show that the failure is at most alpha.
         """
-        failure = self.simulated.at_most if self.simulated else max(self.worst_failure, self.tie_failure)
+        failure = (
+            self.simulated.at_most if self.simulated else max(self.worst_failure, self.tie_failure)
+        )
         return not self.pilot_counts and failure <= self.alpha * (1 + _ROUNDING)
 
     @property
@@ -119,7 +129,9 @@ class Coverage:
     @property
     def exceeds(self) -> bool:
         """Whether the plan is known to fail more often than alpha says."""
-        failure = self.simulated.at_least if self.simulated else max(self.worst_failure, self.tie_failure)
+        failure = (
+            self.simulated.at_least if self.simulated else max(self.worst_failure, self.tie_failure)
+        )
         return failure > self.alpha * (1 + _ROUNDING)
 
     @property
@@ -156,7 +168,9 @@ def closed_form(plan: Plan, noise: Noise) -> Coverage | None:
 @closed_form.register(PilotPlan)
 def _(plan: PilotPlan, noise: Noise) -> Coverage:
     alpha = plan.alpha
-    if plan.uses_rivals:  # the union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals
+    if (
+        plan.uses_rivals
+    ):  # the union bound: alpha / 2 for the class, alpha / 2 for all groups of rivals
         return Coverage(alpha, alpha, 0.5, alpha, theorem="union bound")
     return Coverage(alpha, *worst_case(plan, noise), tie_failure(plan, noise))
 
@@ -195,21 +209,29 @@ def worst_case(plan: PilotPlan, noise: Noise) -> tuple[float, float]:
         every = [lower_bound(np.arange(n + 1), n, alpha=plan.alpha) for n in sizes[sizes > 0]]
         return _highest(plan, noise, _just_below(np.concatenate(every)))[0]
     grid = np.concatenate([np.linspace(0.5, 0.999, 200), 1 - np.geomspace(1e-3, 1e-7, 40)])
-    found = _highest(plan, noise, _break_point(plan, noise, np.rint(grid * plan.pilot).astype(int), grid))
+    found = _highest(
+        plan, noise, _break_point(plan, noise, np.rint(grid * plan.pilot).astype(int), grid)
+    )
     for width, candidates in ((0.02, 5), (4e-3, 3), (4e-4, 2)):
         apart: list[float] = []
         for _, p in found:
-            if len(apart) < candidates and all(abs(p - other) > width * (1 - other) for other in apart):
+            if len(apart) < candidates and all(
+                abs(p - other) > width * (1 - other) for other in apart
+            ):
                 apart.append(p)
         for p in apart:
-            found += _highest(plan, noise, _break_points_around(plan, noise, p, 2 * width * (1 - p)))[:8]
+            found += _highest(
+                plan, noise, _break_points_around(plan, noise, p, 2 * width * (1 - p))
+            )[:8]
         found.sort(reverse=True)
     return found[0]
 
 
 def _break_points_around(plan: PilotPlan, noise: Noise, p: float, width: float) -> Array:
     spread = np.sqrt(p * (1 - p) * plan.pilot)
-    likely = np.clip(np.rint(p * plan.pilot + spread * np.linspace(-2, 2, 5)), 0, plan.pilot).astype(int)
+    likely = np.clip(
+        np.rint(p * plan.pilot + spread * np.linspace(-2, 2, 5)), 0, plan.pilot
+    ).astype(int)
     nearby = np.linspace(max(p - width, 0.5), p + width, 25)
     a0, where = np.meshgrid(likely, nearby)
     return _break_point(plan, noise, a0.ravel(), where.ravel())
@@ -218,7 +240,9 @@ def _break_points_around(plan: PilotPlan, noise: Noise, p: float, width: float) 
 def _highest(plan: PilotPlan, noise: Noise, p: Array) -> list[tuple[float, float]]:
     """(failure, p) for these p, the largest failure first."""
     p = np.unique(p)
-    return sorted(zip(failure_probability(plan, noise, p).tolist(), p.tolist(), strict=True), reverse=True)
+    return sorted(
+        zip(failure_probability(plan, noise, p).tolist(), p.tolist(), strict=True), reverse=True
+    )
 
 
 def _break_point(plan: PilotPlan, noise: Noise, a0: Counts, p: Array) -> Array:
@@ -259,7 +283,9 @@ def _(plan: Price, noise: Noise) -> Coverage:
 @closed_form.register(AtRadii)
 def _(plan: AtRadii, noise: Noise) -> Coverage:
     alpha = plan.alpha
-    if plan.remembers:  # the wealth of the first false claim reaches 1 / alpha with a probability of at most alpha
+    if (
+        plan.remembers
+    ):  # the wealth of the first false claim reaches 1 / alpha with a probability of at most alpha
         return Coverage(alpha, alpha, 0.5, alpha, theorem="Ville's inequality")
     tables = plan.tables(noise)
     worst = int(np.argmax(tables.spent))
@@ -280,7 +306,9 @@ def caveat(plan: Plan) -> str | None:
             f"the pilot is counted again, as published: a certificate can be wrong more often than alpha "
             f"({plan.alpha:g}) says; `coverage` computes how often"
         )
-    if plan.samples and closed_form.known_for(plan) is None:  # a plan without samples certifies nothing
+    if (
+        plan.samples and closed_form.known_for(plan) is None
+    ):  # a plan without samples certifies nothing
         return f"nothing proves that this plan keeps its alpha ({plan.alpha:g}); `coverage` looks for where it fails"
     return None
 
@@ -333,10 +361,14 @@ def _simulate(plan: Plan, noise: Noise) -> Coverage:
 
     def wrong(each: Array, repetitions: int) -> Any:
         """Whether claims are wrong; below 1/2, any certificate is."""
-        ended = simulated_endings(plan, noise, each, repetitions=repetitions, rng=rng, by_pilot=by_pilot)
+        ended = simulated_endings(
+            plan, noise, each, repetitions=repetitions, rng=rng, by_pilot=by_pilot
+        )
         return ended.needed > np.maximum(ended.p, 0.5)
 
-    seen = simulated_endings(plan, noise, _GRID, repetitions=_SEARCH_REPETITIONS // 10, rng=rng).needed
+    seen = simulated_endings(
+        plan, noise, _GRID, repetitions=_SEARCH_REPETITIONS // 10, rng=rng
+    ).needed
     claims = np.unique(seen[seen > 0.5])
     near_ties = np.linspace(0.5, 0.6, 11 if by_pilot else 0)
     p = np.concatenate([_spread(claims * (1 - 1e-12), _CANDIDATES), _BELOW_HALF[::5], near_ties])

@@ -28,7 +28,9 @@ _Group = tuple[int, Array]  # the first count, and the probability of each count
 _RARE = 1e-20
 _BLOCK = 256  # counts that a plan is asked about at once
 _MOST_BLOCKS = 2**16  # whose answers are remembered
-_MOST_GROUPS = 400  # at one look; each takes about as long as a plan that does not read what it proved before
+_MOST_GROUPS = (
+    400  # at one look; each takes about as long as a plan that does not read what it proved before
+)
 
 
 class TooManyStates(Exception):
@@ -100,7 +102,9 @@ class Forward:
                     keeps = machine.counts(plan, look)
                     origin, mass = (first, chosen) if keeps else (0, chosen.sum(keepdims=True))
                     more, step = likely(n, p)
-                    parts[drawn + n if keeps else n, lower].append((origin + int(more[0]), np.convolve(mass, step)))
+                    parts[drawn + n if keeps else n, lower].append(
+                        (origin + int(more[0]), np.convolve(mass, step))
+                    )
             groups, lost = _merged(parts)
             failed += lost
         return Ending(failed, samples, dict(proved))
@@ -119,13 +123,17 @@ class Forward:
             failed += float(probability[wrong].sum())
             level = np.maximum(lower, proved) if self._reads_lower else np.zeros(len(probability))
             for value in np.unique(level[~wrong]).tolist():
-                kept[drawn, value].append((first, np.where(~wrong & (level == value), probability, 0.0)))
+                kept[drawn, value].append(
+                    (first, np.where(~wrong & (level == value), probability, 0.0))
+                )
         if self._reads_lower and len(kept) > self._most_groups:
             raise TooManyStates(f"{self.plan} reads what it proved, and that can be very different")
         merged, lost = _merged(kept)
         return merged, failed + lost
 
-    def _ask(self, question: str, look: int, drawn: int, lower: float, first: int, length: int) -> Array:
+    def _ask(
+        self, question: str, look: int, drawn: int, lower: float, first: int, length: int
+    ) -> Array:
         """What the rule of the plan answers for neighbouring counts."""
         key, before = (question, look, drawn, lower), first % _BLOCK
         starts = range(first - before, first + length, _BLOCK)
@@ -135,13 +143,23 @@ class Forward:
             return self._answers(*key, first, first + length)
         return np.concatenate(answers, axis=-1)[..., before : before + length]
 
-    def _answers(self, question: str, look: int, drawn: int, lower: float, first: int, end: int) -> Array:
+    def _answers(
+        self, question: str, look: int, drawn: int, lower: float, first: int, end: int
+    ) -> Array:
         """How many more samples are wanted; or the bound, and the probability that its claim needs."""
         counts = np.arange(first, end)
-        state = _WatchedState(look, counts, np.full_like(counts, drawn), np.full(len(counts), lower), chosen=0, more=1)
-        answer = (machine.wanted if question == "wanted" else machine.bound)(self.plan, self.noise, state)
+        state = _WatchedState(
+            look, counts, np.full_like(counts, drawn), np.full(len(counts), lower), chosen=0, more=1
+        )
+        answer = (machine.wanted if question == "wanted" else machine.bound)(
+            self.plan, self.noise, state
+        )
         self._reads_lower |= state.was_read
-        return answer if question == "wanted" else np.stack([answer, needed_for_claim(self.plan, self.noise, answer)])
+        return (
+            answer
+            if question == "wanted"
+            else np.stack([answer, needed_for_claim(self.plan, self.noise, answer)])
+        )
 
 
 class _WatchedState(State):
@@ -180,7 +198,12 @@ def _merged(parts: dict[_Key, list[_Group]]) -> tuple[dict[_Key, _Group], float]
 
 
 def simulated(
-    plan: Plan, noise: Noise, p: Array, shape: tuple[int, ...], rng: np.random.Generator, chosen: Any = None
+    plan: Plan,
+    noise: Noise,
+    p: Array,
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
+    chosen: Any = None,
 ) -> State:
     """Where inputs end whose classes have the probabilities p (..., classes); a rest is that of no vote at all."""
     classes, rest = p.shape[-1], 1 - p.sum(axis=-1, keepdims=True)
@@ -196,7 +219,9 @@ def simulated(
 
 def of_class(p: Array, chosen: Counts) -> Array:
     """The probability of the chosen class of each input."""
-    return np.take_along_axis(np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1)[..., 0]
+    return np.take_along_axis(
+        np.broadcast_to(p, (*chosen.shape, p.shape[-1])), chosen[..., None], axis=-1
+    )[..., 0]
 
 
 class SimulatedEndings(NamedTuple):
@@ -212,7 +237,13 @@ class SimulatedEndings(NamedTuple):
 
 @naming_users_code()
 def simulated_endings(
-    plan: Plan, noise: Noise, p: ArrayLike, *, repetitions: int, rng: np.random.Generator, by_pilot: bool = False
+    plan: Plan,
+    noise: Noise,
+    p: ArrayLike,
+    *,
+    repetitions: int,
+    rng: np.random.Generator,
+    by_pilot: bool = False,
 ) -> SimulatedEndings:
     """Follow a plan whose class is fixed in advance, or chosen by its pilot, `repetitions` times for each p.
 
@@ -225,7 +256,9 @@ def simulated_endings(
     fixed = None if by_pilot else np.zeros(shape, np.int64)
     state = simulated(plan, noise, each[:, None], shape, rng, chosen=fixed)
     needed = needed_for_claim(plan, noise, state.lower)
-    return SimulatedEndings(needed, machine.spent(plan, state), of_class(each[:, None], state.chosen))
+    return SimulatedEndings(
+        needed, machine.spent(plan, state), of_class(each[:, None], state.chosen)
+    )
 
 
 def needed_for_claim(plan: Plan, noise: Noise, lower: Array) -> Array:
@@ -233,7 +266,9 @@ def needed_for_claim(plan: Plan, noise: Noise, lower: Array) -> Array:
 
     0 where nothing is certified. Any certificate needs more than 1/2.
     """
-    if type(plan).certified_radius is Plan.certified_radius:  # the radius of the noise is true if the bound is
+    if (
+        type(plan).certified_radius is Plan.certified_radius
+    ):  # the radius of the noise is true if the bound is
         return lower
     values, where = np.unique(plan.certified_radius(lower, None, noise), return_inverse=True)
     radii = values[~np.isnan(values)]
@@ -242,4 +277,6 @@ def needed_for_claim(plan: Plan, noise: Noise, lower: Array) -> Array:
     else:  # a plan that decides radii states more: that the true radius is above them
         needed = np.array([noise.needed_probability(radius) for radius in radii.tolist()])
     nothing = np.zeros(len(values) - len(radii))
-    return np.concatenate([np.maximum(needed, np.nextafter(0.5, 1)), nothing])[where].reshape(np.shape(lower))
+    return np.concatenate([np.maximum(needed, np.nextafter(0.5, 1)), nothing])[where].reshape(
+        np.shape(lower)
+    )

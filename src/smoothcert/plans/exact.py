@@ -56,8 +56,12 @@ class Exact(Plan):
         return np.asarray(np.asarray(state.count) / np.maximum(state.drawn, 1))[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
-        votes = np.asarray(state.rivals)[..., :RIVALS].max(axis=-1)  # of the strongest classes of this very look
-        if noise.breaks_ties:  # the class with the smaller number wins a tie; class 0 takes part without a vote, too
+        votes = np.asarray(state.rivals)[..., :RIVALS].max(
+            axis=-1
+        )  # of the strongest classes of this very look
+        if (
+            noise.breaks_ties
+        ):  # the class with the smaller number wins a tie; class 0 takes part without a vote, too
             first = np.asarray(state.strongest)[..., 0] if np.size(state.strongest) else 0
             votes = votes + (first < np.asarray(state.chosen))
         return (votes / np.maximum(np.asarray(state.drawn), 1))[()]

@@ -23,5 +23,7 @@ class Fixed(PilotPlan):
     name: ClassVar[str] = "fixed"
     plans_ahead: ClassVar[bool] = False
 
-    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    def after_pilot(
+        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         return np.full(np.shape(count), self.samples - self.counted_before(), np.int64)

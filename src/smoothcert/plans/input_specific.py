@@ -15,7 +15,13 @@ from smoothcert.noises import Noise
 from smoothcert.plans.base import RIVALS, Plan
 from smoothcert.plans.pilot import PilotPlan
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, smallest, upper_bound
-from smoothcert.statistics.sample_map import Kind, Reference, SampleMap, after_decline, check_decline
+from smoothcert.statistics.sample_map import (
+    Kind,
+    Reference,
+    SampleMap,
+    after_decline,
+    check_decline,
+)
 
 Grid = Literal["exact", "paper"]
 _POINTS_BETWEEN = 17
@@ -58,18 +64,26 @@ class InputSpecific(PilotPlan):
             object.__setattr__(self, "grid", "paper" if self.pilot_use == "reuse" else "exact")
         _check.one_of("grid", self.grid, ("exact", "paper"))
         if self.uses_rivals and self.grid == "paper":
-            raise InvalidInput('the paper\'s grid has no runner-up: grid must be "exact" with bound "runner-up"')
+            raise InvalidInput(
+                'the paper\'s grid has no runner-up: grid must be "exact" with bound "runner-up"'
+            )
 
     def __str__(self) -> str:
         decline = f"{self.decline:g}" if self.kind == "absolute" else f"{100 * self.decline:g}%"
-        return self._in_words(f"decline {decline}" + (" of the ideal radius" if self.reference == "ideal" else ""))
+        return self._in_words(
+            f"decline {decline}" + (" of the ideal radius" if self.reference == "ideal" else "")
+        )
 
-    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    def after_pilot(
+        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         if self.uses_rivals and rivals is not None:
             count, rival = np.broadcast_arrays(count, np.asarray(rivals).max(axis=-1))
             if count.ndim == 0:
                 return _planned_for_votes(self, noise, int(count), int(rival))
-            votes, where = np.unique(np.stack((count.ravel(), rival.ravel())), axis=1, return_inverse=True)
+            votes, where = np.unique(
+                np.stack((count.ravel(), rival.ravel())), axis=1, return_inverse=True
+            )
             return _planned_with_rivals(self, noise, *votes)[where].reshape(count.shape)
         planned = _planned_samples(self, noise)[np.asarray(count)]
         # The pilot was spent already: a plan below it does not shrink what was drawn.
@@ -89,7 +103,9 @@ class InputSpecific(PilotPlan):
         super().for_noise(noise)
         self.sample_map(noise)
         if self.grid == "paper" and not noise.map_peaks_at_ends:
-            raise InvalidInput(f'the paper\'s grid can miss peaks of the sample map of {noise}: grid must be "exact"')
+            raise InvalidInput(
+                f'the paper\'s grid can miss peaks of the sample map of {noise}: grid must be "exact"'
+            )
         return self
 
 
@@ -104,12 +120,16 @@ def _planned_samples(plan: InputSpecific, noise: Noise) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=65_536)
-def _planned_for_votes(plan: InputSpecific, noise: Noise, count: int, rival: int) -> NDArray[np.int64]:
+def _planned_for_votes(
+    plan: InputSpecific, noise: Noise, count: int, rival: int
+) -> NDArray[np.int64]:
     """The same for the votes of one input. Many inputs have the same ones, most of all those that are sure."""
     return _planned_with_rivals(plan, noise, np.asarray(count), np.asarray(rival))
 
 
-def _planned_with_rivals(plan: InputSpecific, noise: Noise, count: Any, rival: Any) -> NDArray[np.int64]:
+def _planned_with_rivals(
+    plan: InputSpecific, noise: Noise, count: Any, rival: Any
+) -> NDArray[np.int64]:
     """k-hat from the pilot's votes for the class and for its strongest rival: the larger of both ends."""
     p_low, p_high = interval(count, plan.pilot, alpha=plan.alpha)
     q_low, q_high = interval(rival, plan.pilot, alpha=plan.alpha)
@@ -131,7 +151,11 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> ND
         return noise.radius_between(low, np.minimum(high, one_minus_up(low)))
 
     p, q = np.broadcast_arrays(p, q)
-    full = noise.radius_between(p, q) if plan.reference == "ideal" else radius(np.full(p.shape, float(plan.samples)))
+    full = (
+        noise.radius_between(p, q)
+        if plan.reference == "ideal"
+        else radius(np.full(p.shape, float(plan.samples)))
+    )
     required = after_decline(full, plan.decline, plan.kind)
     found = smallest(lambda k: radius(np.maximum(k, 1.0)) >= required, 0, plan.samples)
     return np.where(required > 0, found, 0)
@@ -144,5 +168,7 @@ def plan_or_default(plan: Plan | None) -> Plan:
         plan: A plan, or None.
     """
     if not isinstance(plan, Plan | None):
-        raise InvalidInput(f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}")
+        raise InvalidInput(
+            f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}"
+        )
     return plan or InputSpecific()

@@ -33,11 +33,15 @@ def begin(plan: Plan, noise: Noise, shape: tuple[int, ...] = (), chosen: Any = N
     state = State(0, 0, 0, chosen=chosen)
     first = _in_bounds(plan, state, plan.pilot) or wanted(plan, noise, state)
     if not first:
-        raise InvalidInput(f"{type(plan).__name__}.request asks for 0 samples, but the plan has no pilot")
+        raise InvalidInput(
+            f"{type(plan).__name__}.request asks for 0 samples, but the plan has no pilot"
+        )
     if not shape:
         return state._replace(more=first)
     zeros = np.zeros(shape, np.int64)
-    return state._replace(count=zeros, drawn=zeros, lower=np.zeros(shape), more=np.full(shape, first))
+    return state._replace(
+        count=zeros, drawn=zeros, lower=np.zeros(shape), more=np.full(shape, first)
+    )
 
 
 def accumulate(plan: Plan, noise: Noise, state: State, votes: Any) -> State:
@@ -45,12 +49,16 @@ def accumulate(plan: Plan, noise: Noise, state: State, votes: Any) -> State:
     added = _counted(plan, state, votes)
     if not plan.remembers:
         return added
-    return added._replace(memory=_of_those(state.more, plan.remember(added, votes, noise), state.memory))
+    return added._replace(
+        memory=_of_those(state.more, plan.remember(added, votes, noise), state.memory)
+    )
 
 
 def _counted(plan: Plan, state: State, votes: Any) -> State:
     look, chosen, strongest = state.look + 1, state.chosen, state.strongest
-    count, drawn, rivals = (state.count, state.drawn, state.rivals) if counts(plan, state.look) else (0, 0, None)
+    count, drawn, rivals = (
+        (state.count, state.drawn, state.rivals) if counts(plan, state.look) else (0, 0, None)
+    )
     if look == 1:
         chosen = votes.top if chosen is None else chosen
         strongest = votes.strongest_beside(chosen) if plan.uses_rivals else None
@@ -58,20 +66,28 @@ def _counted(plan: Plan, state: State, votes: Any) -> State:
         groups = votes.in_groups(chosen, strongest)
         rivals = groups if rivals is None else rivals + groups
     count, drawn = count + votes.of(chosen), drawn + votes.samples
-    return state._replace(look=look, count=count, drawn=drawn, rivals=rivals, chosen=chosen, strongest=strongest)
+    return state._replace(
+        look=look, count=count, drawn=drawn, rivals=rivals, chosen=chosen, strongest=strongest
+    )
 
 
 def conclude(plan: Plan, noise: Noise, state: State) -> State:
     """What is proved after a look, and how many more samples are wanted."""
-    if state.chosen is None and state.memory is None:  # the plans in a memory choose classes of their own
+    if (
+        state.chosen is None and state.memory is None
+    ):  # the plans in a memory choose classes of their own
         return state._replace(more=0)
-    state = state._replace(lower=np.maximum(state.lower, bound(plan, noise, state)))  # what was proved stays proved
+    state = state._replace(
+        lower=np.maximum(state.lower, bound(plan, noise, state))
+    )  # what was proved stays proved
     return state._replace(more=wanted(plan, noise, state))
 
 
 def bound(plan: Plan, noise: Noise, state: State) -> Any:
     """The lower bound that this look proves, 0 for none."""
-    return _checked(plan, "lower_bound", state, noise, state.more) if counts(plan, state.look) else 0.0
+    return (
+        _checked(plan, "lower_bound", state, noise, state.more) if counts(plan, state.look) else 0.0
+    )
 
 
 def wanted(plan: Plan, noise: Noise, state: State) -> Any:
@@ -106,7 +122,11 @@ def spent(plan: Plan, state: State) -> Any:
 
 
 def follow(
-    plan: Plan, noise: Noise, draw: Callable[[State], Votes], shape: tuple[int, ...], chosen: Any = None
+    plan: Plan,
+    noise: Noise,
+    draw: Callable[[State], Votes],
+    shape: tuple[int, ...],
+    chosen: Any = None,
 ) -> State:
     """Follow a plan on many inputs to the end; `draw` gives the votes for the samples that a state wants."""
     conclude_all = _conclude_once_per_state if reads_only_counts(plan) else conclude
@@ -129,7 +149,14 @@ def _conclude_once_per_state(plan: Plan, noise: Noise, state: State) -> State:
     lowers, level = np.unique(state.lower[going], return_inverse=True)
     key = (level * (drawn.max() + 1) + drawn) * (count.max() + 1) + count
     _, first, where = np.unique(key, return_index=True, return_inverse=True)
-    few = State(state.look, count[first], drawn[first], lowers[level[first]], chosen=0, more=np.ones_like(first))
+    few = State(
+        state.look,
+        count[first],
+        drawn[first],
+        lowers[level[first]],
+        chosen=0,
+        more=np.ones_like(first),
+    )
     few = conclude(plan, noise, few)
     lower, more = state.lower.copy(), state.more.copy()
     lower[going], more[going] = few.lower[where], few.more[where]
@@ -161,7 +188,9 @@ class Case:
     """
 
     @naming_users_code()
-    def __init__(self, plan: Plan, noise: Noise, label: int | None = None, looks: Iterable[Look] = ()) -> None:
+    def __init__(
+        self, plan: Plan, noise: Noise, label: int | None = None, looks: Iterable[Look] = ()
+    ) -> None:
         if plan.known_labels and label is None:
             raise InvalidInput("known_labels needs the label of every input, and this one has none")
         self.plan = plan
@@ -206,7 +235,11 @@ def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
 
     A look that is not the wanted one is ignored.
     """
-    wanted = [(case, look) for case, look in zip(cases, looks, strict=True) if look.samples == case.more > 0]
+    wanted = [
+        (case, look)
+        for case, look in zip(cases, looks, strict=True)
+        if look.samples == case.more > 0
+    ]
     if wanted:
         plan, noise = cases[0].plan, cases[0].noise
         with naming_users_code():
@@ -223,7 +256,11 @@ def proof(plan: Plan, noise: Noise, state: State) -> Proof:
     state = settled(plan, state)
     others = upper(plan, noise, state) if state.drawn else None
     return Proof(
-        state.chosen, float(state.lower), None if others is None else float(others), int(state.count), int(state.drawn)
+        state.chosen,
+        float(state.lower),
+        None if others is None else float(others),
+        int(state.count),
+        int(state.drawn),
     )
 
 
@@ -236,7 +273,9 @@ def _checked(plan: Plan, method: str, state: State, noise: Noise, taking_part: A
 
     with suppress(TypeError, ValueError):
         if isinstance(state.count, np.ndarray):
-            numbers = np.broadcast_to(np.where(taking_part, np.asarray(answer, float), 0.0), state.count.shape)
+            numbers = np.broadcast_to(
+                np.where(taking_part, np.asarray(answer, float), 0.0), state.count.shape
+            )
             if np.all(valid(numbers)):
                 return numbers.astype(np.int64) if whole else numbers
         elif valid(number := float(answer)):
@@ -267,4 +306,6 @@ def _of_those(taking_part: Any, new: Any, old: Any) -> Any:
         parts = [_of_those(taking_part, *pair) for pair in zip(new, old, strict=True)]
         return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
     new = np.asarray(new)
-    return np.where(taking_part.reshape(taking_part.shape + (1,) * (new.ndim - taking_part.ndim)), new, old)
+    return np.where(
+        taking_part.reshape(taking_part.shape + (1,) * (new.ndim - taking_part.ndim)), new, old
+    )

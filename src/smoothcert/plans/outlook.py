@@ -57,7 +57,9 @@ def _(plan: Fixed, p: ArrayLike, noise: Noise) -> Outlook:
     p = np.asarray(p, float)
     radius = noise.radius(lower_bound(p * plan.samples, plan.samples, alpha=plan.level))
     samples, extra = np.full(p.shape, plan.samples), plan.pilot - plan.counted_before()
-    return Outlook(samples, {"radius": np.maximum(radius, 0)}, expected=False, pilot_not_counted=extra)
+    return Outlook(
+        samples, {"radius": np.maximum(radius, 0)}, expected=False, pilot_not_counted=extra
+    )
 
 
 @in_closed_form.register(InputSpecific)
@@ -67,13 +69,18 @@ def _(plan: InputSpecific, p: ArrayLike, noise: Noise) -> Outlook:
     kept = np.where(needed > 0, psi.radius(np.maximum(needed, 1), p), 0)
     full = noise.radius(p) if plan.reference == "ideal" else psi.radius(plan.samples, p)
     title = "ideal radius" if plan.reference == "ideal" else "radius at ceiling"
-    proved, extra = {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)}, plan.pilot - plan.counted_before()
+    proved, extra = (
+        {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)},
+        plan.pilot - plan.counted_before(),
+    )
     return Outlook(needed, proved, expected=False, pilot_not_counted=extra)
 
 
 @in_closed_form.register(Price)
 def _(plan: Price, p: ArrayLike, noise: Noise) -> Outlook:
-    ended = simulated_endings(plan, noise, p, repetitions=_SIMULATED // 10, rng=np.random.default_rng(0))
+    ended = simulated_endings(
+        plan, noise, p, repetitions=_SIMULATED // 10, rng=np.random.default_rng(0)
+    )
     radius = np.maximum(noise.radius(ended.needed), 0).mean(axis=1)
     return Outlook(ended.samples.mean(axis=1), {"radius": radius}, expected=True, simulated=True)
 
@@ -93,27 +100,38 @@ def _(plan: AtRadii, p: ArrayLike, noise: Noise) -> Outlook | None:
     found = [forward.ending(float(q), limit=np.inf) for q in np.atleast_1d(p)]
     proved = {
         f"proves {radius:g}": _without_rounding_errors(
-            [sum(share for lower, share in end.proved.items() if lower >= threshold) for end in found]
+            [
+                sum(share for lower, share in end.proved.items() if lower >= threshold)
+                for end in found
+            ]
         )
-        for radius, threshold in zip(plan.radii, plan.tables(noise).thresholds.tolist(), strict=True)
+        for radius, threshold in zip(
+            plan.radii, plan.tables(noise).thresholds.tolist(), strict=True
+        )
     }
     return Outlook(np.array([end.samples for end in found]), proved, expected=True)
 
 
 def _from_states(plan: Plan, p: Any, noise: Noise, simulated: int) -> Outlook:
-    limits = {f"proves {r:g}": np.nextafter(noise.needed_probability(r), 0) for r in plan.radii or ()}
+    limits = {
+        f"proves {r:g}": np.nextafter(noise.needed_probability(r), 0) for r in plan.radii or ()
+    }
     limits = limits or {"certified": 0.5}
     try:
         forward = Forward(plan, noise)
         samples = np.array([forward.ending(q, limit=np.inf).samples for q in p.tolist()])
         proved = {
-            title: _without_rounding_errors([forward.ending(q, limit=limit).failed for q in p.tolist()])
+            title: _without_rounding_errors(
+                [forward.ending(q, limit=limit).failed for q in p.tolist()]
+            )
             for title, limit in limits.items()
         }
         return Outlook(samples, proved, expected=True)
     except TooManyStates:
         repetitions = _SIMULATED if plan.radii is None else max(simulated // len(p), 100)
-        ended = simulated_endings(plan, noise, p, repetitions=repetitions, rng=np.random.default_rng(0))
+        ended = simulated_endings(
+            plan, noise, p, repetitions=repetitions, rng=np.random.default_rng(0)
+        )
         proved = {title: (ended.needed > limit).mean(axis=1) for title, limit in limits.items()}
         return Outlook(ended.samples.mean(axis=1), proved, expected=True, simulated=True)
 
@@ -126,7 +144,9 @@ def _without_rounding_errors(sums: ArrayLike) -> NDArray[np.float64]:
 @ByRule
 def expected_samples(plan: Plan, p: Any, noise: Noise) -> Any:
     """The samples that an input costs on average if its class has probability p, every forward pass counted."""
-    return simulated_endings(plan, noise, p, repetitions=10, rng=np.random.default_rng(0)).samples.mean(axis=1)
+    return simulated_endings(
+        plan, noise, p, repetitions=10, rng=np.random.default_rng(0)
+    ).samples.mean(axis=1)
 
 
 @expected_samples.register(PilotPlan)
@@ -140,7 +160,9 @@ def _(plan: PilotPlan, p: Any, noise: Noise) -> Any:
 @expected_samples.register(Price)
 def _(plan: Price, p: Any, noise: Noise) -> Any:
     goes_on = _misses(plan.looks, tuple(p)) < plan.limits(noise)[:, None, None]
-    reached = np.logical_and.accumulate(goes_on, axis=0)[:-1].mean(axis=1)  # the share that draws for a later look
+    reached = np.logical_and.accumulate(goes_on, axis=0)[:-1].mean(
+        axis=1
+    )  # the share that draws for a later look
     first, *later = np.diff(plan.looks, prepend=0)
     return plan.pilot + first + np.array(later) @ reached
 

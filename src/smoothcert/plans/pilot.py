@@ -58,7 +58,9 @@ class PilotPlan(Plan):
         _check.one_of("pilot_use", self.pilot_use, ("fresh", "reuse"))
         _check.one_of("bound", self.bound, ("binary", "runner-up"))
         if self.bound == "runner-up" and self.pilot_use == "reuse":
-            raise InvalidInput('bound "runner-up" needs fresh samples: pilot_use must be "fresh", got "reuse"')
+            raise InvalidInput(
+                'bound "runner-up" needs fresh samples: pilot_use must be "fresh", got "reuse"'
+            )
         pilot = _check.whole("pilot", self.pilot)
         if self.known_labels and not self.plans_ahead and self.bound == "binary":
             if pilot:
@@ -70,7 +72,9 @@ class PilotPlan(Plan):
         if pilot > samples:
             raise InvalidInput(f"pilot must not exceed samples ({samples}), got {pilot}")
         vars(self).update(samples=samples, pilot=pilot, alpha=float(self.alpha))
-        vars(self).update(pilot_counts=self.pilot_use == "reuse", uses_rivals=self.bound == "runner-up")
+        vars(self).update(
+            pilot_counts=self.pilot_use == "reuse", uses_rivals=self.bound == "runner-up"
+        )
 
     def __str__(self) -> str:
         return self._in_words()
@@ -86,7 +90,9 @@ class PilotPlan(Plan):
         return ", ".join(words)
 
     @abstractmethod
-    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    def after_pilot(
+        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         """How many samples are drawn after the pilot.
 
         Args:
@@ -116,12 +122,16 @@ class PilotPlan(Plan):
         last = (np.asarray(self.request(state, noise)) == 0) & (np.asarray(state.drawn) > 0)
         if not np.any(last):  # a bound takes longer than everything else at a look
             return np.zeros(np.shape(last))[()]
-        return np.where(last, bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level), 0.0)[()]
+        return np.where(
+            last, bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level), 0.0
+        )[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
         groups = RIVALS + 1
         drawn = np.maximum(np.asarray(state.drawn), 1)[..., None]
-        highest = bounds.upper_bound(state.rivals, drawn, alpha=self.alpha / (2 * groups)).max(axis=-1)
+        highest = bounds.upper_bound(state.rivals, drawn, alpha=self.alpha / (2 * groups)).max(
+            axis=-1
+        )
         rest = bounds.one_minus_up(bounds.lower_bound(state.count, drawn[..., 0], alpha=self.level))
         return np.minimum(highest, rest)[()]
 

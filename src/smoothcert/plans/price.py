@@ -62,7 +62,9 @@ class Price(PilotPlan):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pilot_counts:
-            raise InvalidInput('a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"')
+            raise InvalidInput(
+                'a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"'
+            )
         _check.fields(self, _check.at_least, "price", low=0)
 
     def __str__(self) -> str:
@@ -85,7 +87,9 @@ class Price(PilotPlan):
         """
         return _limits(self, noise)
 
-    def after_pilot(self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    def after_pilot(
+        self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         return np.full(np.shape(count), self.looks[0])
 
     def request(self, state: State, noise: Noise) -> Any:
@@ -93,7 +97,9 @@ class Price(PilotPlan):
         if not done:
             return self.after_pilot(state.count, noise)[()]
         step = looks[done] - looks[done - 1] if done < len(looks) else 0
-        return np.where(np.asarray(state.drawn) - state.count < self.limits(noise)[done - 1], step, 0)[()]
+        return np.where(
+            np.asarray(state.drawn) - state.count < self.limits(noise)[done - 1], step, 0
+        )[()]
 
     def upper_bound(self, state: State, noise: Noise) -> Any:
         """As for every plan.
@@ -107,7 +113,9 @@ class Price(PilotPlan):
             state.rivals, np.maximum(misses, 1)[..., None], alpha=self.alpha / (2 * (RIVALS + 1))
         ).max(axis=-1)
         lower = bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
-        return np.nextafter(np.where(misses > 0, share, 1.0) * bounds.one_minus_up(lower), 2.0).clip(max=1.0)[()]
+        return np.nextafter(
+            np.where(misses > 0, share, 1.0) * bounds.one_minus_up(lower), 2.0
+        ).clip(max=1.0)[()]
 
 
 @lru_cache(maxsize=512)
@@ -122,10 +130,14 @@ def _limits(plan: Price, noise: Noise) -> NDArray[np.int64]:
         votes = n - misses
         p = _beta_quantile(votes[:, None] + 0.5, misses[:, None] + 0.5, _LEVELS)
         right = np.maximum(2 * p - 1, 0)
-        radius = _radius(votes[now, None] + p[now] * more[:, None], n[later, None], plan.level, noise)
+        radius = _radius(
+            votes[now, None] + p[now] * more[:, None], n[later, None], plan.level, noise
+        )
         worth = np.full((len(n), len(n)), -np.inf)
         worth[now, later] = (radius * right[now]).mean(axis=1) - plan.price * more
-        return np.asarray(~(worth.max(axis=1) > _radius(votes, n, plan.level, noise) * right.mean(axis=1)))
+        return np.asarray(
+            ~(worth.max(axis=1) > _radius(votes, n, plan.level, noise) * right.mean(axis=1))
+        )
 
     return smallest(stops, -1, plan.looks)
 
@@ -139,5 +151,7 @@ def _beta_quantile(a: Any, b: Any, level: ArrayLike) -> Any:
     """The quantile of Beta(a, b), as Wilson and Hilferty approximate it: good to plan with, and fast."""
     z, a, b = -ndtri(level), 1 / (9 * np.maximum(a, 1)), 1 / (9 * b)
     product, square = (1 - a) * (1 - b), np.maximum((1 - a) ** 2 - z**2 * a, 1e-12)
-    root = product + np.sign(z) * np.sqrt(np.maximum(product**2 - square * ((1 - b) ** 2 - z**2 * b), 0))
+    root = product + np.sign(z) * np.sqrt(
+        np.maximum(product**2 - square * ((1 - b) ** 2 - z**2 * b), 0)
+    )
     return 1 / (1 + a / b * np.maximum(root / square, 0) ** 3)

@@ -22,7 +22,9 @@ from smoothcert.statistics.bounds import Array, Counts, summed_tail
 
 
 @ByRule
-def p_value(plan: Plan, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
+def p_value(
+    plan: Plan, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
+) -> float | None:
     """An upper bound on the probability of votes as convincing as these if the true radius is not above this one.
 
     A proof of the radius holds if this is at most alpha. None if there is no second route.
@@ -32,7 +34,9 @@ def p_value(plan: Plan, looks: Sequence[Look], radius: float, noise: Noise, labe
 
 @p_value.register(Price)
 @p_value.register(PilotPlan)
-def _(plan: PilotPlan, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
+def _(
+    plan: PilotPlan, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
+) -> float | None:
     if plan.uses_rivals:
         return None
     votes, drawn = _counted(plan, looks, label).sum(axis=0).tolist()
@@ -40,12 +44,20 @@ def _(plan: PilotPlan, looks: Sequence[Look], radius: float, noise: Noise, label
 
 
 @p_value.register(AtRadii)
-def _(plan: AtRadii, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
+def _(
+    plan: AtRadii, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
+) -> float | None:
     if plan.remembers:
-        return exp(-_least_wealth(plan, looks, noise, label, radii=int(np.searchsorted(plan.radii, radius, "right"))))
+        return exp(
+            -_least_wealth(
+                plan, looks, noise, label, radii=int(np.searchsorted(plan.radii, radius, "right"))
+            )
+        )
     tables = plan.tables(noise)
     # A plan that decides radii states that the true radius is above them.
-    level = int(np.searchsorted(tables.thresholds, min(noise.needed_probability(radius), 1.0) * (1 - 1e-12)))
+    level = int(
+        np.searchsorted(tables.thresholds, min(noise.needed_probability(radius), 1.0) * (1 - 1e-12))
+    )
     votes = np.cumsum(_counted(plan, looks, label)[:, 0])
     if level == len(plan.radii) or not np.any(votes >= tables.needed[level, : len(votes)]):
         return 1.0
@@ -53,7 +65,9 @@ def _(plan: AtRadii, looks: Sequence[Look], radius: float, noise: Noise, label: 
 
 
 @p_value.register(Combined)
-def _(plan: Combined, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None) -> float | None:
+def _(
+    plan: Combined, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
+) -> float | None:
     first = plan.plans[0]
     return p_value(first, looks_seen_by(first, looks, noise, label), radius, noise, label)
 
@@ -71,10 +85,14 @@ def _counted(plan: Plan, looks: Sequence[Look], label: int | None) -> Counts:
 @lru_cache(maxsize=256)
 def _crossing(plan: AtRadii, noise: Noise, level: int) -> float:
     tables = plan.tables(noise)
-    return crossing_probability_backward(tables.needed[level], tables.looks, float(tables.thresholds[level]))
+    return crossing_probability_backward(
+        tables.needed[level], tables.looks, float(tables.thresholds[level])
+    )
 
 
-def _least_wealth(plan: AtRadii, looks: Sequence[Look], noise: Noise, label: int | None, radii: int) -> float:
+def _least_wealth(
+    plan: AtRadii, looks: Sequence[Look], noise: Noise, label: int | None, radii: int
+) -> float:
     """The least logarithm of wealth that bets reached at some look, over all rivals and this many radii.
 
     Every rival has its own wealth here, and every payoff is divided by the most that it yields on average under a false
@@ -82,7 +100,10 @@ def _least_wealth(plan: AtRadii, looks: Sequence[Look], noise: Noise, label: int
     """
     table, case = tangents(noise, plan.radii), Case(plan, noise, label)
     chosen = label if plan.known_labels else looks[0].top
-    rivals = [*{c for look in looks for c in look.votes if c != chosen}, None]  # None for all classes without a vote
+    rivals = [
+        *{c for look in looks for c in look.votes if c != chosen},
+        None,
+    ]  # None for all classes without a vote
     wealth = best = np.zeros((len(rivals), len(plan.radii)))
     bet, seen = (wealth, wealth, wealth), np.zeros((len(rivals), 3))
     for look in looks:
@@ -90,7 +111,9 @@ def _least_wealth(plan: AtRadii, looks: Sequence[Look], noise: Noise, label: int
         new = np.stack([np.full(len(rivals), own), votes, look.samples - own - votes], axis=-1)
         stage = 0 if case.state.memory is None else case.state.memory.stage
         asked = np.arange(len(plan.radii)) < plan.stages[stage].radii
-        wealth = np.where(asked, wealth + sum(n[:, None] * gain for n, gain in zip(new.T, bet, strict=True)), 0.0)
+        wealth = np.where(
+            asked, wealth + sum(n[:, None] * gain for n, gain in zip(new.T, bet, strict=True)), 0.0
+        )
         best, seen = np.maximum(best, wealth), seen + new
         case.add(look)
         if (total := int(seen[0].sum())) in LOOKS or total == plan.pilot:
@@ -109,7 +132,10 @@ def _fair(bet: Bet, noise: Noise, radii: Sequence[float]) -> tuple[Array, Array,
             b = expit(place)
             a = np.minimum(noise.tie_curve(radius, b)[0], expit(-place))
             mean = a * own[:, [j]] + b * rival[:, [j]] + (1 - a - b) * other[:, [j]]
-            centre, width = np.take_along_axis(place, mean.argmax(axis=1)[:, None], axis=1), width / 32
+            centre, width = (
+                np.take_along_axis(place, mean.argmax(axis=1)[:, None], axis=1),
+                width / 32,
+            )
         most[:, j] = mean.max(axis=1) + noise.drawing_error * (own - rival)[:, j]
     excess = np.log(np.maximum(most, 1))
     return bet.own - excess, bet.rival - excess, bet.other - excess

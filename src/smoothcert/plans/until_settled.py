@@ -68,7 +68,9 @@ class UntilSettled(Plan):
         assert isinstance(votes, Look)
         return self.remember_each([state], [votes], noise)[0]
 
-    def remember_each(self, states: Sequence[State], looks: Sequence[Look], noise: Noise) -> list[Contest]:
+    def remember_each(
+        self, states: Sequence[State], looks: Sequence[Look], noise: Noise
+    ) -> list[Contest]:
         table = tangents(noise, (0.0,))
         start = Contest(Look(0, {}), _NOBODY, -1, False, begin_histories(table))
         before: list[Contest] = [state.memory or start for state in states]

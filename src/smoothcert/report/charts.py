@@ -15,7 +15,15 @@ from smoothcert.noises import Noise
 from smoothcert.plans import Plan
 from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
 from smoothcert.report.vega import Axis, Chart, Line, Points, Values, histogram
-from smoothcert.report.wording import acr_note, asked, different_norms, in_norm, outcomes, promise, stopped
+from smoothcert.report.wording import (
+    acr_note,
+    asked,
+    different_norms,
+    in_norm,
+    outcomes,
+    promise,
+    stopped,
+)
 from smoothcert.runs.attacks import read_attacks
 from smoothcert.runs.comparison import Comparison, Curve
 from smoothcert.runs.results import Results
@@ -27,7 +35,9 @@ _BINS_OF_SAMPLES = 24
 _P_POWER = 6  # spreads out the values near 1, where small differences make large radii
 _P = np.concatenate([np.linspace(0.5, 0.98, 97), 1 - np.geomspace(2e-2, 1e-5, 50)[1:], [1.0]])
 # A plan without a closed form needs a forward pass over its states for every p, so it gets fewer of them.
-_FEW_P = np.concatenate([np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0]])
+_FEW_P = np.concatenate(
+    [np.linspace(0.5, 0.95, 16), [0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0]]
+)
 
 
 def charts(results: Sequence[Results], *, most_points: int | None = None) -> list[Chart]:
@@ -46,7 +56,11 @@ def charts(results: Sequence[Results], *, most_points: int | None = None) -> lis
 def certified_accuracy(results: Sequence[Results]) -> Chart:
     """Certified accuracy CA(r) against the radius r, one curve per run that has labels."""
     shown = [r for r in results if r.labelled]
-    attacks = {r.name: found for r in shown if isinstance(r, Run) and (found := read_attacks(r)) is not None}
+    attacks = {
+        r.name: found
+        for r in shown
+        if isinstance(r, Run) and (found := read_attacks(r)) is not None
+    }
     largest = max((float(r.radius.max(initial=0)) for r in shown), default=0.0)
     grid = np.linspace(0, max(largest, 0.01) * 1.02, _CURVE_POINTS)
     layers = []
@@ -58,7 +72,9 @@ def certified_accuracy(results: Sequence[Results]) -> Chart:
         if r.name in attacks:
             label = "attacked" if len(shown) == 1 else f"{r.name}, attacked"
             changes = attacks[r.name].distance
-            wide = np.linspace(0, np.max(changes[np.isfinite(changes)], initial=grid[-1]), 2 * _CURVE_POINTS)
+            wide = np.linspace(
+                0, np.max(changes[np.isfinite(changes)], initial=grid[-1]), 2 * _CURVE_POINTS
+            )
             layers.append(Line("", wide, attacks[r.name].attacked_accuracy(wide), label=label))
     fewest = min(map(len, attacks.values()), default=0)
     return Chart(
@@ -86,7 +102,9 @@ def trade_off(results: Sequence[Results]) -> Chart:
     layers = []
     for r in shown:
         x, y = np.array([r.average_samples]), np.array([r.acr])
-        low, high = (None, None) if (band := r.acr_band) is None else (np.array([end]) for end in band)
+        low, high = (
+            (None, None) if (band := r.acr_band) is None else (np.array([end]) for end in band)
+        )
         layers.append(Points(r.name, x, y, low, high, columns={"method": np.array([str(r.plan)])}))
     return Chart(
         "trade-off",
@@ -106,10 +124,16 @@ def trade_off(results: Sequence[Results]) -> Chart:
 
 def radius_against_samples(results: Sequence[Results], *, most_points: int | None = None) -> Chart:
     """The radius of each input against the samples that it got."""
-    most = max((len(r) for r in results), default=0) if most_points is None else most_points // max(len(results), 1)
+    most = (
+        max((len(r) for r in results), default=0)
+        if most_points is None
+        else most_points // max(len(results), 1)
+    )
     layers = []
     for r in results:
-        together = r.decided_radii is not None  # many inputs have the same radius and the same samples
+        together = (
+            r.decided_radii is not None
+        )  # many inputs have the same radius and the same samples
         kept = np.arange(len(r)) if together else evenly(len(r), most)
         kept = kept[r.samples[kept] > 0]
         if len(kept):
@@ -137,8 +161,12 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
 def samples(results: Sequence[Results]) -> Chart:
     """The distribution of samples over inputs."""
     shown = {r.name: r.samples for r in results if r.average_samples is not None}
-    low, high = (pick((int(pick(spent)) for spent in shown.values()), default=1) for pick in (min, max))
-    room = 1.001 if high > 1.5 * low else 2.5  # where all inputs cost about the same, the axis still has some width
+    low, high = (
+        pick((int(pick(spent)) for spent in shown.values()), default=1) for pick in (min, max)
+    )
+    room = (
+        1.001 if high > 1.5 * low else 2.5
+    )  # where all inputs cost about the same, the axis still has some width
     edges = np.geomspace(max(low, 1) / room, high * room, _BINS_OF_SAMPLES + 1)
     return Chart(
         "samples",
@@ -146,7 +174,10 @@ def samples(results: Sequence[Results]) -> Chart:
         _names(results),
         Axis("samples spent (log scale)", "count", log=True),
         Axis("share of inputs", "percent"),
-        tuple(histogram(name, edges, np.histogram(spent, edges)[0] / len(spent)) for name, spent in shown.items()),
+        tuple(
+            histogram(name, edges, np.histogram(spent, edges)[0] / len(spent))
+            for name, spent in shown.items()
+        ),
         "How many forward passes inputs needed.",
     )
 
@@ -197,8 +228,10 @@ def sample_maps(results: Sequence[Results]) -> Chart:
         layers,
         _sentences(
             "How many samples an input gets, given the probability of its class.",
-            any(expected) and "Where the number depends on chance, the curve shows its expectation.",
-            any(found.pilot_not_counted for _, found in shown.values()) and "A planned number leaves out the pilot.",
+            any(expected)
+            and "Where the number depends on chance, the curve shows its expectation.",
+            any(found.pilot_not_counted for _, found in shown.values())
+            and "A planned number leaves out the pilot.",
         ),
     )
 
@@ -235,11 +268,15 @@ def _marks(results: Results, kept: Values, *, together: bool) -> Points:
     spent, p, id = results.samples[kept], results.p[kept], results.id[kept].astype(object)
     inputs = None
     if together:
-        _, first, group = np.unique(np.rec.fromarrays([spent, radius, became]), return_index=True, return_inverse=True)
+        _, first, group = np.unique(
+            np.rec.fromarrays([spent, radius, became]), return_index=True, return_inverse=True
+        )
         inputs = np.bincount(group)
         p = np.bincount(group, np.nan_to_num(p)) / inputs
         spent, radius, became = spent[first], radius[first], became[first]
-        id = np.where(inputs > 1, np.array([f"{n:,} inputs" for n in inputs.tolist()], object), id[first])
+        id = np.where(
+            inputs > 1, np.array([f"{n:,} inputs" for n in inputs.tolist()], object), id[first]
+        )
     columns = {"input": id, "p": p, "outcome": became}
     return Points(results.name, spent, radius, outcome=became, inputs=inputs, columns=columns)
 

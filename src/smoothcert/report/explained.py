@@ -11,7 +11,14 @@ from math import ceil
 import numpy as np
 
 from smoothcert.plans import Certificate
-from smoothcert.report.pictures import COUNTED, NORMS, Picture, changed_pictures, distance, picture_of
+from smoothcert.report.pictures import (
+    COUNTED,
+    NORMS,
+    Picture,
+    changed_pictures,
+    distance,
+    picture_of,
+)
 from smoothcert.report.wording import class_name
 from smoothcert.runs.results import is_unit
 from smoothcert.statistics.metrics import confidence, round_down
@@ -130,14 +137,18 @@ class Explained:
             return None
         changed, answer, length = self.attack
         size = _number(length, self.certificate.noise.norm)
-        text = f"{class_name(answer, self.class_names)}, after a change of {size} that an attack found"
+        text = (
+            f"{class_name(answer, self.class_names)}, after a change of {size} that an attack found"
+        )
         return Shown(self._picture(changed), text)
 
     @cached_property
     def votes(self) -> tuple[Bar, ...]:
         """The votes of all samples by class, the most frequent classes first."""
         c, top = self.certificate, self._top
-        counts = sum((Counter(look.votes) for look in c.looks), Counter[int]())  # without classes that got no vote
+        counts = sum(
+            (Counter(look.votes) for look in c.looks), Counter[int]()
+        )  # without classes that got no vote
         total = max(c.samples, 1)
         order = sorted(counts, key=lambda n: (n != top, -counts[n], n))
         shown = len(order) if len(order) <= _MOST_CLASSES + 1 else _MOST_CLASSES
@@ -162,9 +173,13 @@ class Explained:
         if is_unit(self.values) or norm in COUNTED:
             others.append(("one pixel turns from black to white", distance(black, black + 1, norm)))
         if is_unit(self.values) and norm not in COUNTED:
-            others.append(("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm)))
+            others.append(
+                ("every pixel changes by one of 255 steps", distance(x, x + 1 / 255, norm))
+            )
         if self.nearest is not None:
-            others.append((f"the nearest of {self.nearest[1]:,} pictures with another label", self.nearest[0]))
+            others.append(
+                (f"the nearest of {self.nearest[1]:,} pictures with another label", self.nearest[0])
+            )
         if away := [distance(copy, self.rounded, norm) for copy in self.drawn]:
             others.append(("a noisy copy, as above", float(np.median(away))))
         known = [("the certified radius", c.radius), *sorted(others, key=lambda pair: pair[1])]
@@ -185,17 +200,25 @@ class Explained:
             "in as few pixels as possible",
         )
         changed = changed_pictures(self.x, c.radius, norm, self.values, seed=c.id)
-        return tuple(Shown(self._picture(picture), text) for picture, text in zip(changed, texts, strict=True))
+        return tuple(
+            Shown(self._picture(picture), text)
+            for picture, text in zip(changed, texts, strict=True)
+        )
 
     @property
     def everywhere(self) -> str | None:
         """By how much all values may change at once (l-infinity), rounded down; None if nothing follows for that."""
         c = self.certificate
-        if not c.radius > 0 or (radius := c.noise.other_radii(c.radius, self.x.shape).get("linf")) is None:
+        if (
+            not c.radius > 0
+            or (radius := c.noise.other_radii(c.radius, self.x.shape).get("linf")) is None
+        ):
             return None
         if c.noise.grid is None:
             return f"less than {round_down(float(radius), 5).rstrip('0').rstrip('.')}"
-        steps = ceil(float(radius) / c.noise.grid[0] * (1 - 1e-12)) - 1  # the radius itself is not certified
+        steps = (
+            ceil(float(radius) / c.noise.grid[0] * (1 - 1e-12)) - 1
+        )  # the radius itself is not certified
         return f"at most {steps} of these steps" if steps else None
 
     @property

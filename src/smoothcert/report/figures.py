@@ -29,10 +29,14 @@ def save_figures(results: Source | Sequence[Source], folder: str | Path) -> list
     Returns:
         The files.
     """
-    return [path for chart in charts(collect(results)) for path in save(chart, Path(folder) / chart.id)]
+    return [
+        path for chart in charts(collect(results)) for path in save(chart, Path(folder) / chart.id)
+    ]
 
 
-def save(chart: Chart | Sequence[Chart], path: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def save(
+    chart: Chart | Sequence[Chart], path: str | Path, formats: Sequence[str] = FORMATS
+) -> list[Path]:
     """Write a chart, or several side by side, once per format. The same charts always give the same files.
 
     Args:
@@ -53,7 +57,9 @@ def save(chart: Chart | Sequence[Chart], path: str | Path, formats: Sequence[str
         for format, target in paths.items():
             target.write_bytes(_rendered(drawn, format))
     except OSError as error:
-        raise InvalidInput(f"cannot write figures into {path.parent}: {error.strerror or error}") from None
+        raise InvalidInput(
+            f"cannot write figures into {path.parent}: {error.strerror or error}"
+        ) from None
     return list(paths.values())
 
 
@@ -72,8 +78,12 @@ def _rendered(drawn: str, format: str) -> bytes:
         return vl_convert.vegalite_to_pdf(drawn)
     if format == "png":
         return vl_convert.vegalite_to_png(drawn, ppi=_DOTS_PER_INCH)
-    text = vl_convert.vegalite_to_svg(drawn)  # its unit is a pixel of a screen, but that of a PDF is a point
-    return re.sub(r'width="([\d.]+)" height="([\d.]+)"', r'width="\1pt" height="\2pt"', text, count=1).encode()
+    text = vl_convert.vegalite_to_svg(
+        drawn
+    )  # its unit is a pixel of a screen, but that of a PDF is a point
+    return re.sub(
+        r'width="([\d.]+)" height="([\d.]+)"', r'width="\1pt" height="\2pt"', text, count=1
+    ).encode()
 
 
 def plot(
@@ -96,9 +106,19 @@ def plot(
         _, ax = plt.subplots()
     for line in chart.layers:
         assert isinstance(line, Line)
-        [drawn] = ax.step(line.x, line.y, where="pre", label=(line.series or line.label).replace("$", r"\$"))
+        [drawn] = ax.step(
+            line.x, line.y, where="pre", label=(line.series or line.label).replace("$", r"\$")
+        )
         if bands and line.low is not None and line.high is not None:
-            ax.fill_between(line.x, line.low, line.high, step="pre", color=drawn.get_color(), alpha=0.15, linewidth=0)
+            ax.fill_between(
+                line.x,
+                line.low,
+                line.high,
+                step="pre",
+                color=drawn.get_color(),
+                alpha=0.15,
+                linewidth=0,
+            )
     ax.set(xlabel=chart.x.title, ylabel=chart.y.title, xlim=(0, None), ylim=(0, None))
     ax.legend()
     return ax.figure, ax

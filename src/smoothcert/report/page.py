@@ -28,7 +28,15 @@ from smoothcert.report import vega
 from smoothcert.report.charts import certified_accuracy, charts, difference
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import pictures_of, thumbnails
-from smoothcert.report.wording import acr_note, class_name, grouped, in_norm, promise, uncertified, units
+from smoothcert.report.wording import (
+    acr_note,
+    class_name,
+    grouped,
+    in_norm,
+    promise,
+    uncertified,
+    units,
+)
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.manifest import Manifest
@@ -101,12 +109,16 @@ def _write_comparison(comparison: Comparison, out: str | Path, dataset: Dataset 
     """Write the page about a comparison: its claims in words, and pictures of inputs that only one run certifies."""
     runs = [comparison.a, comparison.b]
     dataset = dataset_of([run.manifest for run in runs], dataset)
-    listed = [id for d in comparison.differences for ids in (d.only_a, d.only_b) for id in ids[:_COMPARED]]
+    listed = [
+        id for d in comparison.differences for ids in (d.only_a, d.only_b) for id in ids[:_COMPARED]
+    ]
     return write_page(
         out,
         "compared.html",
         runs,
-        [certified_accuracy(runs), difference(comparison, comparison.curve)] if comparison.curve else [],
+        [certified_accuracy(runs), difference(comparison, comparison.curve)]
+        if comparison.curve
+        else [],
         comparison=comparison,
         pictures=pictures_of(dataset, runs, listed) if dataset else {},
         most=_COMPARED,
@@ -144,7 +156,11 @@ def write_page(
 
 def kind(plan: Plan) -> str:
     """The name of the built-in rule that a plan follows; "pilot" for another rule of two looks, else empty."""
-    known = (kind.name for kind in (Fixed, InputSpecific, Price, AtRadii, Exact, Combined) if follows(plan, kind))
+    known = (
+        kind.name
+        for kind in (Fixed, InputSpecific, Price, AtRadii, Exact, Combined)
+        if follows(plan, kind)
+    )
     return next(known, "pilot" if follows(plan, PilotPlan) else "")
 
 
@@ -153,46 +169,72 @@ def environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     made = Environment(
-        loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_text),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     made.filters |= {"caveat": caveat, "kind": kind, "looks": default_looks, "is_unit": is_unit}
     made.filters |= {"promise": promise, "units": units, "in_norm": in_norm, "acr_note": acr_note}
     made.filters |= {"describe": describe, "uncertified": uncertified, "class_name": class_name}
-    made.filters |= {"down": round_down, "duration": duration, "share": "{:.1%}".format, "number": "{:g}".format}
+    made.filters |= {
+        "down": round_down,
+        "duration": duration,
+        "share": "{:.1%}".format,
+        "number": "{:g}".format,
+    }
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made
 
 
 def _certificates(results: Results, most: int) -> dict[str, Any]:
     kept = evenly(len(results), most)
-    bounded = np.where(np.isfinite(results.upper).any(), 1, np.nan)  # without bounds on other classes, p tells enough
+    bounded = np.where(
+        np.isfinite(results.upper).any(), 1, np.nan
+    )  # without bounds on other classes, p tells enough
     whole = ("id", "label", "prediction", "samples", "missing")
     columns = {name: results.columns[name][kept].tolist() for name in whole} | {
         "radius": [float(round_down(radius, 4)) for radius in results.radius[kept].tolist()],
         "p": [None if np.isnan(p) else round(p, 5) for p in results.p[kept].tolist()],
-        "lower": [None if np.isnan(v) else float(round_down(v, 4)) for v in (bounded * results.lower[kept]).tolist()],
-        "upper": [None if np.isnan(v) else -float(round_down(-v, 4)) for v in results.upper[kept].tolist()],
+        "lower": [
+            None if np.isnan(v) else float(round_down(v, 4))
+            for v in (bounded * results.lower[kept]).tolist()
+        ],
+        "upper": [
+            None if np.isnan(v) else -float(round_down(-v, 4)) for v in results.upper[kept].tolist()
+        ],
     }
     return {
         "name": results.name,
         "inputs": len(results),
         "uncertified": uncertified(results),
         "known_labels": results.known_labels,
-        "columns": {name: column for name, column in columns.items() if name in _ALWAYS_LISTED or any(column)},
+        "columns": {
+            name: column
+            for name, column in columns.items()
+            if name in _ALWAYS_LISTED or any(column)
+        },
     }
 
 
 def _guarantees(results: Sequence[Results]) -> list[dict[str, Any]]:
     """The failure probability of each plan in use, under each noise, with the names of its runs."""
-    plans = grouped(((r.certified_by, r.noise), r.name) for r in results if r.certified_by and r.noise)
+    plans = grouped(
+        ((r.certified_by, r.noise), r.name) for r in results if r.certified_by and r.noise
+    )
     found = []
     for (plan, noise), runs in plans.items():
-        with suppress(InvalidInput):  # nothing is known about a plan that bounds other classes in its own way
+        with suppress(
+            InvalidInput
+        ):  # nothing is known about a plan that bounds other classes in its own way
             found.append({"plan": plan, "runs": runs, "found": exact_coverage(plan, noise)})
     return found
 
 
-def dataset_of(manifests: Sequence[Manifest | None], given: Dataset | None = None) -> Dataset | None:
+def dataset_of(
+    manifests: Sequence[Manifest | None], given: Dataset | None = None
+) -> Dataset | None:
     """The given data set, or the one that all runs were made on, if they agree and it can be loaded by its name.
 
     Published logs do not name theirs, so they are not asked. A given data set that no run was made on is refused.
@@ -200,7 +242,9 @@ def dataset_of(manifests: Sequence[Manifest | None], given: Dataset | None = Non
     made_on = {(m.data, m.data_hash, m.in_memory) for m in manifests if m is not None}
     if given is not None:
         if None not in manifests and given.fingerprint not in {hash for _, hash, _ in made_on}:
-            raise InvalidInput(f"{given.name} is not the data that the runs were made on: leave it out, or give theirs")
+            raise InvalidInput(
+                f"{given.name} is not the data that the runs were made on: leave it out, or give theirs"
+            )
         return given
     if len(made_on) != 1:
         return None

@@ -50,9 +50,13 @@ def thumbnails(dataset: Dataset, results: Sequence[Results]) -> dict[int, str]:
     return pictures
 
 
-def pictures_of(dataset: Dataset, results: Sequence[Results], ids: Iterable[int]) -> dict[int, str | None]:
+def pictures_of(
+    dataset: Dataset, results: Sequence[Results], ids: Iterable[int]
+) -> dict[int, str | None]:
     """Pictures of inputs of these runs by id, as data URIs; None for what is no image."""
-    values = next((r.manifest.values for r in results if r.manifest is not None and r.other_range), None)
+    values = next(
+        (r.manifest.values for r in results if r.manifest is not None and r.other_range), None
+    )
     return {id: picture_of(dataset[id][0], values) for id in ids}
 
 
@@ -67,7 +71,9 @@ def _most_telling(results: Sequence[Results]) -> Iterable[int]:
         yield from r.id.tolist()
 
 
-def picture_of(x: Any, values: tuple[float, float] | None = None, *, side: int = _SIDE) -> str | None:
+def picture_of(
+    x: Any, values: tuple[float, float] | None = None, *, side: int = _SIDE
+) -> str | None:
     """An input as the data URI of a small picture; None if it is no image. `values` is the range of its values."""
     from PIL import Image
 
@@ -91,8 +97,12 @@ def picture_of(x: Any, values: tuple[float, float] | None = None, *, side: int =
 def check_picture(x: Picture, id: int) -> None:
     """Refuse an input that is no picture."""
     if picture_of(x) is None:
-        pictures = f"pictures with 1 or 3 channels and at least {_SMALLEST_SIDE} pixels on each side"
-        raise InvalidInput(f"input {id} has shape {tuple(x.shape)}: only {pictures} can be explained")
+        pictures = (
+            f"pictures with 1 or 3 channels and at least {_SMALLEST_SIDE} pixels on each side"
+        )
+        raise InvalidInput(
+            f"input {id} has shape {tuple(x.shape)}: only {pictures} can be explained"
+        )
 
 
 def _black_and_width(values: tuple[float, float] | None) -> tuple[float, float]:
@@ -144,7 +154,11 @@ def spread_change(x: Picture, radius: float, norm: str, *, seed: int) -> Picture
 
     if beyond(_VERY_FAR) < 0:  # then all values go where there is room
         direction = np.copysign(direction, 0.5 - x)
-    return moved(_VERY_FAR if beyond(_VERY_FAR) < 0 else bisect(beyond, 0, _VERY_FAR, xtol=1e-16, maxiter=200))
+    return moved(
+        _VERY_FAR
+        if beyond(_VERY_FAR) < 0
+        else bisect(beyond, 0, _VERY_FAR, xtol=1e-16, maxiter=200)
+    )
 
 
 def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
@@ -154,7 +168,9 @@ def concentrated_change(x: Picture, radius: float, norm: str) -> Picture:
     """
     height, width = x.shape[1:]
     rows, columns = np.mgrid[:height, :width]
-    order = np.argsort(((rows - height // 2) ** 2 + (columns - width // 2) ** 2).ravel(), kind="stable")
+    order = np.argsort(
+        ((rows - height // 2) ** 2 + (columns - width // 2) ** 2).ravel(), kind="stable"
+    )
     if norm in COUNTED:
         places = _by_pixel(x)[order]
         return _flipped(x, (places.ravel() if norm == "l0" else places)[: int(radius)])

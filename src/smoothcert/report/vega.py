@@ -38,7 +38,9 @@ _FORMATS = {"number": ".4f", "percent": ".1%", "count": ",.0f"}
 _TICKS: dict[str, Spec] = {
     "number": {},
     "percent": {"format": "%"},
-    "count": {"labelExpr": "format(datum.value, '~s')"},  # as a format for all ticks, it would write 0k and 0.5k
+    "count": {
+        "labelExpr": "format(datum.value, '~s')"
+    },  # as a format for all ticks, it would write 0k and 0.5k
 }
 
 
@@ -158,7 +160,10 @@ class Style:
     printed: bool = False
 
 
-PAGE, PAPER = (Style(**style) for style in json.loads(files(__package__).joinpath("styles.json").read_text()).values())
+PAGE, PAPER = (
+    Style(**style)
+    for style in json.loads(files(__package__).joinpath("styles.json").read_text()).values()
+)
 
 
 def spec(chart: Chart, style: Style = PAGE) -> Spec:
@@ -172,10 +177,14 @@ def spec(chart: Chart, style: Style = PAGE) -> Spec:
     }
     layers = []
     for step in (False, True):
-        if lines := [layer for layer in chart.layers if isinstance(layer, Line) and layer.step is step]:
+        if lines := [
+            layer for layer in chart.layers if isinstance(layer, Line) and layer.step is step
+        ]:
             layers.append(_lines(lines, chart, style))
     for hollow in (False, True):
-        if points := [layer for layer in chart.layers if isinstance(layer, Points) and layer.hollow is hollow]:
+        if points := [
+            layer for layer in chart.layers if isinstance(layer, Points) and layer.hollow is hollow
+        ]:
             layers.append(_points(points, chart, style))
     labelled: Spec = {}
     if labels := label_places(chart):
@@ -199,22 +208,32 @@ def _legend(names: Sequence[str], chart: Chart, style: Style) -> Spec:
     if not style.printed:
         return {"values": names}
     widths = [_SYMBOL_WIDTH + _LETTER_WIDTH * style.text * len(name) for name in names]
-    columns = len(names) if sum(widths) < _LEGEND_WIDTH else max(1, int(_LEGEND_WIDTH / max(widths)))
+    columns = (
+        len(names) if sum(widths) < _LEGEND_WIDTH else max(1, int(_LEGEND_WIDTH / max(widths)))
+    )
     lines = any(isinstance(layer, Line) and not layer.label for layer in chart.layers)
-    return {"values": names, "columns": columns} | ({"symbolType": "stroke", "symbolSize": 250} if lines else {})
+    return {"values": names, "columns": columns} | (
+        {"symbolType": "stroke", "symbolSize": 250} if lines else {}
+    )
 
 
 def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
-    several = len(lines) > len({line.series for line in lines})  # lines of one run, which must not be joined
+    several = len(lines) > len(
+        {line.series for line in lines}
+    )  # lines of one run, which must not be joined
     rows = [
-        row | ({"line": i} if several else {}) | ({"run": line.label, "label": True} if line.label else {})
+        row
+        | ({"line": i} if several else {})
+        | ({"run": line.label, "label": True} if line.label else {})
         for i, line in enumerate(lines)
         for row in _rows(line)
     ]
     x, y = _axis("x", chart), _axis("y", chart)
     curve = {"interpolate": "step-before" if lines[0].step else "linear"}
     each = {"x": x} | ({"detail": {"field": "line"}} if several else {})
-    dash = {"strokeDash": _dash(chart)} if style.printed and any(line.series for line in lines) else {}
+    dash = (
+        {"strokeDash": _dash(chart)} if style.printed and any(line.series for line in lines) else {}
+    )
     layers: list[Spec] = [{"mark": {"type": "line"} | curve, "encoding": each | {"y": y} | dash}]
     if any(line.low is not None for line in lines):
         band = each | {"y": y | {"field": "low"}, "y2": {"field": "high"}}
@@ -226,18 +245,31 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
 
 def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
     rows = [row for layer in points for row in _rows(layer)]
-    x, y = _axis("x", chart, padding=8, nice=False), _axis("y", chart)  # with room, so that no mark is cut off
+    x, y = (
+        _axis("x", chart, padding=8, nice=False),
+        _axis("y", chart),
+    )  # with room, so that no mark is cut off
     encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
     mark: Spec = {"type": "point", "filled": not points[0].hollow, "size": style.mark, "opacity": 1}
-    present = [outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)]
+    present = [
+        outcome for outcome in OUTCOMES if any(row.get("outcome") == outcome for row in rows)
+    ]
     if present:
         small = style.mark / 4
         mark = {"type": "point", "size": small, "opacity": 0.6}
         if any(layer.inputs is not None for layer in points):
             rows = [{"inputs": 1} | row for row in rows]
             largest = max(row["inputs"] for row in rows)
-            sizes = {"domain": [1, max(largest, 2)], "range": [small, small if largest == 1 else 25 * small]}
-            encoding["size"] = {"field": "inputs", "type": "quantitative", "scale": sizes, "legend": None}
+            sizes = {
+                "domain": [1, max(largest, 2)],
+                "range": [small, small if largest == 1 else 25 * small],
+            }
+            encoding["size"] = {
+                "field": "inputs",
+                "type": "quantitative",
+                "scale": sizes,
+                "legend": None,
+            }
         encoding["shape"] = {
             "field": "outcome",
             "scale": {"domain": present, "range": [_SHAPES[outcome] for outcome in present]},
@@ -264,20 +296,31 @@ def label_places(chart: Chart) -> list[tuple[Line, float]]:
 
 def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) -> Spec:
     """The names of lines, to the right of their ends."""
-    rows = [{"x": _plain(line.x)[-1], "y": round(place, 5), "text": line.label} for line, place in places]
+    rows = [
+        {"x": _plain(line.x)[-1], "y": round(place, 5), "text": line.label}
+        for line, place in places
+    ]
     encoding = {
         "x": _axis("x", chart),
         "y": _axis("y", chart),
         "text": {"field": "text"},
         "color": {"value": style.grey},
     }
-    return {"data": {"values": rows}, "mark": {"type": "text", "align": "left", "dx": 6}, "encoding": encoding}
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "text", "align": "left", "dx": 6},
+        "encoding": encoding,
+    }
 
 
 def _dash(chart: Chart) -> Spec:
     dashes = [_DASHES[i % len(_DASHES)] for i in range(len(chart.series))]
     solid = {"test": "datum.label", "value": _DASHES[0]}
-    return {"field": "run", "scale": {"domain": list(chart.series), "range": dashes}, "condition": solid}
+    return {
+        "field": "run",
+        "scale": {"domain": list(chart.series), "range": dashes},
+        "condition": solid,
+    }
 
 
 def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
@@ -285,7 +328,15 @@ def _hover_points(x: Spec, y: Spec, line: Line, chart: Chart) -> Spec:
     name = "hover_step" if line.step else "hover"
     return {
         "params": [
-            {"name": name, "select": {"type": "point", "on": "pointerover", "nearest": True, "clear": "pointerout"}}
+            {
+                "name": name,
+                "select": {
+                    "type": "point",
+                    "on": "pointerover",
+                    "nearest": True,
+                    "clear": "pointerout",
+                },
+            }
         ],
         "mark": {"type": "point", "filled": True, "size": 70},
         "encoding": {
@@ -309,7 +360,13 @@ def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:
         shown["labelSeparation"] = 6
     elif not axis.zero:
         scale["zero"] = False
-    return {"field": field, "type": "quantitative", "title": axis.title, "axis": shown, "scale": scale}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": axis.title,
+        "axis": shown,
+        "scale": scale,
+    }
 
 
 def ticks(axis: Axis, low: float, high: float) -> list[float]:
@@ -317,7 +374,12 @@ def ticks(axis: Axis, low: float, high: float) -> list[float]:
     if axis.log:
         digits = (1, 3) if high > 50 * low else (1, 2, 5)
         powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-        return [tick for power in powers.tolist() for digit in digits if low <= (tick := digit * power) <= high]
+        return [
+            tick
+            for power in powers.tolist()
+            for digit in digits
+            if low <= (tick := digit * power) <= high
+        ]
     chosen: list[float] = []
     for tick in (share for share in _ROUND_SHARES if low <= share <= high):
         room = chosen[-1] ** axis.power - tick**axis.power if chosen else np.inf
@@ -346,11 +408,16 @@ def _tooltip(layer: Layer, chart: Chart) -> Spec:
     For the nearest point, Vega-Lite gives every point a cell that holds the point's row as "datum".
     """
     x, y = _FORMATS[chart.x.kind], _FORMATS[chart.y.kind]
-    x_title, y_title = (axis.title.partition(" (")[0] for axis in (chart.x, chart.y))  # without norm and scale
+    x_title, y_title = (
+        axis.title.partition(" (")[0] for axis in (chart.x, chart.y)
+    )  # without norm and scale
     fields = {"run": ("run", ""), x_title: ("x", x), y_title: ("y", y)}
     if layer.low is not None:
         fields |= {"band from": ("low", y), "to": ("high", y)}
-    fields |= {title: (title, ".4f" if values.dtype.kind == "f" else "") for title, values in layer.columns.items()}
+    fields |= {
+        title: (title, ".4f" if values.dtype.kind == "f" else "")
+        for title, values in layer.columns.items()
+    }
     shown = []
     for title, (name, format) in fields.items():
         value = f"(datum.datum || datum)[{json.dumps(name)}]"

@@ -35,7 +35,9 @@ def norms(results: Sequence[Results]) -> list[str]:
 def promise(results: Sequence[Results]) -> str:
     """Which changes a radius r speaks of, in words that follow "no". Runs that differ in that are named."""
     unknown = "change of the input that is smaller than r, in the norm of the noise,"
-    changes = grouped((r.noise.certified_change("r") if r.noise else unknown, r.name) for r in results)
+    changes = grouped(
+        (r.noise.certified_change("r") if r.noise else unknown, r.name) for r in results
+    )
     return _with_names(changes, " and no ")
 
 
@@ -78,7 +80,11 @@ def in_norm(results: Sequence[Results]) -> str:
 
 def different_norms(results: Sequence[Results]) -> str:
     """A warning about runs with different norms; empty if they agree."""
-    return "The runs measure radii in different norms, which cannot be compared." if len(norms(results)) > 1 else ""
+    return (
+        "The runs measure radii in different norms, which cannot be compared."
+        if len(norms(results)) > 1
+        else ""
+    )
 
 
 def asked(text: str, results: Sequence[Results]) -> str:
@@ -89,14 +95,19 @@ def asked(text: str, results: Sequence[Results]) -> str:
 def stopped(results: Sequence[Results]) -> str:
     """What is wrong with the shares of votes of runs that stopped early; empty if none did."""
     found = dict.fromkeys(r.bias_of_p for r in results if r.bias_of_p)
-    return " ".join(_about([r for r in results if r.bias_of_p == bias], f"Sampling {bias}", results) for bias in found)
+    return " ".join(
+        _about([r for r in results if r.bias_of_p == bias], f"Sampling {bias}", results)
+        for bias in found
+    )
 
 
 def _about(some: Sequence[Results], text: str, results: Sequence[Results]) -> str:
     """A sentence about some of the results, with their names unless it is about all."""
     if not some:
         return ""
-    return f"{text}." if len(some) == len(results) else f"{text} ({', '.join(r.name for r in some)})."
+    return (
+        f"{text}." if len(some) == len(results) else f"{text} ({', '.join(r.name for r in some)})."
+    )
 
 
 def class_name(number: int, names: Sequence[str] | None) -> str:

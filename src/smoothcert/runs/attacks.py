@@ -85,7 +85,8 @@ class Attacks:
             "attacked_accuracy": self.attacked_accuracy(shown).tolist(),
             "broken_within_certified_radius": self.broken.tolist(),
             "smallest_change": {
-                int(id): d if np.isfinite(d) else None for id, d in zip(self.id, self.distance.tolist(), strict=True)
+                int(id): d if np.isfinite(d) else None
+                for id, d in zip(self.id, self.distance.tolist(), strict=True)
             },
         }
 
@@ -116,7 +117,9 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
 
     def in_norm(radii: ArrayLike) -> NDArray[np.float64]:
         other = norm != run.noise.norm
-        return np.asarray(run.noise.other_radii(radii, settings["shape"])[norm] if other else radii, float)
+        return np.asarray(
+            run.noise.other_radii(radii, settings["shape"])[norm] if other else radii, float
+        )
 
     decided = run.decided_radii
     return Attacks(

@@ -59,7 +59,9 @@ class Difference:
     @property
     def shares(self) -> tuple[float, float]:
         """CA of A and of B."""
-        return (self.both + len(self.only_a)) / self.inputs, (self.both + len(self.only_b)) / self.inputs
+        return (self.both + len(self.only_a)) / self.inputs, (
+            self.both + len(self.only_b)
+        ) / self.inputs
 
     @property
     def difference(self) -> float:
@@ -94,7 +96,8 @@ class Difference:
         claims: dict[Verdict, str] = {
             "better": f"{b} certifies more than {a} {at}",
             "not worse": f"{b} certifies at most {margin} less than {a} {at}",
-            "worse": f"{b} certifies less than {a} {at}" + (f", by more than {margin}" if self.margin else ""),
+            "worse": f"{b} certifies less than {a} {at}"
+            + (f", by more than {margin}" if self.margin else ""),
             "undecided": f"Whether {b} loses more than {margin} against {a} {at} cannot be told"
             if self.margin
             else f"{a} and {b} cannot be told apart {at}",
@@ -156,14 +159,22 @@ class Comparison:
     @property
     def sentences(self) -> list[str]:
         """Every claim in words."""
-        claims = [*(d.sentence for d in self.differences), self.average_sentence, self.curve_sentence]
+        claims = [
+            *(d.sentence for d in self.differences),
+            self.average_sentence,
+            self.curve_sentence,
+        ]
         return [*filter(None, claims), self.scope, *self.notes]
 
     @property
     def scope(self) -> str:
         """What the intervals are about."""
         radii = len(self.differences)
-        which = f"The intervals hold at all {radii} radii together and are" if radii > 1 else "The interval is"
+        which = (
+            f"The intervals hold at all {radii} radii together and are"
+            if radii > 1
+            else "The interval is"
+        )
         return f"{which} about all inputs that these {len(self.a):,} are a random sample of, not only about these."
 
     @property
@@ -184,8 +195,15 @@ class Comparison:
         if self.curve is None:
             return ""
         radii, difference, band = self.curve
-        sides = [(name, radii[side * difference > band]) for name, side in ((self.b.name, 1), (self.a.name, -1))]
-        parts = [f"{name} certifies more from {r.min():.2f} to {r.max():.2f}" for name, r in sides if len(r)]
+        sides = [
+            (name, radii[side * difference > band])
+            for name, side in ((self.b.name, 1), (self.a.name, -1))
+        ]
+        parts = [
+            f"{name} certifies more from {r.min():.2f} to {r.max():.2f}"
+            for name, r in sides
+            if len(r)
+        ]
         found = " and ".join(parts) or "neither certifies more anywhere"
         confidence = f"{100 * self.differences[0].confidence:g}%"
         limit = f"differences above {_points(_up(band))} are more than chance, at {confidence}"
@@ -235,8 +253,14 @@ def compare_runs(
         in_a, in_b = (r.certified([radius])[:, 0] for r in (a, b))
         only_a, only_b = (tuple(common[only].tolist()) for only in (in_a & ~in_b, in_b & ~in_a))
         pairs, each = (len(only_a), len(only_b), len(common)), alpha / len(radii)
-        interval = (paired.anytime_interval if anytime else paired.difference_interval)(*pairs, alpha=each)
-        shown = None if anytime else paired.detectable(sum(pairs[:2]) / len(common), len(common), alpha=each)
+        interval = (paired.anytime_interval if anytime else paired.difference_interval)(
+            *pairs, alpha=each
+        )
+        shown = (
+            None
+            if anytime
+            else paired.detectable(sum(pairs[:2]) / len(common), len(common), alpha=each)
+        )
         known = (radius, len(common), int(np.sum(in_a & in_b)), only_a, only_b)
         return Difference(a.name, b.name, *known, margin, confidence, interval, shown)
 
@@ -246,7 +270,9 @@ def compare_runs(
     decided = a.decided_radii is not None or b.decided_radii is not None
     measured = not decided and len(common) > 1 and bool(np.any(gained))
     average = paired.mean_interval(gained, alpha=alpha) if measured else None
-    return Comparison(a, b, differences, average, _curve(a, b, alpha) if measured else None, tuple(notes), anytime)
+    return Comparison(
+        a, b, differences, average, _curve(a, b, alpha) if measured else None, tuple(notes), anytime
+    )
 
 
 def _curve(a: Results, b: Results, alpha: float) -> Curve:
@@ -284,17 +310,27 @@ def _check_alike(a: Results, b: Results) -> list[str]:
 
     if a.manifest and b.manifest and a.manifest.data_hash != b.manifest.data_hash:
         names = f"{a.manifest.data} and {b.manifest.data}"
-        raise refuse(f"their data ({names}) have other inputs or labels", "certify both on the same data")
+        raise refuse(
+            f"their data ({names}) have other inputs or labels", "certify both on the same data"
+        )
     common, of_a, of_b = np.intersect1d(a.id, b.id, return_indices=True)
     if not len(common):
-        raise refuse("they have no inputs in common", "certify both on the same data with the same ids, skip and limit")
+        raise refuse(
+            "they have no inputs in common",
+            "certify both on the same data with the same ids, skip and limit",
+        )
     if len(other := common[a.label[of_a] != b.label[of_b]]):
         raise refuse(f"input {other[0]} has another label in each", "certify both on the same data")
     if a.noise is not None and b.noise is not None and a.noise.norm != b.noise.norm:
-        raise refuse(f"their radii are in {a.noise.norm} and {b.noise.norm}", "compare runs with radii in one norm")
+        raise refuse(
+            f"their radii are in {a.noise.norm} and {b.noise.norm}",
+            "compare runs with radii in one norm",
+        )
     notes = []
     if len(common) < max(len(a), len(b)):
-        notes.append(f"Of {len(a):,} and {len(b):,} inputs, only the {len(common):,} that both have are compared.")
+        notes.append(
+            f"Of {len(a):,} and {len(b):,} inputs, only the {len(common):,} that both have are compared."
+        )
     notes += [
         f"{r.name} had a budget of minutes: later inputs got the samples that were left, so all intervals are rough."
         for r in (a, b)
@@ -302,20 +338,28 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     ]
     first, second = a.certified_by, b.certified_by
     if first is None or second is None:
-        return [*notes, "A published log does not tell inputs, noise, alpha and samples; these are taken to be alike."]
+        return [
+            *notes,
+            "A published log does not tell inputs, noise, alpha and samples; these are taken to be alike.",
+        ]
     if a.manifest is None or b.manifest is None:
-        notes.append("Only runs tell their data; both are taken to have the same inputs, in the same units.")
+        notes.append(
+            "Only runs tell their data; both are taken to have the same inputs, in the same units."
+        )
     for name in ("alpha", "samples", "bound"):
         one, two = getattr(first, name), getattr(second, name)
         if name == "samples":  # a budget may lower the ceiling that was asked for
             one, two = (
-                ((r.manifest and r.manifest.budget) or {}).get("ceiling", own) for r, own in ((a, one), (b, two))
+                ((r.manifest and r.manifest.budget) or {}).get("ceiling", own)
+                for r, own in ((a, one), (b, two))
             )
         if one != two:
             again = f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}"
             raise refuse(f"they were certified with {name} {one} and {two}", again)
     if first != second:
-        notes.append(f"The plans differ ({first}; {second}), so the difference is not that of the models alone.")
+        notes.append(
+            f"The plans differ ({first}; {second}), so the difference is not that of the models alone."
+        )
     return notes
 
 
@@ -326,7 +370,11 @@ def best_of(values: Sequence[NDArray[Any]]) -> tuple[int, list[int]]:
     """
     best = max(range(len(values)), key=lambda place: values[place].mean())
     alpha = (1 - metrics.CONFIDENCE) / max(len(values) - 1, 1)
-    return best, [place for place, value in enumerate(values) if not paired.differ(value, values[best], alpha=alpha)]
+    return best, [
+        place
+        for place, value in enumerate(values)
+        if not paired.differ(value, values[best], alpha=alpha)
+    ]
 
 
 @dataclass(frozen=True)
@@ -369,7 +417,10 @@ class Recommendation:
         where += f" ({', '.join(f'{at.radius:g}' for at in good)})"
         return [
             f"Take {self.run}: at {where}, no other run certifies more inputs beyond chance.",
-            *(f"At radius {at.radius:g}, take {at.best}, which certifies {at.share:.1%}." for at in others),
+            *(
+                f"At radius {at.radius:g}, take {at.best}, which certifies {at.share:.1%}."
+                for at in others
+            ),
             "This depends on the radii: ask for those that matter to you. It was chosen on these inputs: for figures "
             "without selection, certify other inputs. The certificates that all runs give to one input hold together "
             f"with probability {1 - self.alpha:g}.",
@@ -380,7 +431,9 @@ class Recommendation:
         return {"run": self.run, "reasons": self.reasons, "radii": [vars(at) for at in self.radii]}
 
 
-def recommend(results: Sequence[Source], *, radii: Sequence[float] | None = None) -> Recommendation | None:
+def recommend(
+    results: Sequence[Source], *, radii: Sequence[float] | None = None
+) -> Recommendation | None:
     """The run that is best, or as good as the best within chance, at most radii; with a tie, the one with larger ACR.
 
     Args:
@@ -402,7 +455,9 @@ def recommend(results: Sequence[Source], *, radii: Sequence[float] | None = None
             found.append(AtRadius(float(radius), runs[best].name, shares[runs[best].name], as_good))
     if not found:
         return None
-    wins = {run.name: sum(run.name == at.best or run.name in at.as_good for at in found) for run in runs}
+    wins = {
+        run.name: sum(run.name == at.best or run.name in at.as_good for at in found) for run in runs
+    }
     chosen = max(runs, key=lambda run: (wins[run.name], run.acr))
     alpha = sum(run.plan.alpha for run in runs if run.plan is not None)
     return Recommendation(chosen.name, tuple(found), alpha)

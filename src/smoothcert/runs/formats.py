@@ -38,7 +38,14 @@ Source: TypeAlias = Results | str | Path
 """A run or other results, or their folder or file."""
 
 _META = "smoothcert"
-_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".yml": "sok", ".yaml": "sok", ".md": "card"}
+_ENDINGS = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".json": "json",
+    ".yml": "sok",
+    ".yaml": "sok",
+    ".md": "card",
+}
 _ENDINGS |= dict.fromkeys((".tsv", ".txt", ".log", ""), "cohen")
 _EXACT = ("csv", "parquet", "json")
 _FIRST_COLUMNS = ("id", "label", "prediction", "correct")
@@ -49,7 +56,12 @@ _NORMS = {
     "l2": r"\\(\\ell_2\\)",
     "linf": r"\\(\\ell_\\infty\\)",
 }
-_DATA_SETS = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
+_DATA_SETS = {
+    "cifar10": "CIFAR-10",
+    "imagenet": "ImageNet",
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+}
 
 
 def read_results(path: Source, *, radius: float | None = None) -> Results:
@@ -67,12 +79,16 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
     if path.is_dir():
         return open_run(path)
     if not path.exists():
-        raise InvalidInput(f"{path} does not exist: expected a run's folder, an export or a certification log")
+        raise InvalidInput(
+            f"{path} does not exist: expected a run's folder, an export or a certification log"
+        )
     if (read := _READERS.get(path.suffix)) is None:
         return read_log(path, radius=radius)
     try:
         values, meta = read(path)
-        columns: dict[str, Any] = {name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()}
+        columns: dict[str, Any] = {
+            name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()
+        }
         return Results(
             name=meta["name"],
             noise=restore(meta["noise"]),
@@ -87,7 +103,9 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
     except InvalidInput as error:
         raise InvalidInput(f"cannot read {path}: {error}") from None
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, csv.Error) as error:
-        raise InvalidInput(f"{path} is not an export of smoothcert, or is damaged: {error!r}") from None
+        raise InvalidInput(
+            f"{path} is not an export of smoothcert, or is damaged: {error!r}"
+        ) from None
 
 
 def collect(results: Source | Sequence[Source], *, radius: float | None = None) -> list[Results]:
@@ -118,7 +136,10 @@ def distinct_names(results: Sequence[Results]) -> list[Results]:
         rivals = [other.path for other in results if other is not result and other.name == name]
         if rivals and path is not None:
             ends = (str(Path(*path.parts[-length:])) for length in range(2, len(path.parts)))
-            name = next((end for end in ends if not any(str(rival).endswith(end) for rival in rivals)), str(path))
+            name = next(
+                (end for end in ends if not any(str(rival).endswith(end) for rival in rivals)),
+                str(path),
+            )
         before = sum(name == other.name for other in named)
         name = f"{name} ({before + 1})" if before else name
         named.append(result if name == result.name else replace(result, name=name))
@@ -146,7 +167,9 @@ def write_results(
     format = format_of(path, format)
     if radii is not None and format not in _AT_RADII:
         those = " or ".join(setting("format", name) for name in _AT_RADII)
-        raise InvalidInput(f"{setting('radii', list(radii))} is for {those}: others contain every radius")
+        raise InvalidInput(
+            f"{setting('radii', list(radii))} is for {those}: others contain every radius"
+        )
     if format == "cohen" and results.decided_radii is not None and results.plan is not None:
         warnings.warn(
             f"the cohen format does not say that {results.name} decides radii, so certified accuracy is too low "
@@ -154,7 +177,9 @@ def write_results(
             UserWarning,
             stacklevel=2,
         )
-    content = _AT_RADII[format](results, radii) if format in _AT_RADII else _WRITERS[format](results)
+    content = (
+        _AT_RADII[format](results, radii) if format in _AT_RADII else _WRITERS[format](results)
+    )
     if path is not None:
         write_whole(path, content)
         if format == "csv":
@@ -176,7 +201,9 @@ def format_of(path: str | Path | None, format: str | None = None) -> str:
     _check.one_of("format", format, (*_WRITERS, *_AT_RADII))
     if called in _EXACT and format != called:
         given = setting("format", format)
-        raise InvalidInput(f"{path} is named like a {called} file, so it could not be read again with {given}")
+        raise InvalidInput(
+            f"{path} is named like a {called} file, so it could not be read again with {given}"
+        )
     return format
 
 
@@ -202,7 +229,9 @@ def shown_columns(results: Results) -> dict[str, list[Any]]:
         name: [None if value != value else value for value in column.tolist()]
         for name, column in results.columns.items()
     }
-    columns["correct"] = [c if k else None for c, k in zip(results.correct.tolist(), known, strict=True)]
+    columns["correct"] = [
+        c if k else None for c, k in zip(results.correct.tolist(), known, strict=True)
+    ]
     return {name: columns[name] for name in dict.fromkeys((*_FIRST_COLUMNS, *columns))}
 
 
@@ -244,7 +273,10 @@ def _to_parquet(results: Results) -> bytes:
     import pyarrow.parquet as pq
 
     correct = pa.array(shown_columns(results)["correct"], pa.bool_())
-    columns = {name: correct if name == "correct" else results.columns[name] for name in shown_columns(results)}
+    columns = {
+        name: correct if name == "correct" else results.columns[name]
+        for name in shown_columns(results)
+    }
     table = pa.table(columns).replace_schema_metadata({_META: json.dumps(_settings(results))})
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)
@@ -262,14 +294,20 @@ def _read_parquet(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
 
 def _to_json(results: Results) -> bytes:
     columns = shown_columns(results)
-    certificates = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return json.dumps(_settings(results) | {"certificates": certificates}, indent=1, allow_nan=False).encode()
+    certificates = [
+        dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+    ]
+    return json.dumps(
+        _settings(results) | {"certificates": certificates}, indent=1, allow_nan=False
+    ).encode()
 
 
 def _read_json(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     meta = json.loads(path.read_bytes())
     rows = meta["certificates"]
-    return {name: [np.nan if row[name] is None else row[name] for row in rows] for name in COLUMNS}, meta
+    return {
+        name: [np.nan if row[name] is None else row[name] for row in rows] for name in COLUMNS
+    }, meta
 
 
 def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
@@ -293,7 +331,9 @@ def to_sok(results: Results, radii: Sequence[float] | None = None) -> bytes:
         )
     shown = results.certified_accuracy(radii).tolist()
     rows = list(zip(map(_plain, radii), shown, strict=True))
-    return _filled("board.yml", results, rows, data=_DATA_SETS.get(data, data), norm=_NORMS.get(norm, norm))
+    return _filled(
+        "board.yml", results, rows, data=_DATA_SETS.get(data, data), norm=_NORMS.get(norm, norm)
+    )
 
 
 def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
@@ -301,14 +341,21 @@ def to_card(results: Results, radii: Sequence[float] | None = None) -> bytes:
     _check_reportable(results)
     radii = radii or usual_radii([results])
     band = results.certified_accuracy_band(radii)
-    rows = zip(radii, results.certified_accuracy(radii).tolist(), *(end.tolist() for end in band), strict=True)
+    rows = zip(
+        radii,
+        results.certified_accuracy(radii).tolist(),
+        *(end.tolist() for end in band),
+        strict=True,
+    )
     return _filled("card.md", results, list(rows))
 
 
 def _filled(template: str, results: Results, rows: list[Any], **values: str) -> bytes:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
     environment.filters |= {"quoted": json.dumps, "percent": _percent, "caveat": caveat}
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")
     return environment.from_string(text).render(r=results, rows=rows, **values).encode()
@@ -317,7 +364,9 @@ def _filled(template: str, results: Results, rows: list[Any], **values: str) -> 
 def _check_reportable(results: Results) -> str:
     """The norm of a run that others may read about: it knows noise and plan, it is finished, and it has labels."""
     if results.noise is None or results.plan is None:
-        raise InvalidInput(f"{results.name} does not contain its noise and plan: export a run, or an export of a run")
+        raise InvalidInput(
+            f"{results.name} does not contain its noise and plan: export a run, or an export of a run"
+        )
     check_finished(results)
     return results.noise.norm
 

@@ -33,12 +33,20 @@ _LAYOUT = 2
 """The version of the tables below."""
 _FLUSH_SECONDS = 0.1
 # Results read the numbers of `COLUMNS` as arrays. Only a whole certificate needs the rest.
-_NUMBERS = ", ".join(f"IFNULL({c}, {NO_CLASS})" if c in ("label", "prediction") else c for c in COLUMNS)
+_NUMBERS = ", ".join(
+    f"IFNULL({c}, {NO_CLASS})" if c in ("label", "prediction") else c for c in COLUMNS
+)
 _STORED = (*COLUMNS, "chosen", "proved", "looks", "plan")
 _ALL = ", ".join(_STORED)
-_CONSTRAINTS = {"id": "PRIMARY KEY", "label": "", "prediction": "", "upper": ""}  # all others are always known
+_CONSTRAINTS = {
+    "id": "PRIMARY KEY",
+    "label": "",
+    "prediction": "",
+    "upper": "",
+}  # all others are always known
 _DECLARED = ",\n    ".join(
-    f"{c} {'REAL' if t is np.float64 else 'INTEGER'} {_CONSTRAINTS.get(c, 'NOT NULL')}" for c, t in COLUMNS.items()
+    f"{c} {'REAL' if t is np.float64 else 'INTEGER'} {_CONSTRAINTS.get(c, 'NOT NULL')}"
+    for c, t in COLUMNS.items()
 )
 
 _PROBE = "SELECT 1 FROM manifest, certificates LIMIT 1"
@@ -118,7 +126,9 @@ class Journal:
         If the script fails, the connection is closed at once. While a connection is open, SQLite uses the index of the
         WAL file that a dead writer left behind, and readers could miss the last certificate.
         """
-        db = sqlite3.connect(f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+        db = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None
+        )
         try:
             [found] = db.execute("PRAGMA user_version").fetchone()
             is_new = db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
@@ -145,7 +155,9 @@ class Journal:
         for suffix in ("", "-wal", "-shm") if unused else ():
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
-    def add(self, certificate: Certificate, entries: dict[str, Any], *, own_plan: bool = False) -> None:
+    def add(
+        self, certificate: Certificate, entries: dict[str, Any], *, own_plan: bool = False
+    ) -> None:
         """Add a certificate together with entries of the manifest, in one transaction.
 
         Args:
@@ -155,7 +167,9 @@ class Journal:
                 It replaces a certificate of an earlier plan.
         """
         c = certificate
-        looks = json.dumps([[look.samples, {str(c): n for c, n in look.votes.items()}] for look in c.looks])
+        looks = json.dumps(
+            [[look.samples, {str(c): n for c, n in look.votes.items()}] for look in c.looks]
+        )
         plan = json.dumps(describe(c.plan)) if own_plan else None
         row = (*numbers_of(c), c.proof.prediction, c.proof.radius, looks, plan)
         with self.transaction():
@@ -169,12 +183,16 @@ class Journal:
 
     def _insert(self, rows: Iterable[tuple[Any, ...]], *, replace: bool = False) -> None:
         insert = "INSERT OR REPLACE" if replace else "INSERT"
-        self._db.executemany(f"{insert} INTO certificates ({_ALL}) VALUES ({', '.join('?' * len(_STORED))})", rows)
+        self._db.executemany(
+            f"{insert} INTO certificates ({_ALL}) VALUES ({', '.join('?' * len(_STORED))})", rows
+        )
 
     def keep_plans(self, plan: Plan) -> None:
         """Record the plan of the manifest, which is about to change, with all certificates that rest on it."""
         with self.transaction():
-            self._db.execute("UPDATE certificates SET plan = ? WHERE plan IS NULL", (json.dumps(describe(plan)),))
+            self._db.execute(
+                "UPDATE certificates SET plan = ? WHERE plan IS NULL", (json.dumps(describe(plan)),)
+            )
 
     def ids(self) -> set[int]:
         """The inputs that have a certificate."""
@@ -202,7 +220,9 @@ class Journal:
     def certificate(self, id: int, *, plan: Plan, noise: Noise) -> Certificate:
         """One certificate."""
         with self._errors("read"):
-            row = self._db.execute(f"SELECT {_ALL} FROM certificates WHERE id = ?", (id,)).fetchone()
+            row = self._db.execute(
+                f"SELECT {_ALL} FROM certificates WHERE id = ?", (id,)
+            ).fetchone()
         return self._certificate(row, plan, noise)
 
     def manifest(self) -> Manifest:
@@ -225,21 +245,33 @@ class Journal:
 
     def add_attacks(self, norm: str, attacks: Iterable[Attack]) -> None:
         """Add the attacks on some inputs, in one transaction."""
-        rows = [(norm, a.id, None if isinf(a.distance) else a.distance, a.prediction, a.changed) for a in attacks]
+        rows = [
+            (norm, a.id, None if isinf(a.distance) else a.distance, a.prediction, a.changed)
+            for a in attacks
+        ]
         with self.transaction():
             self._db.executemany("INSERT OR REPLACE INTO attacks VALUES (?, ?, ?, ?, ?)", rows)
 
     def attacks(self, norm: str) -> tuple[dict[str, Any], dict[int, float]] | None:
         """The settings of the attacks in one norm, and the distances by id; None if there are none."""
         with self._errors("read"):
-            recorded = self._db.execute("SELECT value FROM manifest WHERE key = ?", (f"attack in {norm}",)).fetchone()
-            rows = self._db.execute("SELECT id, distance FROM attacks WHERE norm = ?", (norm,)).fetchall()
-        return recorded and (json.loads(recorded[0]), {id: inf if d is None else d for id, d in rows})
+            recorded = self._db.execute(
+                "SELECT value FROM manifest WHERE key = ?", (f"attack in {norm}",)
+            ).fetchone()
+            rows = self._db.execute(
+                "SELECT id, distance FROM attacks WHERE norm = ?", (norm,)
+            ).fetchall()
+        return recorded and (
+            json.loads(recorded[0]),
+            {id: inf if d is None else d for id, d in rows},
+        )
 
     def attack(self, norm: str, id: int) -> Attack | None:
         """The attack on one input, with the changed input."""
         with self._errors("read"):
-            query = "SELECT id, distance, prediction, changed FROM attacks WHERE norm = ? AND id = ?"
+            query = (
+                "SELECT id, distance, prediction, changed FROM attacks WHERE norm = ? AND id = ?"
+            )
             row = self._db.execute(query, (norm, id)).fetchone()
         return row and Attack(row[0], inf if row[1] is None else row[1], *row[2:])
 
@@ -258,17 +290,25 @@ class Journal:
         id, label, prediction, radius, samples, count, counted, missing, seconds, *rest = row
         lower, upper, chosen, proved, looks, own = rest
         try:
-            label, prediction, chosen = (None if value is None else int(value) for value in (label, prediction, chosen))
+            label, prediction, chosen = (
+                None if value is None else int(value) for value in (label, prediction, chosen)
+            )
             upper, proved = (None if value is None else float(value) for value in (upper, proved))
             proof = Proof(chosen, float(lower), upper, int(count), int(counted), proved)
-            votes = tuple(Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks))
+            votes = tuple(
+                Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks)
+            )
             plan = plan if own is None else restore(json.loads(own))
-            found = Certificate(id, label, prediction, float(radius), proof, votes, plan, noise, float(seconds))
+            found = Certificate(
+                id, label, prediction, float(radius), proof, votes, plan, noise, float(seconds)
+            )
             if (samples, missing) != (found.samples, found.missing):
                 drawn = f"{found.samples} samples, {found.missing} without a vote"
                 raise ValueError(f"its looks have {drawn}, it states {samples} and {missing}")
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidInput(f"{self.path}: the certificate of input {id} cannot be read: {error}") from None
+            raise InvalidInput(
+                f"{self.path}: the certificate of input {id} cannot be read: {error}"
+            ) from None
         return found
 
     @contextmanager

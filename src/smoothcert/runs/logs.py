@@ -50,11 +50,17 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
             f"{either('radius=R', '--log-radius R')}"
         )
     tested = _check.at_least("radius", radius, 0) if flags_only else None
-    if missing := [c for c in COLUMNS[:4] if c not in header and not (c == "radius" and flags_only)]:
+    if missing := [
+        c for c in COLUMNS[:4] if c not in header and not (c == "radius" and flags_only)
+    ]:
         raise InvalidInput(
             f"{path} is not a certification log: no column {', '.join(missing)}; expected {', '.join(COLUMNS)}"
         )
-    rows = [dict(zip(header, line.split("\t"), strict=False)) for line in text.splitlines()[1:] if line.strip()]
+    rows = [
+        dict(zip(header, line.split("\t"), strict=False))
+        for line in text.splitlines()[1:]
+        if line.strip()
+    ]
     if not rows:
         raise InvalidInput(f"{path} is empty: it has a header but no rows")
     parsed = []
@@ -64,15 +70,31 @@ def read_log(path: str | Path, *, radius: float | None = None) -> Results:
             certified = float(row["radius"]) if tested is None else tested * proved
             if not 0 <= certified < np.inf:
                 raise ValueError
-            answer = row["predict"] if proved else NO_CLASS  # a radius of 0 would count as proved at 0
+            answer = (
+                row["predict"] if proved else NO_CLASS
+            )  # a radius of 0 would count as proved at 0
             numbers = map(np.int64, (row["idx"], row["label"], answer))
             parsed.append((*numbers, certified, _seconds(row.get("time"))))
         except (KeyError, ValueError, OverflowError):
-            raise InvalidInput(f"{path}, row {number}: not a row of a certification log: {row}") from None
+            raise InvalidInput(
+                f"{path}, row {number}: not a row of a certification log: {row}"
+            ) from None
     id, label, prediction, radii, seconds = (np.array(c) for c in zip(*parsed, strict=True))
     zero, unknown = np.zeros_like(id), np.full(len(id), np.nan)
     votes = (zero, zero, zero, zero)
-    return Results(path.stem, id, label, prediction, radii, *votes, seconds, unknown, unknown, tested=tested, path=path)
+    return Results(
+        path.stem,
+        id,
+        label,
+        prediction,
+        radii,
+        *votes,
+        seconds,
+        unknown,
+        unknown,
+        tested=tested,
+        path=path,
+    )
 
 
 def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -87,7 +109,9 @@ def read_votes(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
     table = _whole_numbers(path, "table of votes")
     counts, label = table[:, :-1], table[:, -1]
     if np.any(label >= counts.shape[1]):
-        raise InvalidInput(f"{path}: label {label.max()} is out of range for {counts.shape[1]} classes")
+        raise InvalidInput(
+            f"{path}: label {label.max()} is out of range for {counts.shape[1]} classes"
+        )
     return counts, label
 
 
@@ -106,7 +130,11 @@ def read_counts(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.bool_
     label, prediction, count, samples = table.T
     wrong = (count < 0) | (count > samples) | (samples < 1)
     if not len(table) or np.any(wrong):
-        where = f"row {int(np.argmax(wrong)) + 1}: counts must lie between 0 and samples" if len(table) else "no rows"
+        where = (
+            f"row {int(np.argmax(wrong)) + 1}: counts must lie between 0 and samples"
+            if len(table)
+            else "no rows"
+        )
         raise InvalidInput(f"{path}, {where}")
     return count / samples, label == prediction
 
@@ -117,17 +145,30 @@ def votes(log: Results, *, noise: Noise, samples: int, alpha: float) -> NDArray[
     If a radius is slightly above what all votes prove, only because its digits were rounded, all votes are returned. A
     larger radius cannot come from these settings and is an error.
     """
-    most = {a: float(noise.radius(lower_bound(samples, samples, alpha=a))) for a in (alpha, *_COMMON_ALPHA)}
+    most = {
+        a: float(noise.radius(lower_bound(samples, samples, alpha=a)))
+        for a in (alpha, *_COMMON_ALPHA)
+    }
     excess = log.radius - slack(log) - most[alpha]
     if np.any(excess > 1e-9):
         worst, room = int(np.argmax(excess)), 2 * float(slack(log).max())
-        fit = [f"{a:g}" for a, radius in most.items() if 0 <= radius - log.radius.max() + room / 2 <= room]
+        fit = [
+            f"{a:g}"
+            for a, radius in most.items()
+            if 0 <= radius - log.radius.max() + room / 2 <= room
+        ]
         raise InvalidInput(
             f"{log.name}: radius {log.radius[worst]:g} of input {log.id[worst]} cannot come from {noise} with "
             f"{samples} samples at alpha {alpha:g}, which prove at most {most[alpha]:.4f}; "
-            + (f"alpha {' or '.join(fit)} would give it" if fit else "give the noise, samples and alpha of the log")
+            + (
+                f"alpha {' or '.join(fit)} would give it"
+                if fit
+                else "give the noise, samples and alpha of the log"
+            )
         )
-    reaching = np.minimum(critical_count(noise.probability(log.radius), samples, alpha=alpha), samples)
+    reaching = np.minimum(
+        critical_count(noise.probability(log.radius), samples, alpha=alpha), samples
+    )
     below = np.maximum(reaching - 1, 0)
     off = [
         np.abs(noise.radius(lower_bound(np.maximum(c, 1), samples, alpha=alpha)) - log.radius)
@@ -169,4 +210,6 @@ def _slack(text: str) -> float:
 
 def _seconds(text: str | None) -> float:
     """Seconds from either `12.5` or `h:mm:ss.s`."""
-    return sum(float(part) * 60.0**place for place, part in enumerate(reversed((text or "0").split(":"))))
+    return sum(
+        float(part) * 60.0**place for place, part in enumerate(reversed((text or "0").split(":")))
+    )

@@ -20,7 +20,17 @@ from smoothcert.plans import Plan
 MOST_INPUTS = 10**8
 """More inputs than any data set has. Without this limit, a damaged range could fill the memory."""
 _NOT_SETTINGS = (
-    *("answers", "weights", "batch", "compile", "forwarded", "started", "finished", "circumstances", "shard"),
+    *(
+        "answers",
+        "weights",
+        "batch",
+        "compile",
+        "forwarded",
+        "started",
+        "finished",
+        "circumstances",
+        "shard",
+    ),
     *("values", "spending", "until_clear", "unreadable", "in_memory"),
 )
 """What may differ when a run is continued. Batch and compilation are compared when the classifier is prepared."""
@@ -95,7 +105,9 @@ class Manifest:
     @property
     def classifier(self) -> str:
         """The name of the model, and of the denoiser in front of it."""
-        return self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
+        return (
+            self.model if self.denoiser is None else f"{self.model} behind {self.denoiser['name']}"
+        )
 
     @property
     def timed(self) -> bool:
@@ -121,7 +133,9 @@ class Manifest:
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: object) -> Self:
         """Make a manifest from the values in a journal or an export."""
-        needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        needed = [
+            f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING
+        ]
         if missing := [key for key in needed if values.get(key) is None]:
             raise InvalidInput(f"{where} is damaged: its manifest has no {', '.join(missing)}")
         kept = {f.name: values[f.name] for f in fields(cls) if f.name in values}
@@ -135,13 +149,17 @@ class Manifest:
             if not isinstance(kept["noise"], Noise) or not isinstance(kept["plan"], Plan):
                 raise TypeError("noise and plan have other types")
             if kept.get("denoiser") is not None:
-                kept["denoiser"] = {key: str(kept["denoiser"][key]) for key in ("name", "hash", "description")}
+                kept["denoiser"] = {
+                    key: str(kept["denoiser"][key]) for key in ("name", "hash", "description")
+                }
             if kept.get("values") is not None:
                 low, high = map(float, kept["values"])
                 kept["values"] = low, high
             return cls(**kept)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInput(f"{where}: its manifest cannot be read: {getattr(error, 'message', error)}") from None
+            raise InvalidInput(
+                f"{where}: its manifest cannot be read: {getattr(error, 'message', error)}"
+            ) from None
 
     def differences(self, recorded: Manifest, *, also: Sequence[str] = ()) -> list[str]:
         """What keeps this manifest from continuing a recorded run: every setting that differs, in words.
@@ -149,7 +167,9 @@ class Manifest:
         A model or data set with the same content may have another name, because users move files. The inputs may be
         more than before, or fewer. `also` names what may differ otherwise.
         """
-        now, there = ({**plain.pop("settings"), **plain} for plain in (self.plain(), recorded.plain()))
+        now, there = (
+            {**plain.pop("settings"), **plain} for plain in (self.plain(), recorded.plain())
+        )
         ignored = set(_NOT_SETTINGS).difference(also)
         for name, content in (("model", "weights_hash"), ("data", "data_hash")):
             if now[content] and now[content] == there[content]:
@@ -164,7 +184,9 @@ class Manifest:
         before, wanted = set(recorded.ids), set(self.ids)
         if before <= wanted or wanted <= before:
             ignored.add("ids")
-        now, there = ({k: v for k, v in values.items() if k not in ignored} for values in (now, there))
+        now, there = (
+            {k: v for k, v in values.items() if k not in ignored} for values in (now, there)
+        )
         found = differences(there, now)
         if not found and not same_answers(recorded.answers, self.answers):
             found = ["what the model answers to the same inputs (has its code changed?)"]
@@ -174,7 +196,17 @@ class Manifest:
         """Whether both runs have the same votes for the same samples."""
 
         def draws(m: Manifest) -> tuple[Any, ...]:
-            same = (m.model, m.weights_hash, m.data_hash, m.seed, m.device, m.dtype, m.settings, m.drawing, m.noise)
+            same = (
+                m.model,
+                m.weights_hash,
+                m.data_hash,
+                m.seed,
+                m.device,
+                m.dtype,
+                m.settings,
+                m.drawing,
+                m.noise,
+            )
             return (*same, m.denoiser and m.denoiser["hash"])
 
         return draws(self) == draws(other) and same_answers(self.answers, other.answers)
@@ -183,7 +215,11 @@ class Manifest:
 def circumstances() -> dict[str, Any]:
     """Versions and machine, to be recorded."""
     versions = {name: version(name) for name in ("torch", "numpy", "scipy")}
-    return {"smoothcert": __version__, "python": platform.python_version(), "platform": platform.platform()} | versions
+    return {
+        "smoothcert": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    } | versions
 
 
 def compact_ids(ids: Sequence[int]) -> list[int] | dict[str, int]:

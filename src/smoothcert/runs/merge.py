@@ -44,7 +44,9 @@ def merge(runs: Sequence[str | Path | Run], *, out: str | Path, partial: bool = 
         _check_missing(opened)
     with exclusive(out) as folder, Journal(folder, write=True) as journal:
         if journal.ids():
-            raise InvalidInput(f"{folder} already contains a run: choose another {setting('out', 'DIR')}")
+            raise InvalidInput(
+                f"{folder} already contains a run: choose another {setting('out', 'DIR')}"
+            )
         with journal.transaction():
             journal.write_manifest(_merged(opened).plain())
             for run in opened:
@@ -57,15 +59,21 @@ def _check_settings(runs: Sequence[Run]) -> None:
     """Raise if the runs have different settings."""
     first = runs[0].manifest
     for run in runs[1:]:
-        if found := replace(run.manifest, ids=first.ids).differences(first, also=("batch", "compile")):
-            raise InvalidInput(f"{run.path} does not belong to {runs[0].path}: it differs in {'; '.join(found)}")
+        if found := replace(run.manifest, ids=first.ids).differences(
+            first, also=("batch", "compile")
+        ):
+            raise InvalidInput(
+                f"{run.path} does not belong to {runs[0].path}: it differs in {'; '.join(found)}"
+            )
 
 
 def _check_different_inputs(runs: Sequence[Run]) -> None:
     """Raise if two runs have certificates of the same input."""
     for one, other in combinations(runs, 2):
         if len(double := np.intersect1d(one.id, other.id)):
-            raise InvalidInput(f"{_listed(double.tolist())} in {one.path} and in {other.path} as well")
+            raise InvalidInput(
+                f"{_listed(double.tolist())} in {one.path} and in {other.path} as well"
+            )
 
 
 def _check_missing(runs: Sequence[Run]) -> None:
@@ -105,7 +113,9 @@ def _merged(runs: Sequence[Run]) -> Manifest:
         finished=max(finished) if len(finished) == len(manifests) else None,
         circumstances={**first.circumstances, "merged from": [str(run.path) for run in runs]},
         shard=None,
-        values=(min(low for low, _ in values), max(high for _, high in values)) if len(values) == len(runs) else None,
+        values=(min(low for low, _ in values), max(high for _, high in values))
+        if len(values) == len(runs)
+        else None,
         until_clear=any(m.until_clear for m in manifests),
         unreadable=tuple(sorted({id for m in manifests for id in m.unreadable})),
     )

@@ -134,7 +134,11 @@ class Pace:
         eta = "" if self.eta is None else f", {timedelta(seconds=round(self.eta))} left"
         here = [worker for worker in self.status.workers if worker.until is None]
         idle = sum(not worker.open for worker in here)
-        workers = f"; {number_of(len(here), 'worker')}" + (f", {idle} idle" if idle else "") if here else ""
+        workers = (
+            f"; {number_of(len(here), 'worker')}" + (f", {idle} idle" if idle else "")
+            if here
+            else ""
+        )
         return f"{self.spent:,} samples, {self.rate:,.0f}/s{acr}{eta}{workers}"
 
 
@@ -186,19 +190,27 @@ class PlainProgress(_Periodic):
     def say(self, message: str) -> None:
         if sys.stderr is not None:
             with _IGNORE_BROKEN_STDERR:
-                print(message, file=sys.stderr, flush=True)  # rich would end the program if the pipe is broken
+                print(
+                    message, file=sys.stderr, flush=True
+                )  # rich would end the program if the pipe is broken
 
     def show(self) -> None:
         self.say(f"{self._pace.done}/{self._pace.total} inputs, {self._pace.line()}")
 
     def close(self) -> None:
         if 0 < self._pace.done < self._pace.total:
-            self.say(f"{self._pace.done} of {self._pace.total} inputs are certified and saved in {self._run.path}")
+            self.say(
+                f"{self._pace.done} of {self._pace.total} inputs are certified and saved in {self._run.path}"
+            )
 
     def end(self, run: Run) -> None:
         if workers := self._pace.status.workers:
-            share = sum(worker.sampling for worker in workers) / (sum(worker.seconds for worker in workers) or 1)
-            self.say(f"{number_of(len(workers), 'worker')} took part, and sampled for {share:.0%} of the time")
+            share = sum(worker.sampling for worker in workers) / (
+                sum(worker.seconds for worker in workers) or 1
+            )
+            self.say(
+                f"{number_of(len(workers), 'worker')} took part, and sampled for {share:.0%} of the time"
+            )
         if self._summary:
             self.say(summary(run))
 
@@ -215,8 +227,12 @@ class LiveProgress(PlainProgress):
 
     def begin(self, run: Run, *, total: int) -> None:
         self._bar = Bar(
-            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
-            BarColumn(table_column=Column(max_width=20, ratio=1)),  # a narrow terminal shortens the bar first
+            MofNCompleteColumn(
+                table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)
+            ),
+            BarColumn(
+                table_column=Column(max_width=20, ratio=1)
+            ),  # a narrow terminal shortens the bar first
             TextColumn("{task.fields[line]}", markup=False),
             console=Console(stderr=True, highlight=False, markup=False, emoji=False),
             transient=True,
@@ -294,8 +310,20 @@ class Tracker(_Periodic):
         super().begin(run, total=total)
         m = run.manifest
         self.open(
-            {"model": m.classifier, "data": m.data, "noise": str(m.noise), "plan": str(m.plan), "alpha": m.plan.alpha}
-            | {"seed": m.seed, "dtype": m.dtype, "device": m.device, "inputs": total, "run": str(run.path)}
+            {
+                "model": m.classifier,
+                "data": m.data,
+                "noise": str(m.noise),
+                "plan": str(m.plan),
+                "alpha": m.plan.alpha,
+            }
+            | {
+                "seed": m.seed,
+                "dtype": m.dtype,
+                "device": m.device,
+                "inputs": total,
+                "run": str(run.path),
+            }
         )
 
     def show(self) -> None:
@@ -305,8 +333,15 @@ class Tracker(_Periodic):
         self.log(figures | {"samples_saved": pace.saved} | acr, step=pace.done)
 
     def end(self, run: Run) -> None:
-        figures = {"inputs": len(run), "samples": int(run.samples.sum()), "average_samples": run.average_samples or 0.0}
-        figures |= {"samples_saved": run.samples_saved or 0.0, "abstained": float(run.abstained.mean())}
+        figures = {
+            "inputs": len(run),
+            "samples": int(run.samples.sum()),
+            "average_samples": run.average_samples or 0.0,
+        }
+        figures |= {
+            "samples_saved": run.samples_saved or 0.0,
+            "abstained": float(run.abstained.mean()),
+        }
         self.log(figures | ({"acr": run.acr} if run.labelled else {}), step=len(run))
         self.finish()
 
@@ -343,10 +378,14 @@ class Several(Progress):
 
 def choose_progress(progress: Progress | Sequence[Progress] | None) -> Progress:
     """The progress of a run, from what the user gave."""
-    members = [] if progress is None else [progress] if isinstance(progress, Progress) else list(progress)
+    members = (
+        [] if progress is None else [progress] if isinstance(progress, Progress) else list(progress)
+    )
     for member in members:
         if not isinstance(member, Progress):
-            raise InvalidInput(f"progress must be a Progress or a list of them, got {type(member).__name__}")
+            raise InvalidInput(
+                f"progress must be a Progress or a list of them, got {type(member).__name__}"
+            )
     if all(isinstance(member, Tracker) for member in members):
         members = [progress_here(), *members]
     return members[0] if len(members) == 1 else Several(members)

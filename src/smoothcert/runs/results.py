@@ -142,7 +142,11 @@ class Results:
     @property
     def left_out(self) -> int:
         """How many inputs were left out because they could not be read."""
-        return 0 if self.manifest is None else len(set(self.manifest.unreadable).difference(self.manifest.ids))
+        return (
+            0
+            if self.manifest is None
+            else len(set(self.manifest.unreadable).difference(self.manifest.ids))
+        )
 
     @property
     def complete(self) -> bool:
@@ -156,7 +160,9 @@ class Results:
             InvalidInput: These are the results of an export or a published log, which have no votes.
         """
         if len(self.kept) < len(self):
-            raise InvalidInput(f"{self.name} has no certificates with votes: open the folder of the run")
+            raise InvalidInput(
+                f"{self.name} has no certificates with votes: open the folder of the run"
+            )
         return (self.kept[id] for id in self.id.tolist())
 
     def __iter__(self) -> Iterator[Certificate]:
@@ -183,7 +189,11 @@ class Results:
         """
         if isinstance(id, Certificate):
             return id.id in self and self[id.id] == id
-        return not isinstance(id, bool) and isinstance(id, (int, np.integer)) and bool(np.any(self.id == id))
+        return (
+            not isinstance(id, bool)
+            and isinstance(id, (int, np.integer))
+            and bool(np.any(self.id == id))
+        )
 
     def __repr__(self) -> str:
         known = [str(part) for part in (self.plan, self.noise) if part is not None]
@@ -195,7 +205,11 @@ class Results:
         """The results in a notebook: the row of a table, or a sentence if there is no certificate yet."""
         from smoothcert.runs.table import table  # that module imports this one
 
-        return table([self])._repr_html_() if len(self) else f"<p>{escape(self.name)}: no certificates yet</p>"
+        return (
+            table([self])._repr_html_()
+            if len(self)
+            else f"<p>{escape(self.name)}: no certificates yet</p>"
+        )
 
     def to_pandas(self) -> Any:
         """All columns as a data frame, one row per input. `correct` is empty where the label is unknown.
@@ -207,7 +221,9 @@ class Results:
 
         with needs("pandas", what="to_pandas"):
             import pandas as pd
-        columns = {name: self.columns.get(name, values) for name, values in shown_columns(self).items()}
+        columns = {
+            name: self.columns.get(name, values) for name, values in shown_columns(self).items()
+        }
         frame = pd.DataFrame(columns)
         frame["correct"] = frame["correct"].astype("boolean" if self.unlabelled else "bool")
         return frame
@@ -278,7 +294,9 @@ class Results:
         if isinstance(self.certified_by, Price):
             return "stopped where votes were bad, so p is too small on average for inputs with few samples"
         if self.decided_radii is not None:
-            return "stopped where votes were clear, so p is too large on average for certified inputs"
+            return (
+                "stopped where votes were clear, so p is too large on average for certified inputs"
+            )
         return None
 
     @property
@@ -287,7 +305,11 @@ class Results:
 
         Without any labels, this is `p` itself.
         """
-        return self.p if self.known_labels or not self.labelled else np.where(self.correct, self.p, 0.0)
+        return (
+            self.p
+            if self.known_labels or not self.labelled
+            else np.where(self.correct, self.p, 0.0)
+        )
 
     def share_above(self, p: ArrayLike) -> NDArray[np.float64]:
         """The share of inputs that are correct with a probability of the class above p.
@@ -324,17 +346,27 @@ class Results:
         radii = self.radius[~self.abstained]
         if not len(radii):
             return None
-        return {"smallest": float(radii.min()), "median": float(np.median(radii)), "mean": float(radii.mean())}
+        return {
+            "smallest": float(radii.min()),
+            "median": float(np.median(radii)),
+            "mean": float(radii.mean()),
+        }
 
     @property
     def acr(self) -> float:
         """Average certified radius; NaN without labels."""
-        return metrics.average_certified_radius(self.radius, self.correct) if self.labelled else math.nan
+        return (
+            metrics.average_certified_radius(self.radius, self.correct)
+            if self.labelled
+            else math.nan
+        )
 
     @property
     def acr_band(self) -> Interval | None:
         """The 95% band of the ACR over inputs; None without labels or for fewer than two inputs."""
-        return metrics.acr_band(self.radius, self.correct) if self.labelled and len(self) > 1 else None
+        return (
+            metrics.acr_band(self.radius, self.correct) if self.labelled and len(self) > 1 else None
+        )
 
     @property
     def decided_radii(self) -> tuple[float, ...] | None:
@@ -349,7 +381,9 @@ class Results:
         Args:
             radii: The radii r.
         """
-        shares = metrics.certified_accuracy(self.radius, self.correct, radii, closed=self.decided_radii is not None)
+        shares = metrics.certified_accuracy(
+            self.radius, self.correct, radii, closed=self.decided_radii is not None
+        )
         return shares if self.labelled else np.full_like(shares, math.nan)
 
     def certified(self, radii: ArrayLike) -> NDArray[np.bool_]:
@@ -358,7 +392,9 @@ class Results:
         Args:
             radii: The radii r.
         """
-        return metrics.certified(self.radius, self.correct, radii, closed=self.decided_radii is not None)
+        return metrics.certified(
+            self.radius, self.correct, radii, closed=self.decided_radii is not None
+        )
 
     def certified_accuracy_band(self, radii: ArrayLike) -> Interval:
         """The 95% band of each CA(r) over inputs.
@@ -402,7 +438,9 @@ class Results:
             return f"{self.name} has another model, data, seed or number format, and so other votes"
         if not np.all(np.isin(self.id, reference.id)):
             return f"{self.name} has inputs that {reference.name} has not"
-        bases = [basis(run.certified_by) for run in (self, reference) if run.certified_by is not None]
+        bases = [
+            basis(run.certified_by) for run in (self, reference) if run.certified_by is not None
+        ]
         if None in bases:
             one = (self, reference)[bases.index(None)]
             return f"the radii of {one.name} ({one.certified_by}) cannot be compared with those of other plans"
@@ -421,12 +459,16 @@ class Results:
         """
         if self.not_comparable(reference) is not None:
             return None
-        return metrics.largest_decline(self.radius, reference.radius[np.searchsorted(reference.id, self.id)])
+        return metrics.largest_decline(
+            self.radius, reference.radius[np.searchsorted(reference.id, self.id)]
+        )
 
 
 def numbers_of(certificate: Certificate) -> list[Any]:
     """The value of every column for one certificate; None for what it does not have."""
-    return [getattr(certificate.proof if c in ("lower", "upper") else certificate, c) for c in COLUMNS]
+    return [
+        getattr(certificate.proof if c in ("lower", "upper") else certificate, c) for c in COLUMNS
+    ]
 
 
 def check_finished(results: Results) -> None:
@@ -443,7 +485,9 @@ def check_finished(results: Results) -> None:
 def usual_radii(results: Sequence[Results]) -> list[float]:
     """The radii to show certified accuracy at: those that the plans decide, or steps up to the largest radius."""
     decided = {radius for r in results for radius in r.decided_radii or ()}
-    return sorted(decided) or metrics.default_radii(max(float(r.radius.max(initial=0.0)) for r in results))
+    return sorted(decided) or metrics.default_radii(
+        max(float(r.radius.max(initial=0.0)) for r in results)
+    )
 
 
 def is_unit(values: tuple[float, float] | None) -> bool:

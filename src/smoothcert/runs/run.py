@@ -45,7 +45,9 @@ class Run(Results):
     def certificates(self) -> Iterator[Certificate]:
         known = set(self.id.tolist())  # a run that goes on has more by now
         with Journal(self.path) as journal:
-            yield from (c for c in journal.certificates(plan=self.plan, noise=self.noise) if c.id in known)
+            yield from (
+                c for c in journal.certificates(plan=self.plan, noise=self.noise) if c.id in known
+            )
 
     def __getitem__(self, id: int) -> Certificate:
         if id not in self:
@@ -63,7 +65,9 @@ class Run(Results):
         plans = self.plan.plans if isinstance(self.plan, Combined) else (self.plan,)
         return [
             Results.from_certificates(
-                str(plan), [_alone(plan, c, pace) for c in shared], manifest=replace(self.manifest, plan=plan)
+                str(plan),
+                [_alone(plan, c, pace) for c in shared],
+                manifest=replace(self.manifest, plan=plan),
             )
             for plan in plans
         ]
@@ -86,7 +90,9 @@ def open_run(path: Run | str | Path) -> Run:
     path = folder_of(path)
     with Journal(path) as journal:
         manifest, columns = journal.manifest(), journal.columns()
-    return Run(path.name, **columns, noise=manifest.noise, plan=manifest.plan, manifest=manifest, path=path)
+    return Run(
+        path.name, **columns, noise=manifest.noise, plan=manifest.plan, manifest=manifest, path=path
+    )
 
 
 def folder_of(run: Results | str | Path) -> Path:
@@ -112,7 +118,11 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
     lines = [
         f"{run.path}: {len(run):,}{asked} input{'' if len(run) == 1 else 's'}, {int(run.abstained.sum()):,} {without}"
         + (f", ACR {round_down(run.acr)}{decided} ({run.noise.norm})" if run.labelled else "")
-        + (f", {run.unlabelled:,} without a label counted as 0" if run.labelled and run.unlabelled else "")
+        + (
+            f", {run.unlabelled:,} without a label counted as 0"
+            if run.labelled and run.unlabelled
+            else ""
+        )
         + (f", {run.left_out:,} unreadable and left out" if run.left_out else "")
     ]
     if run.labelled:
@@ -120,10 +130,13 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
         radii = radii or run.decided_radii or (steps if len(steps) <= _MOST_RADII else steps[::2])
         shares = zip(radii, run.certified_accuracy(radii), strict=True)
         lines.append(
-            "certified accuracy: " + ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
+            "certified accuracy: "
+            + ", ".join(f"{share:.1%} at radius {radius:g}" for radius, share in shares)
         )
     elif run.certified_radii is not None:
-        figures = ", ".join(f"{name} {round_down(value)}" for name, value in run.certified_radii.items())
+        figures = ", ".join(
+            f"{name} {round_down(value)}" for name, value in run.certified_radii.items()
+        )
         lines.append(f"certified radius ({run.noise.norm}): {figures}")
     lines.append(
         f"{int(run.samples.sum()):,} samples, {run.average_samples or 0:,.0f} per input"
@@ -141,11 +154,15 @@ def summary(run: Run, *, radii: Sequence[float] | None = None, seconds: float | 
 def all_together(run: Run) -> str:
     """The sentence about all certificates at once, where it says much: for few inputs, or with --joint."""
     together = confidence(run.plan.alpha, run.asked)
-    return f"all certificates hold together with confidence {together:%}" if together > _MUCH else ""
+    return (
+        f"all certificates hold together with confidence {together:%}" if together > _MUCH else ""
+    )
 
 
 def _alone(plan: Plan, shared: Certificate, seconds_per_sample: float) -> Certificate:
     """The certificate that one plan of a combined plan would have alone."""
     looks = looks_seen_by(plan, shared.looks, shared.noise, shared.label)
-    alone = Certificate.from_votes(looks, plan=plan, noise=shared.noise, id=shared.id, label=shared.label)
+    alone = Certificate.from_votes(
+        looks, plan=plan, noise=shared.noise, id=shared.id, label=shared.label
+    )
     return replace(alone, seconds=seconds_per_sample * alone.samples)

@@ -80,8 +80,13 @@ class Row:
             "seconds": run.total_seconds,
             "mad": self.mad,
             **{f"{name}_radius": value for name, value in radii.items()},
-            **{f"p_reached_by_{share}": run.p_reached_by(float(share[:-1]) / 100) for share in _SHARES},
-            "certified_accuracy": {f"{radius:g}": share for radius, share in self.certified_accuracy.items()},
+            **{
+                f"p_reached_by_{share}": run.p_reached_by(float(share[:-1]) / 100)
+                for share in _SHARES
+            },
+            "certified_accuracy": {
+                f"{radius:g}": share for radius, share in self.certified_accuracy.items()
+            },
             "attacks": self.attacks and self.attacks.plain(list(self.certified_accuracy)),
         }
 
@@ -92,8 +97,12 @@ def _asked_for(run: Results) -> str:
     if not budget:
         return str(run.plan)
     asked = {"samples": budget["ceiling"], "price": 0.0}
-    plan = replace(run.plan, **{name: value for name, value in asked.items() if hasattr(run.plan, name)})  # type: ignore[type-var]
-    amount = f"{budget['samples']:,} samples" if budget["samples"] else f"{budget['minutes']:g} minutes"
+    plan = replace(
+        run.plan, **{name: value for name, value in asked.items() if hasattr(run.plan, name)}
+    )  # type: ignore[type-var]
+    amount = (
+        f"{budget['samples']:,} samples" if budget["samples"] else f"{budget['minutes']:g} minutes"
+    )
     return f"{plan}, budget of {amount}"
 
 
@@ -167,18 +176,31 @@ class Table:
     @cached_property
     def cells(self) -> list[list[Cell]]:
         """The cells of each row."""
-        return [[Cell(c.text(row), self._is_best(c, row)) for c in self._columns] for row in self.rows]
+        return [
+            [Cell(c.text(row), self._is_best(c, row)) for c in self._columns] for row in self.rows
+        ]
 
     def _styled(self, format: str) -> list[list[str]]:
         """The texts of the cells, escaped and marked as this format does it."""
         escape, mark = _STYLES[format]
-        return [[mark.format(escape(c.text)) if c.best else escape(c.text) for c in row] for row in self.cells]
+        return [
+            [mark.format(escape(c.text)) if c.best else escape(c.text) for c in row]
+            for row in self.cells
+        ]
 
     @cached_property
     def _columns(self) -> list[_Column]:
-        accuracy = [make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)]
-        texts = {c: {c.text(row) for row in self.rows} - {"-"} for c in (*_COLUMNS, *accuracy, *_LAST)}
-        return [column for column, different in texts.items() if len(different) > column.only_where_different]
+        accuracy = [
+            make(radius) for radius in self.radii for make in (_accuracy_column, _attacked_column)
+        ]
+        texts = {
+            c: {c.text(row) for row in self.rows} - {"-"} for c in (*_COLUMNS, *accuracy, *_LAST)
+        }
+        return [
+            column
+            for column, different in texts.items()
+            if len(different) > column.only_where_different
+        ]
 
     def _is_best(self, column: _Column, row: Row) -> bool:
         """Whether a row has the best value of a column among the runs that can be compared.
@@ -191,7 +213,9 @@ class Table:
         if column.best is None or not column.number(row):
             return False
         alike = [r for r in self.rows if r is row or _comparable(r, row)]
-        rivals = [r for r in alike if (v := column.number(r)) or (v is not None and column.best is max)]
+        rivals = [
+            r for r in alike if (v := column.number(r)) or (v is not None and column.best is max)
+        ]
         if len(rivals) < 2:
             return False
         if column.averaged is None:
@@ -218,10 +242,16 @@ def table(
     """
     runs = collect(results)
     reference = None if reference is None else read_results(reference)
-    if reference is not None and (reasons := [why for r in runs if (why := r.not_comparable(reference))]):
-        warnings.warn(f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2)
+    if reference is not None and (
+        reasons := [why for r in runs if (why := r.not_comparable(reference))]
+    ):
+        warnings.warn(
+            f"no MAD against {reference.name}: {'; '.join(reasons)}", UserWarning, stacklevel=2
+        )
     radii = _check.radii(usual_radii(runs) if radii is None else radii)
-    rows = [_row(r, [reference] if reference is not None else _ceilings(r, runs), radii) for r in runs]
+    rows = [
+        _row(r, [reference] if reference is not None else _ceilings(r, runs), radii) for r in runs
+    ]
     return Table(tuple(rows), tuple(radii))
 
 
@@ -233,7 +263,11 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
     largest = max(run.decided_radii) if run.decided_radii is not None else math.inf
     shares = run.certified_accuracy(radii).tolist() if run.labelled else [None] * len(radii)
     accuracy = {r: share if r <= largest else None for r, share in zip(radii, shares, strict=True)}
-    declines = ((decline, other.certified_by) for other in references if (decline := run.decline(other)) is not None)
+    declines = (
+        (decline, other.certified_by)
+        for other in references
+        if (decline := run.decline(other)) is not None
+    )
     mad, plan = next(declines, (None, None))
     ceiling = None if plan is None or is_adaptive(plan) else plan.samples
     return Row(run, accuracy, mad, ceiling, read_attacks(run) if isinstance(run, Run) else None)
@@ -255,7 +289,9 @@ def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
         return []
     plans = [(r.certified_by, r is run, i) for i, r in enumerate(results)]
     fixed = [(p.samples, same, i) for p, same, i in plans if p is not None and not is_adaptive(p)]
-    return [results[i] for n, _, i in sorted(fixed, reverse=not is_adaptive(plan)) if n >= plan.samples]
+    return [
+        results[i] for n, _, i in sorted(fixed, reverse=not is_adaptive(plan)) if n >= plan.samples
+    ]
 
 
 @dataclass(frozen=True)
@@ -295,7 +331,9 @@ def _accuracy_column(radius: float) -> _Column:
     def averaged(run: Results) -> NDArray[Any]:
         return run.certified([radius])[:, 0]
 
-    return _Column(f"CA {radius:g}", lambda row: row.certified_accuracy[radius], "{:.1%}".format, max, averaged)
+    return _Column(
+        f"CA {radius:g}", lambda row: row.certified_accuracy[radius], "{:.1%}".format, max, averaged
+    )
 
 
 def _attacked_column(radius: float) -> _Column:
@@ -328,7 +366,11 @@ def _inputs(row: Row) -> str:
 def _acr(row: Row) -> float | str | None:
     """The ACR. That of a run which decides radii counts only these radii, so it is not compared with others."""
     acr: float | None = row.values["acr"]
-    return acr if acr is None or row.run.decided_radii is None else f"{metrics.round_down(acr)} (at radii)"
+    return (
+        acr
+        if acr is None or row.run.decided_radii is None
+        else f"{metrics.round_down(acr)} (at radii)"
+    )
 
 
 def _without_labels(key: str) -> Callable[[Row], float | None]:
@@ -342,12 +384,17 @@ _COLUMNS = (
     _Column("run", "name"),
     _Column("method", "method"),
     _Column("noise", lambda row: row.run.noise and row.run.noise.short, only_where_different=True),
-    _Column("radii in", lambda row: row.run.noise and row.run.noise.norm, only_where_different=True),
+    _Column(
+        "radii in", lambda row: row.run.noise and row.run.noise.norm, only_where_different=True
+    ),
     _Column("of inputs in", "values"),
     _Column("alpha", "alpha", "{:g}".format, only_where_different=True),
     _Column("number format", "dtype", only_where_different=True),
     _Column("inputs", _inputs),
-    _Column("unlabelled, as wrong", lambda row: (row.run.unlabelled or None) if row.run.labelled else None),
+    _Column(
+        "unlabelled, as wrong",
+        lambda row: (row.run.unlabelled or None) if row.run.labelled else None,
+    ),
     _Column("unreadable, left out", lambda row: row.run.left_out or None),
     _Column("avg samples", "average_samples", "{:,.0f}".format, min),
     _Column("time", lambda row: row.run.total_seconds or None, duration, min),
@@ -355,9 +402,20 @@ _COLUMNS = (
     _Column("ACR", _acr, metrics.round_down, max, lambda run: run.radius * run.correct),
 )
 _LAST = (
-    _Column("abstained", lambda row: None if row.run.known_labels else row.values["abstained"], "{:.1%}".format),
-    _Column("not certified", lambda row: row.values["abstained"] if row.run.known_labels else None, "{:.1%}".format),
-    *(_Column(f"{name} radius", _without_labels(f"{name}_radius"), metrics.round_down, max) for name in _FIGURES),
+    _Column(
+        "abstained",
+        lambda row: None if row.run.known_labels else row.values["abstained"],
+        "{:.1%}".format,
+    ),
+    _Column(
+        "not certified",
+        lambda row: row.values["abstained"] if row.run.known_labels else None,
+        "{:.1%}".format,
+    ),
+    *(
+        _Column(f"{name} radius", _without_labels(f"{name}_radius"), metrics.round_down, max)
+        for name in _FIGURES
+    ),
     *(_Column(f"p {share}", f"p_reached_by_{share}", metrics.round_down) for share in _SHARES),
 )
 _LEGEND = {
@@ -376,7 +434,8 @@ _BEST = (
 
 
 _TEX = str.maketrans(
-    {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
+    {c: "\\" + c for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
 )
 _STYLES: dict[str, tuple[Callable[[str], str], str]] = {
     "terminal": (lambda text: text.replace("[", r"\["), "[bold]{}*[/]"),
@@ -392,7 +451,9 @@ def _terminal(titles: list[str], cells: list[list[str]], legend: list[str]) -> s
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    def drawn(titles: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> RichTable:
+    def drawn(
+        titles: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]
+    ) -> RichTable:
         table = RichTable(box=box.SIMPLE_HEAD)
         for title in titles:
             table.add_column(title, justify="left" if title in left else "right")
@@ -419,6 +480,10 @@ def _markdown(titles: list[str], cells: list[list[str]]) -> str:
 
 
 def _latex(titles: list[str], cells: list[list[str]]) -> str:
-    head, *body = (" & ".join(row) + r" \\" for row in [[title.translate(_TEX) for title in titles], *cells])
+    head, *body = (
+        " & ".join(row) + r" \\" for row in [[title.translate(_TEX) for title in titles], *cells]
+    )
     begin = r"\begin{tabular}{ll" + "r" * (len(titles) - 2) + "}"
-    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"])
+    return "\n".join(
+        [begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    )

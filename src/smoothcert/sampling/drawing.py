@@ -40,7 +40,9 @@ MoreBits: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint64]]
 _TAIL_BITS = 10
 """Where 1 - |u| is smaller than two to the minus this, more bits are drawn, and float64 is used."""
 _UNIT = 2.0**-31
-_OUTER = _UNIT * (1 + 2.0**-22)  # three roundings, and the way from the middle of a cell to its edge
+_OUTER = _UNIT * (
+    1 + 2.0**-22
+)  # three roundings, and the way from the middle of a cell to its edge
 # float32 has no number between this and 1.
 _LARGEST = 1 - 2.0**-24
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -83,7 +85,9 @@ def draws(kind: type[Draw]) -> Callable[[D], D]:
 
 def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
     """The drawer of a description."""
-    kinds = type(draw).__mro__ if isinstance(draw, OwnDraw) else [type(draw)]  # a user's noise may be a subclass
+    kinds = (
+        type(draw).__mro__ if isinstance(draw, OwnDraw) else [type(draw)]
+    )  # a user's noise may be a subclass
     for kind in kinds:
         if kind in _DRAWERS:
             return _DRAWERS[kind](draw, shape)
@@ -133,7 +137,9 @@ def _far(uniform: Tensor) -> NDArray[np.int64]:
     return np.flatnonzero((numbers >= limit) | (numbers <= -limit))
 
 
-def _tail(words: Tensor, where: NDArray[np.int64], law: Callable[[Any], Any], more: MoreBits) -> NDArray[np.float64]:
+def _tail(
+    words: Tensor, where: NDArray[np.int64], law: Callable[[Any], Any], more: MoreBits
+) -> NDArray[np.float64]:
     """The numbers of a law at these positions, from 31 bits of 1 - |u| and 64 more."""
     bits = words.cpu().numpy().view(np.int32).ravel()[where].astype(np.int64)
     rest = (2.0**31 - 1 - (bits ^ (bits >> 63)) + (more(where) + 0.5) * 2.0**-64) * _UNIT
@@ -180,7 +186,9 @@ class _AdditiveGrid(_HalfWords):
             where = (tail | ((y - k).abs() > 0.48)).view(-1).nonzero()[:, 0]
             table = thresholds(ratio)
             high = bits.reshape(-1)[where].cpu().numpy().astype(np.int64) + 2**31
-            word = (high.astype(np.uint64) << np.uint64(32)) | (more(where.cpu().numpy()) >> np.uint64(32))
+            word = (high.astype(np.uint64) << np.uint64(32)) | (
+                more(where.cpu().numpy()) >> np.uint64(32)
+            )
             found = table.smallest + np.searchsorted(table.values, word, side="right")
             k.view(-1)[where] = torch.from_numpy(found).to(k)
         noisy: Tensor = (self.shaped(k) + (x / step).round()) * step
@@ -190,10 +198,20 @@ class _AdditiveGrid(_HalfWords):
 @draws(Brightness)
 class _Brightness(Drawer):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
-        word = words[:, 0].cpu() if words.device.type == "mps" else words[:, 0]  # which has no float64
-        beyond = (word ^ (word >> 63)).bitwise_not() & (2**63 - 1)  # how far |u| is from 1, in units of 2^-63
-        z = torch.special.ndtri((beyond.double() + 0.5) * 2.0**-64).neg().copysign(word.double() + 0.5)
-        noisy: Tensor = x + (OUTWARD * self.draw.sigma * z).float().view(-1, *[1] * len(self.shape)).to(x.device)
+        word = (
+            words[:, 0].cpu() if words.device.type == "mps" else words[:, 0]
+        )  # which has no float64
+        beyond = (word ^ (word >> 63)).bitwise_not() & (
+            2**63 - 1
+        )  # how far |u| is from 1, in units of 2^-63
+        z = (
+            torch.special.ndtri((beyond.double() + 0.5) * 2.0**-64)
+            .neg()
+            .copysign(word.double() + 0.5)
+        )
+        noisy: Tensor = x + (OUTWARD * self.draw.sigma * z).float().view(
+            -1, *[1] * len(self.shape)
+        ).to(x.device)
         return noisy
 
 
@@ -236,9 +254,13 @@ class _Splitting(_HalfWords):
     def _cell_on_grid(self, samples: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The cell of each value, computed on integers: offsets lie halfway between two levels."""
         levels, offsets = self.draw.levels, round(2 * self.draw.scale * self.draw.levels)
-        offset = ((samples + _own_offsets(self.size, offsets, samples.device)) % offsets).view(-1, *self.shape)
+        offset = ((samples + _own_offsets(self.size, offsets, samples.device)) % offsets).view(
+            -1, *self.shape
+        )
         level = (x * levels).round().long()
-        high = offset + offsets * (torch.div(level - offset - 1, offsets, rounding_mode="floor") + 1)
+        high = offset + offsets * (
+            torch.div(level - offset - 1, offsets, rounding_mode="floor") + 1
+        )
         return (high - offsets + 0.5) / levels, (high + 0.5) / levels
 
 
@@ -251,7 +273,9 @@ class _Ablation(Drawer):
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         kept = words.topk(self.draw.keep, dim=1, largest=False, sorted=False).indices
         mask = torch.zeros(words.shape, dtype=torch.bool, device=x.device).scatter_(1, kept, True)
-        return _marked(mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape)), x)
+        return _marked(
+            mask.view(-1, *([1, *self.shape[1:]] if len(self.shape) >= 3 else self.shape)), x
+        )
 
 
 @draws(PatchNoise)
@@ -262,7 +286,9 @@ class _PatchNoise(Drawer):
         height, width = self.shape[-2:]
         shown_down, shown_right = self.draw.window
         right = (torch.arange(width, device=words.device) - words % width) % width < shown_right
-        down = (torch.arange(height, device=words.device) - words // width) % height < (shown_down or height)
+        down = (torch.arange(height, device=words.device) - words // width) % height < (
+            shown_down or height
+        )
         return _marked((down[:, :, None] & right[:, None, :])[:, None], x)
 
 
@@ -271,7 +297,9 @@ class _Discrete(Drawer):
     def __init__(self, draw: Discrete, shape: tuple[int, ...]) -> None:
         super().__init__(draw, shape)
         self.words = self.size if draw.values == 2 else 2 * self.size
-        self.threshold = int(draw.share * 2**64)  # a value is kept if 64 random bits, as an integer, are below this
+        self.threshold = int(
+            draw.share * 2**64
+        )  # a value is kept if 64 random bits, as an integer, are below this
 
     def noisy(self, words: Tensor, x: Tensor, more: MoreBits | None = None) -> Tensor:
         others = self.draw.values - 1
@@ -282,7 +310,9 @@ class _Discrete(Drawer):
         else:
             choice = words[:, self.size :].view(-1, *self.shape)
             low, high = choice & 0xFFFFFFFF, (choice >> 32) & 0xFFFFFFFF
-            other = (high * others + ((low * others) >> 32)) >> 32  # the 64 bits, as a fraction, times `others`
+            other = (
+                high * others + ((low * others) >> 32)
+            ) >> 32  # the 64 bits, as a fraction, times `others`
             chosen = other + (other >= value)
         noisy: Tensor = torch.where(change, chosen, value).float() / others
         return noisy

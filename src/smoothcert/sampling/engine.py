@@ -68,7 +68,10 @@ class Engine:
                 f"{setting('out', 'DIR')}"
             )
         self.opened += 1
-        self.lowest, self.highest = min(self.lowest, float(x.min())), max(self.highest, float(x.max()))
+        self.lowest, self.highest = (
+            min(self.lowest, float(x.min())),
+            max(self.highest, float(x.max())),
+        )
         if not opened.case.more:
             self._enough.append(opened)
             return
@@ -91,7 +94,9 @@ class Engine:
             del self._open[slot]
             yield _certificate(opened)
 
-    def certify(self, inputs: Iterable[Input | Begun], *, end: float = inf) -> Iterator[Certificate]:
+    def certify(
+        self, inputs: Iterable[Input | Begun], *, end: float = inf
+    ) -> Iterator[Certificate]:
         """Certify inputs, in the order in which they finish.
 
         If an input cannot be read, the ones before it are finished first; then its error is raised. When the clock

@@ -37,7 +37,9 @@ def add_noise(
     """Draw, scale and add in one kernel. Only noise on a grid has a table."""
     size = out[0].numel()
     quarter = triton.cdiv(size, 4)
-    table, *more = (grid.table, grid.ratio, grid.tail, grid.smallest) if grid else (rows, 0.0, 0.0, 0)
+    table, *more = (
+        (grid.table, grid.ratio, grid.tail, grid.smallest) if grid else (rows, 0.0, 0.0, 0)
+    )
     with torch.cuda.device(out.device):
         _noisy_rows[len(out), triton.cdiv(quarter, _BLOCK)](
             *(out, inputs, rows, scale, table, *more, len(table), seed, len(out), size, quarter),
@@ -52,7 +54,9 @@ def random_words(rows: Tensor, batch: int, seed: int, words: int) -> Tensor:
     pairs = triton.cdiv(words, 2)
     drawn = torch.empty((batch, 2 * pairs), dtype=torch.int64, device=rows.device)
     with torch.cuda.device(rows.device):
-        _random_words[batch, triton.cdiv(pairs, _BLOCK)](drawn, rows, seed, batch, pairs, BLOCK=_BLOCK)
+        _random_words[batch, triton.cdiv(pairs, _BLOCK)](
+            drawn, rows, seed, batch, pairs, BLOCK=_BLOCK
+        )
     return drawn[:, :words].contiguous()
 
 
@@ -121,8 +125,24 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
     inside = element < quarter
     _add(target, source, element, z0, scale, inside & (element < size), LAW)
     _add(target, source, element + quarter, z1, scale, inside & (element + quarter < size), LAW)
-    _add(target, source, element + 2 * quarter, z2, scale, inside & (element + 2 * quarter < size), LAW)
-    _add(target, source, element + 3 * quarter, z3, scale, inside & (element + 3 * quarter < size), LAW)
+    _add(
+        target,
+        source,
+        element + 2 * quarter,
+        z2,
+        scale,
+        inside & (element + 2 * quarter < size),
+        LAW,
+    )
+    _add(
+        target,
+        source,
+        element + 3 * quarter,
+        z3,
+        scale,
+        inside & (element + 3 * quarter < size),
+        LAW,
+    )
 
 
 @triton.jit
@@ -209,9 +229,15 @@ def _grid_number(word, table, ratio, tail, smallest, length):  # type: ignore[no
     y = tl.where(signed < 0, -y, y)
     k = tl.floor(y + 0.5)
     near = tl.abs(y - k) > 0.48
-    count = k.to(tl.int32) - smallest  # thresholds that are at most the bits, if the estimate is right
-    below = tl.load(table + count - 1, mask=near & (count >= 1) & (count <= length), other=-9223372036854775807)
-    above = tl.load(table + count, mask=near & (count >= 0) & (count < length), other=9223372036854775807)
+    count = (
+        k.to(tl.int32) - smallest
+    )  # thresholds that are at most the bits, if the estimate is right
+    below = tl.load(
+        table + count - 1, mask=near & (count >= 1) & (count <= length), other=-9223372036854775807
+    )
+    above = tl.load(
+        table + count, mask=near & (count >= 0) & (count < length), other=9223372036854775807
+    )
     low = (below >> 32).to(tl.int32)
     high = (above >> 32).to(tl.int32)
     k = tl.where(near & (signed < low), k - 1.0, tl.where(near & (signed > high), k + 1.0, k))

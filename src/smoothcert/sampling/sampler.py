@@ -132,7 +132,9 @@ class Packer:
             count = min(head.count, room)
             segments.append(replace(head, count=count))
             if count < head.count:
-                self._queue.appendleft(replace(head, first=head.first + count, count=head.count - count))
+                self._queue.appendleft(
+                    replace(head, first=head.first + count, count=head.count - count)
+                )
             else:
                 completed.append(head.slot)
             room -= count
@@ -196,7 +198,9 @@ class VoteCounter:
         draw = self.stream.kernel_draw
         self._classify_with_noise: Callable[..., Tensor] | None = None
         if isinstance(classify, StageClassifier) and draw is not None:
-            self._classify_with_noise = partial(classify.with_noise, seed=self.stream.seed, draw=draw)
+            self._classify_with_noise = partial(
+                classify.with_noise, seed=self.stream.seed, draw=draw
+            )
         self.device = device
         self.flexible = flexible
         # Noise is added in float32 or, for a classifier in float64, in float64. See `Subject.read`.
@@ -227,7 +231,11 @@ class VoteCounter:
 
         Sizes are rounded up to a multiple of 32, since libraries prepare their kernels for every new size.
         """
-        return min(-(-rows // _ROUNDING) * _ROUNDING, len(self.noisy)) if self.flexible else len(self.noisy)
+        return (
+            min(-(-rows // _ROUNDING) * _ROUNDING, len(self.noisy))
+            if self.flexible
+            else len(self.noisy)
+        )
 
     def run(self, batch: Batch) -> Reading | None:
         """Queue a batch on the device; returns a reading if requests end in it."""
@@ -290,13 +298,19 @@ class _HostBuffer:
         starts = np.cumsum([0, *counts[:-1]])
         rows[0, :filled] = np.repeat([segment.slot for segment in segments], counts)
         rows[1, :filled] = np.repeat([segment.id for segment in segments], counts)
-        rows[2, :filled] = np.arange(filled) + np.repeat([s.first for s in segments] - starts, counts)
+        rows[2, :filled] = np.arange(filled) + np.repeat(
+            [s.first for s in segments] - starts, counts
+        )
         rows[:, filled:] = padding
         rows[3, : len(batch.completed)] = batch.completed
-        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")[:, :size].contiguous()
+        return self.rows.to(self.device, non_blocking=self.device.type == "cuda")[
+            :, :size
+        ].contiguous()
 
     def finish(self) -> torch.cuda.Event | None:
         if self.device.type == "cuda":
             self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.done.record(torch.cuda.current_stream(self.device))  # the device may not be the current one
+            self.done.record(
+                torch.cuda.current_stream(self.device)
+            )  # the device may not be the current one
         return self.done

@@ -92,13 +92,18 @@ class HostStream(Stream):
         if one := len(segments) == 1:
             bits = self._bits(drawer, segments[0])
         else:
-            bits, end = np.empty(sum(segment.count for segment in segments) * drawer.words, np.int64), 0
+            bits, end = (
+                np.empty(sum(segment.count for segment in segments) * drawer.words, np.int64),
+                0,
+            )
             for segment in segments:
                 start, end = end, end + segment.count * drawer.words
                 bits[start:end] = self._bits(drawer, segment)
         words = torch.from_numpy(bits).view(-1, drawer.words)
         x = inputs[segments[0].slot, None] if one else inputs.index_select(0, rows[0, : len(words)])
-        out[: len(words)].copy_(drawer.noisy(words.to(out.device), x, self._more(segments, 2 * drawer.words)))
+        out[: len(words)].copy_(
+            drawer.noisy(words.to(out.device), x, self._more(segments, 2 * drawer.words))
+        )
 
     def _bits(self, drawer: Drawer, segment: Segment) -> NDArray[np.int64]:
         if drawer.enumerated:
@@ -160,7 +165,9 @@ def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
     if device.type != "cuda":
         return HostStream(seed, draw)
     if find_spec("triton") is None:
-        log.info("this platform has no Triton, so the host draws the noise, which differs from that of Triton")
+        log.info(
+            "this platform has no Triton, so the host draws the noise, which differs from that of Triton"
+        )
         return HostStream(seed, draw)
     return PhiloxStream(seed, draw)
 

@@ -16,11 +16,37 @@ from torch import Tensor, nn
 from smoothcert._agreement import REDUCED_FORMAT, check_labels_of_form, differing_labels
 from smoothcert._users_code import is_our_own, where_raised
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
-from smoothcert.device.host import SetupClock, is_out_of_memory, keep_freed_memory, let_threads_rest, say_nothing
-from smoothcert.device.runtime import CHECKED_ROWS, Runtime, blank, in_finer_format, noisy_images, place, synchronize
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, SmoothcertWarning, first_line, setting
+from smoothcert.device.host import (
+    SetupClock,
+    is_out_of_memory,
+    keep_freed_memory,
+    let_threads_rest,
+    say_nothing,
+)
+from smoothcert.device.runtime import (
+    CHECKED_ROWS,
+    Runtime,
+    blank,
+    in_finer_format,
+    noisy_images,
+    place,
+    synchronize,
+)
+from smoothcert.errors import (
+    InvalidInput,
+    ModelFailed,
+    SmoothcertError,
+    SmoothcertWarning,
+    first_line,
+    setting,
+)
 from smoothcert.kernels import Declined, StageClassifier, accelerate
-from smoothcert.models.outputs import LabelClassifier, SeededRows, check_classifier, check_full_batch
+from smoothcert.models.outputs import (
+    LabelClassifier,
+    SeededRows,
+    check_classifier,
+    check_full_batch,
+)
 from smoothcert.noises import Draw, Noise
 from smoothcert.sampling.streams import MOST_IDS, HostStream, Segment
 
@@ -29,7 +55,9 @@ log = logging.getLogger(__name__)
 _SMALLEST_BATCH = 64
 _LARGEST_BATCH = {"cuda": 2048, "mps": 1024, "cpu": 1024}
 _CUDA_ELEMENTS = 2**26  # numbers in a batch that keeps a GPU busy: 512 images of 3x224x224
-_LONGEST_BATCH_SECONDS = 0.5  # longer batches would make the progress display and the read-back of votes coarse
+_LONGEST_BATCH_SECONDS = (
+    0.5  # longer batches would make the progress display and the read-back of votes coarse
+)
 _SMALLEST_GAIN = 0.03  # a larger batch must make a row cheaper by at least this share
 _TIMING_ROUNDS = 5
 _TIMING_SECONDS = 0.5
@@ -66,25 +94,38 @@ def prepare(
     clock = clock or SetupClock()
     keep_freed_memory(runtime.torch_device)
     let_threads_rest(runtime.torch_device)
-    is_random = isinstance(module, nn.Module) and any(isinstance(part, SeededRows) for part in module.modules())
+    is_random = isinstance(module, nn.Module) and any(
+        isinstance(part, SeededRows) for part in module.modules()
+    )
     if is_random:
         log.info("the classifier is random by design, so it runs with compile=none")
         runtime = replace(runtime, compile="none")
     # A function may run Python code on every call, and a CUDA graph would skip that code. So does a random classifier.
-    can_capture = runtime.torch_device.type == "cuda" and isinstance(module, nn.Module) and not is_random
+    can_capture = (
+        runtime.torch_device.type == "cuda" and isinstance(module, nn.Module) and not is_random
+    )
     kernels: StageClassifier | None = None
     with torch.inference_mode():
         with clock.step("check"):
             classifier = LabelClassifier(place(module, runtime, shape), classes)
             sample = blank(shape, runtime, CHECKED_ROWS)
-            sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(sample)
+            sample += torch.rand(sample.shape, generator=torch.Generator().manual_seed(0)).to(
+                sample
+            )
             check_classifier(classifier.module, classes, sample)
-        if runtime.compile in ("fast", "stages"):  # the first worker of a run tells the others what it runs
+        if runtime.compile in (
+            "fast",
+            "stages",
+        ):  # the first worker of a run tells the others what it runs
             found = accelerate(module, classifier.module, shape, runtime, say, clock, draw=draw)
             if isinstance(found, Declined):
                 in_vain = found.disagrees or runtime.torch_device.type != "cuda"
                 runtime = replace(runtime, compile="none" if in_vain else "default")
-                log.info("the classifier runs with compile=%s, not with fast: %s", runtime.compile, found.reason)
+                log.info(
+                    "the classifier runs with compile=%s, not with fast: %s",
+                    runtime.compile,
+                    found.reason,
+                )
             elif isinstance(found, StageClassifier):
                 runtime = replace(runtime, compile="stages")
                 classifier, kernels = LabelClassifier(found.logits, classes), found
@@ -95,11 +136,17 @@ def prepare(
             say("choosing the batch size")
             with clock.step("batch"):
                 named = _naming_errors(classifier)
-                batch = _fastest_batch(named, shape, runtime) if kernels is None else kernels.best_batch()
+                batch = (
+                    _fastest_batch(named, shape, runtime)
+                    if kernels is None
+                    else kernels.best_batch()
+                )
             runtime = replace(runtime, batch=batch)
         while True:
             try:
-                if noisy is not None and not is_random:  # a random classifier gets its rows one at a time
+                if (
+                    noisy is not None and not is_random
+                ):  # a random classifier gets its rows one at a time
                     with clock.step("check"):
                         few = blank(shape, runtime, len(noisy)).copy_(noisy)
                         check_full_batch(_naming_errors(classifier.outputs), few, runtime.batch)
@@ -120,7 +167,9 @@ def prepare(
                 runtime = replace(runtime, batch=runtime.batch // 2)
 
 
-def _fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime) -> int:
+def _fastest_batch(
+    classify: Callable[[Tensor], Tensor], shape: tuple[int, ...], runtime: Runtime
+) -> int:
     """Double the batch size as long as that makes a row cheaper and the batch fits into memory.
 
     Each round times both sizes, one after the other, so that other load on the machine slows down both. On CUDA, where
@@ -132,7 +181,10 @@ def _fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...],
             batch *= 2
         largest = 2 * batch
     try:
-        if 2 * _batch_seconds(classify, blank(shape, runtime, batch), repeats=1) > _LONGEST_BATCH_SECONDS:
+        if (
+            2 * _batch_seconds(classify, blank(shape, runtime, batch), repeats=1)
+            > _LONGEST_BATCH_SECONDS
+        ):
             return batch
         while 2 * batch <= largest:
             small, large = blank(shape, runtime, batch), blank(shape, runtime, 2 * batch)
@@ -143,7 +195,9 @@ def _fastest_batch(classify: Callable[[Tensor], Tensor], shape: tuple[int, ...],
                 large_seconds = min(large_seconds, _batch_seconds(classify, large))
                 if time.perf_counter() > deadline:
                     break
-            if large_seconds > min((1 - _SMALLEST_GAIN) * 2 * small_seconds, _LONGEST_BATCH_SECONDS):
+            if large_seconds > min(
+                (1 - _SMALLEST_GAIN) * 2 * small_seconds, _LONGEST_BATCH_SECONDS
+            ):
                 break
             batch *= 2
     except RuntimeError as error:
@@ -166,13 +220,18 @@ def _batch_seconds(classify: Callable[[Tensor], Tensor], x: Tensor, repeats: int
 
 
 def _compile(
-    classifier: LabelClassifier, shape: tuple[int, ...], runtime: Runtime, say: Callable[[str], None]
+    classifier: LabelClassifier,
+    shape: tuple[int, ...],
+    runtime: Runtime,
+    say: Callable[[str], None],
 ) -> tuple[Callable[[Tensor], Tensor], Runtime]:
     """The classifier, compiled where the runtime asks for it, after a trial on one batch."""
     if runtime.compile in ("default", "max"):
         say(f"compiling ({runtime.compile}); the result is cached for the next run")
         try:
-            form = _with_cudnn_benchmark(compiled(classifier, tune=runtime.compile == "max"), runtime)
+            form = _with_cudnn_benchmark(
+                compiled(classifier, tune=runtime.compile == "max"), runtime
+            )
             form(blank(shape, runtime))
             finer = in_finer_format(classifier, runtime)
             check_labels_of_form(form, classifier, finer, noisy_images(shape, runtime))
@@ -180,8 +239,13 @@ def _compile(
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            cause = getattr(error, "inner_exception", error)  # the compiler wraps the original error
-            warnings.warn(f"compilation failed, the classifier runs uncompiled: {first_line(cause)}", stacklevel=2)
+            cause = getattr(
+                error, "inner_exception", error
+            )  # the compiler wraps the original error
+            warnings.warn(
+                f"compilation failed, the classifier runs uncompiled: {first_line(cause)}",
+                stacklevel=2,
+            )
             runtime = replace(runtime, compile="none")
     uncompiled = _naming_errors(_with_cudnn_benchmark(classifier, runtime))
     uncompiled(blank(shape, runtime))
@@ -206,7 +270,9 @@ def _naming_errors(classify: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
     return call
 
 
-def _with_cudnn_benchmark(classify: Callable[[Tensor], Tensor], runtime: Runtime) -> Callable[[Tensor], Tensor]:
+def _with_cudnn_benchmark(
+    classify: Callable[[Tensor], Tensor], runtime: Runtime
+) -> Callable[[Tensor], Tensor]:
     """On CUDA, let cuDNN choose kernels on the first batch. All later batches have the same shape."""
     if runtime.torch_device.type != "cuda":
         return classify
@@ -219,7 +285,12 @@ def _with_cudnn_benchmark(classify: Callable[[Tensor], Tensor], runtime: Runtime
 
 
 def settle_number_format(
-    runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], *, classes: int, noise: Noise
+    runtime: Runtime,
+    module: Callable[[Tensor], Any],
+    inputs: Sequence[Tensor],
+    *,
+    classes: int,
+    noise: Noise,
 ) -> Runtime:
     """The runtime, or the same in a finer number format if labels often differ from those in float32.
 
@@ -239,7 +310,9 @@ def settle_number_format(
     for dtype in to_try:
         try:
             shares.append(_differing(replace(runtime, dtype=dtype), module, inputs, classes, noise))
-        except Exception:  # a classifier that fails, for any reason, is reported when it is prepared
+        except (
+            Exception
+        ):  # a classifier that fails, for any reason, is reported when it is prepared
             return runtime
         if shares[-1] <= REDUCED_FORMAT.labels:
             break
@@ -256,17 +329,30 @@ def settle_number_format(
 
 @torch.inference_mode()
 def _differing(
-    runtime: Runtime, module: Callable[[Tensor], Any], inputs: Sequence[Tensor], classes: int, noise: Noise
+    runtime: Runtime,
+    module: Callable[[Tensor], Any],
+    inputs: Sequence[Tensor],
+    classes: int,
+    noise: Noise,
 ) -> float:
     """The share of labels that differ, over noisy copies of the inputs in turn, as many as two seconds allow."""
-    if runtime.torch_device.type == "cuda" and not torch.cuda.is_available():  # the workers have the device
+    if (
+        runtime.torch_device.type == "cuda" and not torch.cuda.is_available()
+    ):  # the workers have the device
         runtime = replace(runtime, device="cpu")
     shape = noise.draw.output_shape(tuple(inputs[0].shape))
     exact_runtime = replace(runtime, dtype="float32")
-    reduced, exact = (LabelClassifier(place(module, like, shape), classes).eval() for like in (runtime, exact_runtime))
+    reduced, exact = (
+        LabelClassifier(place(module, like, shape), classes).eval()
+        for like in (runtime, exact_runtime)
+    )
     stream = HostStream(0, noise.draw)
     clean = torch.stack([x.float() for x in inputs]).to(runtime.torch_device)
-    together = _COMPARED_ELEMENTS // (_ROWS_OF_INPUT * prod(shape)) if runtime.torch_device.type == "cuda" else 1
+    together = (
+        _COMPARED_ELEMENTS // (_ROWS_OF_INPUT * prod(shape))
+        if runtime.torch_device.type == "cuda"
+        else 1
+    )
     step = _ROWS_OF_INPUT * min(max(together, 1), _ROWS // _ROWS_OF_INPUT)
     rows, differing = 0, 0.0
     deadline = time.perf_counter() + _MOST_SECONDS

@@ -121,10 +121,14 @@ class Smoothed:
         if model is None or isinstance(model, str):
             # Behind a denoiser, the weights with the least noise in training fit best.
             best = self.noise.deviation if denoiser is None else None
-            model = load_classifier(model, weights=weights, classes=classes, sigma=best, stochastic=stochastic)
+            model = load_classifier(
+                model, weights=weights, classes=classes, sigma=best, stochastic=stochastic
+            )
         elif not isinstance(model, Classifier):
             if not callable(model):
-                raise InvalidInput(f"model must be a name, a module or a function, got {type(model).__name__}")
+                raise InvalidInput(
+                    f"model must be a name, a module or a function, got {type(model).__name__}"
+                )
             check_weights(model)
         self.model = model
         self.denoiser = None if denoiser is None else load_denoiser(denoiser, stochastic=stochastic)
@@ -134,7 +138,9 @@ class Smoothed:
         self._watched: object = None
         self._bound: dict[tuple[tuple[int, ...], int | None, bool], Subject] = {}
 
-    def certify(self, x: Any, labels: Any = None, *, plan: Plan | None = None, **options: Any) -> Results:
+    def certify(
+        self, x: Any, labels: Any = None, *, plan: Plan | None = None, **options: Any
+    ) -> Results:
         """Certify a batch of inputs, or all inputs of a data set. Different inputs share batches.
 
         Args:
@@ -152,7 +158,12 @@ class Smoothed:
         return certify(self, self._batch_of(x), labels, plan=plan, **options)
 
     def predict(
-        self, x: Any, *, samples: int = 1000, alpha: float = 0.001, milliseconds: float | None = None
+        self,
+        x: Any,
+        *,
+        samples: int = 1000,
+        alpha: float = 0.001,
+        milliseconds: float | None = None,
     ) -> list[Prediction]:
         """The class of each input, by as few noisy copies as a clear answer needs, else an abstention.
 
@@ -165,7 +176,9 @@ class Smoothed:
         """
         from smoothcert.tasks.predict import predict
 
-        return predict(self, self._batch_of(x), samples=samples, alpha=alpha, milliseconds=milliseconds)
+        return predict(
+            self, self._batch_of(x), samples=samples, alpha=alpha, milliseconds=milliseconds
+        )
 
     def __call__(self, x: ArrayLike | Tensor) -> Tensor:
         """The class of each input, -1 for an abstention; `predict` with its defaults.
@@ -178,13 +191,21 @@ class Smoothed:
 
     def __repr__(self) -> str:
         classifier = self.model if isinstance(self.model, Classifier) else None
-        name = classifier.name if classifier else getattr(self.model, "__name__", type(self.model).__name__)
+        name = (
+            classifier.name
+            if classifier
+            else getattr(self.model, "__name__", type(self.model).__name__)
+        )
         classes = self.classes or (classifier.classes if classifier else 0)
         parts = [
             name if self.denoiser is None else f"{name} behind {self.denoiser.name}",
             f"{classes} classes" if classes else "",
             str(self.noise),
-            *(f"{key}={value}" for key in ("device", "dtype") if (value := getattr(self, key)) != "auto"),
+            *(
+                f"{key}={value}"
+                for key in ("device", "dtype")
+                if (value := getattr(self, key)) != "auto"
+            ),
         ]
         return f"<Smoothed: {', '.join(filter(None, parts))}>"
 
@@ -221,7 +242,9 @@ class Smoothed:
         if resolve is None and key in self._bound:
             return self._bound[key]
         classifier = self._classifier(x)
-        dtype = settle_dtype("float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module)
+        dtype = settle_dtype(
+            "float32" if self.exact and self.dtype == "auto" else self.dtype, classifier.module
+        )
         runtime = (resolve or Runtime.resolve)(self.device, dtype, self.compile, self.batch)
         noise = self.noise
         if self.sigma is not None and levels is not None and (self.exact or _on_cuda(runtime)):
@@ -235,9 +258,13 @@ class Smoothed:
         if dtype == "auto":
             few = []
             for id in ids[:COMPARED_INPUTS]:
-                with suppress(Exception):  # an input that cannot be read is reported when its turn comes
+                with suppress(
+                    Exception
+                ):  # an input that cannot be read is reported when its turn comes
                     few.append(dataset[id][0])
-            runtime = settle_number_format(runtime, classifier.module, few, classes=classifier.classes, noise=noise)
+            runtime = settle_number_format(
+                runtime, classifier.module, few, classes=classifier.classes, noise=noise
+            )
         settings = {"stochastic": self.stochastic}
         flexible = flexible and (self.batch_at_most or not runtime.batch)
         subject = Subject(classifier, noise, runtime, x, self.seed, settings, flexible)
@@ -253,7 +280,9 @@ class Smoothed:
             model = denoised(as_classifier(model, classes=self.classes, example=x), front, noise)
         shape = noise.draw.output_shape(tuple(x.shape))
         example = x if shape == tuple(x.shape) else torch.zeros(shape)
-        return as_classifier(model, classes=self.classes, example=example, stochastic=self.stochastic)
+        return as_classifier(
+            model, classes=self.classes, example=example, stochastic=self.stochastic
+        )
 
     def _notice_changes(self) -> None:
         """Forget what was prepared if weights, attributes or hooks have changed, or the mode (`train()`)."""
@@ -261,7 +290,9 @@ class Smoothed:
         parts = [part for part in (model, self.denoiser) if isinstance(part, nn.Module)]
         tensors = [t for part in parts for t in (*part.parameters(), *part.buffers())]
         # torch counts changes in place, but not those of `tensor.data`. As text, NaN is equal to itself.
-        versions = [(id(t), t.data_ptr(), t._version, t.device, t.dtype, repr(_totals(t))) for t in tensors]
+        versions = [
+            (id(t), t.data_ptr(), t._version, t.device, t.dtype, repr(_totals(t))) for t in tensors
+        ]
         state = versions, [_attributes(module) for part in parts for module in part.modules()]
         if state != self._watched:
             self._watched = state
@@ -273,12 +304,18 @@ class Smoothed:
             x = as_input(x)
         if isinstance(x, (Tensor, np.ndarray)):
             expected = self.model.input_shape if isinstance(self.model, Classifier) else None
-            image = x.ndim == 3 and x.shape[0] in (1, 3) and (expected is None or len(expected) == 3)
+            image = (
+                x.ndim == 3 and x.shape[0] in (1, 3) and (expected is None or len(expected) == 3)
+            )
             known = any(tuple(x.shape[1:]) == shape for shape, *_ in self._bound)
             if tuple(x.shape) == expected or x.ndim < 2 or (image and not known):
                 raise InvalidInput(
                     f"the inputs must be a batch, got one array of shape {tuple(x.shape)}: for one input give x[None]"
-                    + (f", for {x.shape[0]} without channels list(x)" if image and expected is None else "")
+                    + (
+                        f", for {x.shape[0]} without channels list(x)"
+                        if image and expected is None
+                        else ""
+                    )
                 )
         return x
 
@@ -290,7 +327,9 @@ def _on_cuda(runtime: Runtime) -> bool:
 def _totals(values: Tensor) -> tuple[float, float]:
     """Two sums, one of them with other weights at every place, which show whether values have changed or moved."""
     flat = values.detach().double().to_dense().reshape(-1)
-    return float(flat.sum()), float(flat @ torch.linspace(1, 2, len(flat), dtype=flat.dtype, device=flat.device))
+    return float(flat.sum()), float(
+        flat @ torch.linspace(1, 2, len(flat), dtype=flat.dtype, device=flat.device)
+    )
 
 
 def _attributes(module: nn.Module) -> list[Any]:
@@ -305,7 +344,9 @@ def _attributes(module: nn.Module) -> list[Any]:
 def _noise_given(noise: Noise | None, sigma: float | None) -> Noise:
     """The noise that the caller asks for, before the device is known."""
     if (noise is None) == (sigma is None):
-        raise InvalidInput(f"give either {setting('sigma')} or {setting('noise')}, as in Gaussian(0.5)")
+        raise InvalidInput(
+            f"give either {setting('sigma')} or {setting('noise')}, as in Gaussian(0.5)"
+        )
     if sigma is not None:
         return Gaussian(sigma)
     if not isinstance(noise, Noise):

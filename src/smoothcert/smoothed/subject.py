@@ -80,12 +80,18 @@ class Subject:
         try:
             x, label = dataset[id]
         except InvalidInput as error:
-            raise InvalidInput(f"{error.message}; you can leave input {id} out with {setting('ids')}") from error
+            raise InvalidInput(
+                f"{error.message}; you can leave input {id} out with {setting('ids')}"
+            ) from error
         which = f"input {id} of {dataset.name}"
         if tuple(x.shape) != self.shape:
-            raise InvalidInput(f"{which} has shape {tuple(x.shape)}, but the first input has {self.shape}")
+            raise InvalidInput(
+                f"{which} has shape {tuple(x.shape)}, but the first input has {self.shape}"
+            )
         if not bool(x.isfinite().all()):
-            raise InvalidInput(f"{which} has NaN or infinite values: leave it out with {setting('ids')}")
+            raise InvalidInput(
+                f"{which} has NaN or infinite values: leave it out with {setting('ids')}"
+            )
         check_values(self.classifier.values, x, which)
         _check_grid(which, x, self.noise)
         _check_spacing(which, x, self.noise, double=self.runtime.dtype == "float64")
@@ -123,13 +129,24 @@ class Subject:
         classifier, runtime = self.classifier, self.runtime
         noisy = torch.empty((_CHECKED_COPIES, *self.noisy_shape))
         stream = HostStream(key_for(self.seed, "check"), self.noise.draw)
-        stream.write(noisy, self.example[None].float(), [Segment(0, 0, 0, _CHECKED_COPIES)], torch.empty(0))
+        stream.write(
+            noisy, self.example[None].float(), [Segment(0, 0, 0, _CHECKED_COPIES)], torch.empty(0)
+        )
         shape, draw = self.noisy_shape, self.noise.draw
         classify, runtime = prepare(
-            classifier.module, classifier.classes, shape, runtime, say, clock, draw=draw, noisy=noisy
+            classifier.module,
+            classifier.classes,
+            shape,
+            runtime,
+            say,
+            clock,
+            draw=draw,
+            noisy=noisy,
         )
         # Compiled code and CUDA graphs take one batch size only.
-        flexible = self.flexible and runtime.compile == "none" and runtime.torch_device.type != "cuda"
+        flexible = (
+            self.flexible and runtime.compile == "none" and runtime.torch_device.type != "cuda"
+        )
         return Prepared(replace(self, runtime=runtime, flexible=flexible), classify)
 
 
@@ -177,10 +194,15 @@ def check_shape(classifier: Classifier, noise: Noise, shape: tuple[int, ...], na
     if (len(expected), expected[:1]) != (len(given), given[:1]):
         raise InvalidInput(
             f"{classifier.name} takes inputs of shape {expected}, but those of {name} have shape {given}"
-            + (": a batch of images has the shape (n, channels, height, width)" if len(given) < len(expected) else "")
+            + (
+                ": a batch of images has the shape (n, channels, height, width)"
+                if len(given) < len(expected)
+                else ""
+            )
         )
     warnings.warn(
-        f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape {given}", stacklevel=3
+        f"{classifier.name} was made for inputs of shape {expected}, those of {name} have shape {given}",
+        stacklevel=3,
     )
 
 
@@ -188,16 +210,22 @@ def warn_about_training(subject: Subject) -> None:
     """Warn if a classifier was trained for something else. Its radii are true, but often small."""
     classifier, noise, how = subject.classifier, subject.noise, None
     if (before := classifier.trained_noise) is not None:
-        if not before.same_kind(noise) and not (isinstance(noise, Gaussian) and is_gaussian(before, noise.sigma)):
+        if not before.same_kind(noise) and not (
+            isinstance(noise, Gaussian) and is_gaussian(before, noise.sigma)
+        ):
             how = f"with {before} and is certified with {noise}"
-    elif (trained := classifier.trained_sigma) is not None and abs(trained - noise.deviation) > 1e-6:
+    elif (trained := classifier.trained_sigma) is not None and abs(
+        trained - noise.deviation
+    ) > 1e-6:
         strength = f"with noise of deviation {trained:g}" if trained else "without noise"
         how = f"{strength} and is certified with {noise}"
     front = classifier.trained_denoiser
     if front is not None and front != (classifier.denoiser and classifier.denoiser["hash"]):
         how = f"behind a denoiser and is certified {'behind another one' if classifier.denoiser else 'without one'}"
     if how is not None:
-        warnings.warn(f"{classifier.name} was trained {how}; radii are true, but often small", stacklevel=4)
+        warnings.warn(
+            f"{classifier.name} was trained {how}; radii are true, but often small", stacklevel=4
+        )
 
 
 def _check_grid(which: str, x: Tensor, noise: Noise) -> None:
@@ -206,7 +234,9 @@ def _check_grid(which: str, x: Tensor, noise: Noise) -> None:
         return
     step, largest = noise.grid
     exact = x.double()
-    off_grid = ((exact / step).round() * step - exact).abs() > _GRID_ROUNDING * exact.abs().clamp(min=1)
+    off_grid = ((exact / step).round() * step - exact).abs() > _GRID_ROUNDING * exact.abs().clamp(
+        min=1
+    )
     if largest is not None:
         off_grid |= (x < 0) | (x > largest)
     if bool(off_grid.any()):

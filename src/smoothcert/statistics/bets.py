@@ -85,14 +85,19 @@ def tangents(noise: Noise, radii: tuple[float, ...]) -> Tangents:
 def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Any:
     """k = h - s b (tangent), rounded up, for votes whose probabilities are off by the drawing error; 1 for no bet."""
     h, slope, product = np.asarray(h), np.asarray(s), np.asarray(s) * np.asarray(b)
-    return np.minimum(h - product + _MARGIN * (h + product) + (1 + slope) * noise.drawing_error * (1 + _MARGIN), 1.0)
+    return np.minimum(
+        h - product + _MARGIN * (h + product) + (1 + slope) * noise.drawing_error * (1 + _MARGIN),
+        1.0,
+    )
 
 
 def _points(noise: Noise, radius: float) -> Array:
     """Where tangents touch: b0 from almost 0 to where h(b0) + b0 = 1, dense at both ends."""
     low, high = _LEAST, 0.5
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if noise.tie_curve(radius, middle)[0] + middle < 1 else (low, middle)
+        low, high = (
+            (middle, high) if noise.tie_curve(radius, middle)[0] + middle < 1 else (low, middle)
+        )
     points: Array = low * expit(np.linspace(log(_LEAST / low), -log(_LEAST) / 2, _COARSE * _FINE))
     return points
 
@@ -132,7 +137,9 @@ def _bet(table: Tangents, q: Array) -> Bet:
     h, s, k, likelihood = _touching(table, q)
     edge, span, rest = q[0] / h - 1, s + k, 1 - k
     # lam (s + k), from 0 to almost 1. Any stake is sound. Its grid makes results equal on all machines.
-    stake = np.minimum(np.maximum(edge * span / np.maximum(rest, _MARGIN), 0), _LARGEST_STAKE) * (rest > 0)
+    stake = np.minimum(np.maximum(edge * span / np.maximum(rest, _MARGIN), 0), _LARGEST_STAKE) * (
+        rest > 0
+    )
     stake = np.floor(stake * _STAKES) / _STAKES
     lam = stake / span
     gains = np.empty((3, *h.shape))  # lam (X - k) for X = 1, -s, 0
@@ -225,7 +232,10 @@ def update(
         look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a ceiling.
     """
     a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))
-    gain = sum(votes[..., None] * payoff for votes, payoff in zip((a, b, n - a - b), wealth.bet[:3], strict=True))
+    gain = sum(
+        votes[..., None] * payoff
+        for votes, payoff in zip((a, b, n - a - b), wealth.bet[:3], strict=True)
+    )
     grown = wealth.log + gain
     grown[grown >= _SUM_MARGIN - log(alpha)] = np.inf
     votes = wealth.own + a, wealth.rival + b, wealth.drawn + n
@@ -236,7 +246,9 @@ def update(
     return Wealth(*votes, grown, Bet(*(np.where(changed, *parts) for parts in new)))
 
 
-def hopeless(wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP) -> NDArray[np.bool_]:
+def hopeless(
+    wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP
+) -> NDArray[np.bool_]:
     """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (..., radii).
 
     With good bets, log wealth grows as n d^2 / 2 with the distance d of the votes from a tie, less what learning the
@@ -296,7 +308,9 @@ def update_histories(
     maps, parents, new, sizes = [], [], [], []
     for (rows, _), first, added, own in zip(before, starts.tolist(), votes, chosen, strict=True):
         keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
-        joined: int | None = None  # rivals that are beaten at every radius need no rows of their own
+        joined: int | None = (
+            None  # rivals that are beaten at every radius need no rows of their own
+        )
         now = {}
         for rival in {**rows, **added}:
             if rival != own:
@@ -314,7 +328,9 @@ def update_histories(
     repeats = np.asarray(sizes)
     own_votes = [added.get(own, 0) for added, own in zip(votes, chosen, strict=True)]
     split = _map(lambda part: part.take(parents, axis=0), together)
-    a, n, looks = (np.repeat(np.broadcast_to(part, len(repeats)), repeats) for part in (own_votes, drawn, look))
+    a, n, looks = (
+        np.repeat(np.broadcast_to(part, len(repeats)), repeats) for part in (own_votes, drawn, look)
+    )
     grown = update(table, split, a, np.array(new), n, alpha=alpha, look=looks)
     if radii is not None:
         entered = np.repeat(np.asarray(radii), repeats)[:, None] > np.arange(table.radii)
@@ -335,11 +351,15 @@ class Outcome(NamedTuple):
     """Whether the chance to prove the next radius by the ceiling is small."""
 
 
-def outcome(histories: Sequence[Histories], ceiling: ArrayLike, *, alpha: float, give_up: float) -> Outcome:
+def outcome(
+    histories: Sequence[Histories], ceiling: ArrayLike, *, alpha: float, give_up: float
+) -> Outcome:
     """What the bets of several inputs have shown; `ceiling` is that of each of them."""
     wealth, starts = _stacked(histories)
     sizes = np.diff(starts, append=len(wealth.own))
-    stop = hopeless(wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up)
+    stop = hopeless(
+        wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up
+    )
     beaten = np.logical_and.reduceat(np.isinf(wealth.log), starts, axis=0)
     proved = np.logical_and.accumulate(beaten, axis=1).sum(axis=1)
     given_up = np.logical_or.reduceat(stop, starts, axis=0)

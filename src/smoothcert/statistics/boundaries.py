@@ -33,8 +33,12 @@ SPENDING = 0.6
 GIVE_UP = 0.02
 """A radius is given up when the chance to reach its last boundary falls below this."""
 
-_ROUNDING = 1e-14  # per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)
-_DIRECT = 10_000_000  # products of lengths up to which a direct convolution is as fast as one by FFT
+_ROUNDING = (
+    1e-14  # per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)
+)
+_DIRECT = (
+    10_000_000  # products of lengths up to which a direct convolution is as fast as one by FFT
+)
 
 
 class Boundary(NamedTuple):
@@ -98,7 +102,10 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
     """
     # Before the first look there is one count, 0, that has reached nothing.
     looks, needed = (0, *looks), (1, *np.asarray(votes).tolist())
-    first, chance = looks[-1], np.zeros(0)  # the chances of counts from `first` to just below the boundary
+    first, chance = (
+        looks[-1],
+        np.zeros(0),
+    )  # the chances of counts from `first` to just below the boundary
     for i in reversed(range(len(looks))):
         # Counts this far below their mean hardly occur, and would not reach the boundary.
         low = max(int(looks[i] * p - 9.5 * np.sqrt(looks[i] * p * (1 - p)) - 1), 0)
@@ -130,7 +137,9 @@ def give_up_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) ->
         share = (count + 0.5) / (n + 1)
         deviation = np.sqrt(left * share * (1 - share) * (n[-1] + 1) / (n + 2))
         missing = last - count - 0.5 - left * share
-        chance = np.where(deviation > 0, ndtr(-missing / np.maximum(deviation, 1e-300)), missing <= 0)
+        chance = np.where(
+            deviation > 0, ndtr(-missing / np.maximum(deviation, 1e-300)), missing <= 0
+        )
         return np.asarray(~(chance < give_up))
 
     return smallest(possible, -1, np.asarray(looks) + 1) - 1
@@ -160,7 +169,9 @@ class _Walk:
 
     def absorb_up_to_budget(self, budget: float) -> int:
         """Cut off as many of the smallest misses as the budget allows; returns the largest miss that is cut off."""
-        if self.spent > budget:  # the tails that `step` leaves out are too likely for a tiny alpha: nothing is proved
+        if (
+            self.spent > budget
+        ):  # the tails that `step` leaves out are too likely for a tiny alpha: nothing is proved
             return -1
         reached = self.spent + np.cumsum(self._mass) * (1 + self._rounding)
         misses = self._first + int(np.searchsorted(reached, budget, side="right")) - 1

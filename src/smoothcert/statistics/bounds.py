@@ -78,10 +78,14 @@ def one_minus_up(p: ArrayLike) -> Any:
 def interval(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Interval:
     """Two-sided interval at confidence 1 - alpha: each side gets alpha / 2 (`p_low`, `p_up` of the paper)."""
     side = check_alpha(alpha) / 2
-    return Interval(lower_bound(count, samples, alpha=side), upper_bound(count, samples, alpha=side))
+    return Interval(
+        lower_bound(count, samples, alpha=side), upper_bound(count, samples, alpha=side)
+    )
 
 
-def keeps_bound(count: ArrayLike, samples: ArrayLike, bound: ArrayLike, *, alpha: float) -> NDArray[np.bool_]:
+def keeps_bound(
+    count: ArrayLike, samples: ArrayLike, bound: ArrayLike, *, alpha: float
+) -> NDArray[np.bool_]:
     """Whether L(a, k, alpha) >= bound, without inverting: the tail at `bound` must not exceed alpha.
 
     For planning only, because it is not rounded outward: one `betainc` instead of a root search.
@@ -130,10 +134,14 @@ def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:
     a, k = np.broadcast_arrays(np.asarray(count, float), np.asarray(samples, float))
     wrong = ~((k >= 1) & (k <= _MOST_SAMPLES))
     if np.any(wrong):
-        raise InvalidInput(f"samples must lie between 1 and {_MOST_SAMPLES:,}, got {k[wrong].flat[0]:g}")
+        raise InvalidInput(
+            f"samples must lie between 1 and {_MOST_SAMPLES:,}, got {k[wrong].flat[0]:g}"
+        )
     wrong = ~((a >= 0) & (a <= k))  # NaN is wrong, too
     if np.any(wrong):
-        raise InvalidInput(f"count must lie between 0 and samples ({k[wrong].flat[0]:g}), got {a[wrong].flat[0]:g}")
+        raise InvalidInput(
+            f"count must lie between 0 and samples ({k[wrong].flat[0]:g}), got {a[wrong].flat[0]:g}"
+        )
     return a, k
 
 
@@ -155,7 +163,9 @@ def tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """P(at least k votes of n): 1 for k <= 0 and 0 for k > n."""
     k, n = np.asarray(k), np.asarray(n)
     inside = (k >= 1) & (k <= n)
-    return np.where(inside, betainc(np.where(inside, k, 1), np.where(inside, n - k + 1, 1), p), k < 1)
+    return np.where(
+        inside, betainc(np.where(inside, k, 1), np.where(inside, n - k + 1, 1), p), k < 1
+    )
 
 
 def summed_tail(count: int, samples: int, p: float) -> float:
@@ -181,7 +191,9 @@ def summed_tail(count: int, samples: int, p: float) -> float:
     return math.fsum(terms)
 
 
-def smallest(holds: Callable[[Counts], NDArray[np.bool_]], low: ArrayLike, high: ArrayLike) -> Counts:
+def smallest(
+    holds: Callable[[Counts], NDArray[np.bool_]], low: ArrayLike, high: ArrayLike
+) -> Counts:
     """The smallest whole numbers above `low` for which something holds, or `high` where none is, by bisection.
 
     What holds for a number has to hold for all larger ones. All are searched at once, so `holds` is also asked about

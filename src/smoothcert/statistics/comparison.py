@@ -54,16 +54,22 @@ def difference_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) 
 
 def anytime_interval(only_a: int, only_b: int, inputs: int, *, alpha: float) -> Interval:
     """An interval of delta that holds for all numbers of inputs together with confidence 1 - alpha."""
-    return _not_rejected(lambda *pairs: float(log_wealth(*pairs)) >= math.log(2 / alpha), only_a, only_b, inputs)
+    return _not_rejected(
+        lambda *pairs: float(log_wealth(*pairs)) >= math.log(2 / alpha), only_a, only_b, inputs
+    )
 
 
-def log_wealth(only_a: ArrayLike, only_b: ArrayLike, inputs: ArrayLike, delta: float) -> bounds.Array:
+def log_wealth(
+    only_a: ArrayLike, only_b: ArrayLike, inputs: ArrayLike, delta: float
+) -> bounds.Array:
     """The logarithm of what bets against "the mean of D is at most delta" have won."""
     a, b, n = np.broadcast_arrays(only_a, only_b, inputs)
     pairs = np.stack([a, n - a - b, b], axis=-1)
     room = max(1 + delta, 1e-12)
     payoffs = 1 + _STAKES * (np.array([[-1], [0], [1]]) - delta) / room
-    return np.asarray(np.logaddexp.reduce(pairs @ np.log(payoffs), axis=-1) - math.log(len(_STAKES)))
+    return np.asarray(
+        np.logaddexp.reduce(pairs @ np.log(payoffs), axis=-1) - math.log(len(_STAKES))
+    )
 
 
 def mean_interval(differences: ArrayLike, *, alpha: float) -> Interval:
@@ -108,11 +114,15 @@ def curve_band(differences: ArrayLike, *, alpha: float) -> float:
     d = np.asarray(differences, np.float32)
     generator = np.random.default_rng(0)
     largest = [
-        np.abs((2 * generator.integers(2, size=(_FLIPS_AT_ONCE, len(d)), dtype=np.int8) - 1) @ d).max(axis=1)
+        np.abs(
+            (2 * generator.integers(2, size=(_FLIPS_AT_ONCE, len(d)), dtype=np.int8) - 1) @ d
+        ).max(axis=1)
         for _ in range(_FLIPS // _FLIPS_AT_ONCE)
     ]
     # Adding what was seen itself to the flips makes the test exact.
-    return float(np.sort(np.concatenate(largest))[min(math.ceil((1 - alpha) * (_FLIPS + 1)), _FLIPS) - 1]) / len(d)
+    return float(
+        np.sort(np.concatenate(largest))[min(math.ceil((1 - alpha) * (_FLIPS + 1)), _FLIPS) - 1]
+    ) / len(d)
 
 
 def power(difference: float, differing: float, inputs: int, *, alpha: float) -> float:
@@ -145,7 +155,9 @@ def detectable(differing: float, inputs: int, *, alpha: float) -> float:
     >>> round(detectable(0.08, 500, alpha=0.05), 3)
     0.037
     """
-    return _largest(lambda delta: power(delta, max(differing, delta), inputs, alpha=alpha) < _POWER, 1e-9, 1.0)
+    return _largest(
+        lambda delta: power(delta, max(differing, delta), inputs, alpha=alpha) < _POWER, 1e-9, 1.0
+    )
 
 
 def _not_rejected(rejects: Callable[..., bool], only_a: int, only_b: int, inputs: int) -> Interval:

@@ -50,11 +50,15 @@ def certified_accuracy(
     >>> certified_accuracy([1.0, 0.5, 2.0], [True, True, False], [0.0, 0.5]).round(2).tolist()
     [0.67, 0.33]
     """
-    each = [certified(radius, correct, r, closed=closed).mean(axis=-2) for r in np.atleast_1d(radii)]  # less memory
+    each = [
+        certified(radius, correct, r, closed=closed).mean(axis=-2) for r in np.atleast_1d(radii)
+    ]  # less memory
     return np.concatenate(each, axis=-1) if each else np.zeros(0)
 
 
-def certified(radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False) -> NDArray[np.bool_]:
+def certified(
+    radius: ArrayLike, correct: ArrayLike, radii: ArrayLike, *, closed: bool = False
+) -> NDArray[np.bool_]:
     """Whether each input (row) is correct with a radius strictly above each r of `radii` (column), or at least r."""
     proved = np.where(np.asarray(correct, bool), np.asarray(radius, float), -np.inf)
     above = np.greater_equal if closed else np.greater
@@ -118,7 +122,9 @@ def round_down(value: float, digits: int = 3) -> str:
     """
     if math.isinf(value):  # the ideal radius of an input that is always answered alike
         return str(value)
-    return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, _EXACT):f}"
+    return (
+        f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, _EXACT):f}"
+    )
 
 
 def confidence(alpha: float, inputs: int = 1) -> Decimal:

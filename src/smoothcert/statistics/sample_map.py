@@ -22,7 +22,13 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.statistics.bounds import can_certify, check_alpha, keeps_bound, lower_bound, smallest
+from smoothcert.statistics.bounds import (
+    can_certify,
+    check_alpha,
+    keeps_bound,
+    lower_bound,
+    smallest,
+)
 
 _TIGHT = 1.02
 _MOST_HALVINGS = 60
@@ -88,7 +94,9 @@ class SampleMap:
             low: The lower ends.
             high: The upper ends.
         """
-        low, high = np.broadcast_arrays(_check.probabilities("p", low), _check.probabilities("p", high))
+        low, high = np.broadcast_arrays(
+            _check.probabilities("p", low), _check.probabilities("p", high)
+        )
         if self.noise.map_peaks_at_ends:
             return np.maximum(self(low), self(high))
         edges, cells = _cells(self)
@@ -98,14 +106,20 @@ class SampleMap:
         # The parts of cells at both ends, and whole cells between them; an interval may lie within one cell.
         left = self._at_most(low, np.where(inside, edges[np.minimum(first, len(edges) - 1)], high))
         right = self._at_most(np.where(inside, edges[np.maximum(last, 0)], low), high)
-        whole = [max(cells[a:b], default=0) for a, b in zip(first.ravel(), last.ravel(), strict=True)]
-        return np.maximum(np.maximum(left, right), np.reshape(np.asarray(whole, np.int64), low.shape))
+        whole = [
+            max(cells[a:b], default=0) for a, b in zip(first.ravel(), last.ravel(), strict=True)
+        ]
+        return np.maximum(
+            np.maximum(left, right), np.reshape(np.asarray(whole, np.int64), low.shape)
+        )
 
     def _at_most(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
         """The smallest k for which a share `low` of the votes proves what `high` requires; psi where they are equal."""
         required = self.required_radius(high)
         bound = self.noise.probability(np.maximum(required, 0))
-        found = smallest(lambda k: keeps_bound(low * k, k, bound, alpha=self.alpha), 0, self.samples)
+        found = smallest(
+            lambda k: keeps_bound(low * k, k, bound, alpha=self.alpha), 0, self.samples
+        )
         return np.where(required > 0, found, 0)
 
     def radius(self, samples: ArrayLike, p: ArrayLike) -> Any:
@@ -139,7 +153,9 @@ class SampleMap:
         p = _check.probabilities("p", p)
         grid = np.union1d(np.linspace(0, 1, 1001), self._smallest_with_radius())
         needed = self(grid)
-        return np.maximum(needed[np.searchsorted(grid, p)], needed[np.searchsorted(grid, p, side="right") - 1])
+        return np.maximum(
+            needed[np.searchsorted(grid, p)], needed[np.searchsorted(grid, p, side="right") - 1]
+        )
 
     def _smallest_with_radius(self) -> float:
         """The smallest p whose required radius is above 0."""

@@ -88,8 +88,13 @@ def attack(
     if unknown := [id for id in chosen if id not in run]:
         raise InvalidInput(f"{run.path} has no certificate of input {unknown[0]}")
     smoothed, subject, dataset = reload(run.manifest, places, purpose="attack")
-    attacker = _Attacker(smoothed, subject, search, on_grid=getattr(dataset, "levels", None) is not None)
-    settings = search._asdict() | {"shape": list(subject.shape), "by": "gradients" if attacker.module else "votes"}
+    attacker = _Attacker(
+        smoothed, subject, search, on_grid=getattr(dataset, "levels", None) is not None
+    )
+    settings = search._asdict() | {
+        "shape": list(subject.shape),
+        "by": "gradients" if attacker.module else "votes",
+    }
     with exclusive(run.path) as folder, Journal(folder, write=True) as journal:
         before = None if restart else journal.attacks(norm)
         if before is None:
@@ -116,7 +121,9 @@ def _checked_norm(run: Run, norm: str | None) -> str:
     own = run.noise.norm
     known = {own, *run.noise.other_radii(1.0, (1,))} & set(_ORDERS)
     if not known:
-        raise InvalidInput(f"there is no attack in {own}, the norm of {run.noise}: it has to be l2 or l1")
+        raise InvalidInput(
+            f"there is no attack in {own}, the norm of {run.noise}: it has to be l2 or l1"
+        )
     _check.one_of("norm", norm or own, tuple(sorted(known)))
     return norm or own
 
@@ -133,14 +140,18 @@ class _Search(NamedTuple):
 class _Attacker:
     """Attacks batches of inputs."""
 
-    def __init__(self, smoothed: Smoothed, subject: Subject, search: _Search, *, on_grid: bool) -> None:
+    def __init__(
+        self, smoothed: Smoothed, subject: Subject, search: _Search, *, on_grid: bool
+    ) -> None:
         self.smoothed, self.subject, self.search = smoothed, subject, search
         self.step = subject.noise.grid[0] if subject.noise.grid else None
         self.values = (0.0, 1.0) if on_grid or self.step else None  # pictures stay pictures
         runtime = replace(subject.runtime, dtype="float32")
         self.device = runtime.torch_device
         placed = place(subject.classifier.module, runtime, subject.noisy_shape)
-        self.module = placed if isinstance(placed, nn.Module) and _has_gradient(placed, subject) else None
+        self.module = (
+            placed if isinstance(placed, nn.Module) and _has_gradient(placed, subject) else None
+        )
         self.classify = None if self.module else subject.prepared.classify
         self.copies = search.copies * (1 if self.module else _MORE_COPIES)
 
@@ -148,7 +159,9 @@ class _Attacker:
         """Attack some inputs: the right answer is the label or, without one, the certified class."""
         right = np.array([c.prediction if c.label is None else c.label for c in certificates])
         if any(answer is None for answer in right):
-            raise InvalidInput("an input without a label and without a certificate has no answer to attack")
+            raise InvalidInput(
+                "an input without a label and without a certificate has no answer to attack"
+            )
         noise = self.subject.noise
         radius = np.array([c.radius for c in certificates])
         size = noise.deviation / 2
@@ -158,7 +171,9 @@ class _Attacker:
         low, distance = np.zeros(len(x)), np.full(len(x), inf)
         epsilon = np.maximum(2 * radius, size)
         best, answer = x.clone(), [c.prediction for c in certificates]
-        wrong = np.array([c.prediction not in (None, y) for c, y in zip(certificates, right, strict=True)])
+        wrong = np.array(
+            [c.prediction not in (None, y) for c, y in zip(certificates, right, strict=True)]
+        )
         for attempt in range(self.search.attempts + 1):
             open = np.flatnonzero(~wrong & (distance > 0))
             if not len(open):
@@ -170,24 +185,41 @@ class _Attacker:
             for place_, i in enumerate(open):
                 if answers[place_] not in (None, right[i]):
                     if lengths[place_] < distance[i]:
-                        best[i], answer[i], distance[i] = changed[place_], answers[place_], lengths[place_]
+                        best[i], answer[i], distance[i] = (
+                            changed[place_],
+                            answers[place_],
+                            lengths[place_],
+                        )
                 elif attempt:
                     low[i] = max(low[i], min(epsilon[i], distance[i]))
-                epsilon[i] = (low[i] + distance[i]) / 2 if distance[i] < inf else epsilon[i] * (2 if low[i] else 1)
+                epsilon[i] = (
+                    (low[i] + distance[i]) / 2
+                    if distance[i] < inf
+                    else epsilon[i] * (2 if low[i] else 1)
+                )
         distance[wrong] = 0.0
         return [
-            Attack(c.id, float(d), answer[i], best[i].float().numpy().tobytes()) if d < inf else Attack(c.id, inf)
+            Attack(c.id, float(d), answer[i], best[i].float().numpy().tobytes())
+            if d < inf
+            else Attack(c.id, inf)
             for i, (c, d) in enumerate(zip(certificates, distance, strict=True))
         ]
 
     def _search(self, x: Tensor, right: Any, epsilon: Any) -> Tensor:
         shape = (-1, *[1] * (x.ndim - 1))
-        x, labels = x.to(self.device, torch.float32), torch.from_numpy(right.astype(np.int64)).to(self.device)
+        x, labels = (
+            x.to(self.device, torch.float32),
+            torch.from_numpy(right.astype(np.int64)).to(self.device),
+        )
         length = torch.from_numpy(epsilon).to(x).view(shape)
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(self.smoothed.next_key("attack"))
             noisy = noisy_copies(x, self.copies, sigma=0.0, noise=self.subject.noise)
-            gradient, steps, norm = self._gradient(x, labels, noisy - x), self.search.steps, self.search.norm
+            gradient, steps, norm = (
+                self._gradient(x, labels, noisy - x),
+                self.search.steps,
+                self.search.norm,
+            )
             found = ascend(gradient, x, epsilon=length, steps=steps, norm=norm, values=self.values)
         found = found.detach().cpu()
         return found if self.step is None else (found / self.step).round() * self.step
@@ -205,9 +237,15 @@ class _Attacker:
             """The mean noise of other answers less that of the right one: along the gradient for Gaussian noise."""
             noisy = (x + scale * noise).flatten(0, 1).to(dtype)
             answers = torch.cat([classify(part) for part in torch.split(noisy, rows)])
-            other = (answers.view(len(noise), -1) != labels).to(noise).view(*noise.shape[:2], *scale.shape[1:])
+            other = (
+                (answers.view(len(noise), -1) != labels)
+                .to(noise)
+                .view(*noise.shape[:2], *scale.shape[1:])
+            )
             unanimous = other.amax(0) == other.amin(0)
-            scale.copy_(torch.where(unanimous, 2 * scale, scale))  # further away, there are other answers
+            scale.copy_(
+                torch.where(unanimous, 2 * scale, scale)
+            )  # further away, there are other answers
             return torch.where(unanimous, noise[0], (noise * (other - other.mean(0))).mean(0))
 
         return towards_other_answers
@@ -216,7 +254,10 @@ class _Attacker:
         """The answers of the smoothed classifier. All attempts on an input share alpha."""
         level = self.search.alpha / (self.search.attempts + 1)
         with warnings.catch_warnings(action="ignore"):  # the run has warned about such inputs
-            return [found.prediction for found in predict(self.smoothed, x, samples=self.search.samples, alpha=level)]
+            return [
+                found.prediction
+                for found in predict(self.smoothed, x, samples=self.search.samples, alpha=level)
+            ]
 
     def _lengths(self, changed: Tensor, x: Tensor) -> Any:
         change = (changed.double() - x.double()).flatten(1).numpy()
@@ -227,7 +268,9 @@ def _has_gradient(module: nn.Module, subject: Subject) -> bool:
     """Whether the outputs of a module depend on its inputs in a way that torch can differentiate."""
     for parameter in module.parameters():
         parameter.requires_grad_(False)
-    x = torch.rand(1, 1, *subject.noisy_shape, device=next(module.parameters(), torch.empty(0)).device)
+    x = torch.rand(
+        1, 1, *subject.noisy_shape, device=next(module.parameters(), torch.empty(0)).device
+    )
     labels = torch.zeros(1, dtype=torch.int64, device=x.device)
     try:
         return bool(loss_gradient(module, labels, torch.zeros_like(x))(x[0]).any())

@@ -87,10 +87,16 @@ class Audit:
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
         coverage = self.coverage and self.coverage.plain()
-        return asdict(self) | {"coverage": coverage, "keeps_alpha": self.keeps_alpha, "holds": self.holds}
+        return asdict(self) | {
+            "coverage": coverage,
+            "keeps_alpha": self.keeps_alpha,
+            "holds": self.holds,
+        }
 
 
-def audit(run: Run | str | Path, *, redraw: int = 5, seed: int | None = None, **places: Unpack[Places]) -> Audit:
+def audit(
+    run: Run | str | Path, *, redraw: int = 5, seed: int | None = None, **places: Unpack[Places]
+) -> Audit:
     """Check all certificates of a run against their votes, and some randomly chosen ones against new draws.
 
     All labels are compared with the data, also those of inputs that are not drawn again.
@@ -112,7 +118,10 @@ def audit(run: Run | str | Path, *, redraw: int = 5, seed: int | None = None, **
             raise InvalidInput(f"{folder} has no certificates yet: there is nothing to check")
         if not redraw:
             given = places.get("data")
-            subject, dataset = None, dataset_of([manifest], None if given is None else find_dataset(given))
+            subject, dataset = (
+                None,
+                dataset_of([manifest], None if given is None else find_dataset(given)),
+            )
         else:
             instead = f", or check only the votes with {setting('redraw', 0)}"
             _, subject, dataset = reload(manifest, places, purpose="draw again", instead=instead)
@@ -122,7 +131,9 @@ def audit(run: Run | str | Path, *, redraw: int = 5, seed: int | None = None, **
             findings += [Finding(id, missing) for id in asked - ids]
         readable, known = [], sorted(ids & asked)
         bets = isinstance(manifest.plan.primary, AtRadii) and manifest.plan.primary.remembers
-        tested = set(random.Random(seed).sample(known, min(_TESTED_BETS, len(known))) if bets else known)
+        tested = set(
+            random.Random(seed).sample(known, min(_TESTED_BETS, len(known))) if bets else known
+        )
         for id in known:  # one at a time, because a run may have a million
             try:
                 c = journal.certificate(id, plan=manifest.plan, noise=manifest.noise)
@@ -130,7 +141,10 @@ def audit(run: Run | str | Path, *, redraw: int = 5, seed: int | None = None, **
                 findings.append(Finding(id, str(error)))
                 continue
             readable.append(id)
-            reasons = (fault(c, second=id in tested) or _foreign_plan(c, manifest), _wrong_label(c, dataset))
+            reasons = (
+                fault(c, second=id in tested) or _foreign_plan(c, manifest),
+                _wrong_label(c, dataset),
+            )
             findings += [Finding(id, reason) for reason in reasons if reason]
         again = random.Random(seed).sample(readable, min(redraw, len(readable)))
         chosen = [journal.certificate(id, plan=manifest.plan, noise=manifest.noise) for id in again]
@@ -203,14 +217,18 @@ def fault(certificate: Certificate, *, second: bool = True) -> str | None:
         return "it abstains though its votes prove a certificate"
     if not c.abstained and c.prediction != proof.prediction:
         return f"its votes are for class {proof.prediction}, it states {c.prediction}"
-    if c.abstained != derived.abstained or not c.radius <= derived.radius * (1 + 1e-8):  # NaN is wrong, too
+    if c.abstained != derived.abstained or not c.radius <= derived.radius * (
+        1 + 1e-8
+    ):  # NaN is wrong, too
         return f"its votes do not prove the radius {c.radius}"
     if c.radius < derived.radius - 1e-6 * max(1, c.radius):
         return f"its votes prove more than the radius {c.radius}"
     if not _close(c.proof, proof):
         return f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
     # The second method of the plan, if it has one.
-    found = p_value(c.plan, c.looks, c.radius, c.noise, c.label) if second and not c.abstained else None
+    found = (
+        p_value(c.plan, c.looks, c.radius, c.noise, c.label) if second and not c.abstained else None
+    )
     holds = found is None or found <= c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
     return None if holds else f"its votes do not prove the radius {c.radius}"
 
@@ -227,7 +245,9 @@ def _foreign_plan(c: Certificate, manifest: Manifest) -> str | None:
 def _close(stated: Proof, found: Proof) -> bool:
     """Whether two proofs are equal up to rounding, which may differ between versions of SciPy."""
     pairs = ((stated.lower, found.lower), (stated.upper or 0.0, found.upper or 0.0))
-    return (stated.upper is None) == (found.upper is None) and all(abs(a - b) <= 1e-9 for a, b in pairs)
+    return (stated.upper is None) == (found.upper is None) and all(
+        abs(a - b) <= 1e-9 for a, b in pairs
+    )
 
 
 def _bounds(proof: Proof) -> str:
@@ -242,7 +262,9 @@ def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
         return None
     if c.id >= len(dataset):
         return "the data does not have this input"
-    known = getattr(dataset, "labels", None)  # if the data set has its labels in memory, we need not read the inputs
+    known = getattr(
+        dataset, "labels", None
+    )  # if the data set has its labels in memory, we need not read the inputs
     try:
         label = int(dataset[c.id][1] if known is None else known[c.id])
     except Exception as error:  # code of the user may raise any error
@@ -251,9 +273,13 @@ def _wrong_label(c: Certificate, dataset: Dataset | None) -> str | None:
     return None if same else f"its label in the data is {label}, it states {c.label}"
 
 
-def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset) -> list[Finding]:
+def _draw_again(
+    chosen: Sequence[Certificate], manifest: Manifest, subject: Subject, dataset: Dataset
+) -> list[Finding]:
     if manifest.drawing != VERSION:
-        raise InvalidInput("cannot draw again: this version of smoothcert draws other noise for the same seed")
+        raise InvalidInput(
+            "cannot draw again: this version of smoothcert draws other noise for the same seed"
+        )
     recorded_as = {c.id: c for c in chosen}
     with LocalExecutor(_with_other_neighbours(subject.prepare())) as executor:
         runtime = executor.start(Job(subject, dataset, manifest.plan), say_nothing)
@@ -265,12 +291,23 @@ def _draw_again(chosen: Sequence[Certificate], manifest: Manifest, subject: Subj
         by_plan: dict[Plan, list[int]] = {}
         for c in sorted(chosen, key=lambda c: c.id, reverse=True):
             by_plan.setdefault(c.plan, []).append(c.id)
-        drawn = [c for plan, ids in by_plan.items() for finished in executor.certify(ids, plan) for c in finished]
+        drawn = [
+            c
+            for plan, ids in by_plan.items()
+            for finished in executor.certify(ids, plan)
+            for c in finished
+        ]
         low, high = executor.status().lowest, executor.status().highest
-    other = [Finding(c.id, "drawing it again gave other votes") for c in drawn if c.looks != recorded_as[c.id].looks]
+    other = [
+        Finding(c.id, "drawing it again gave other votes")
+        for c in drawn
+        if c.looks != recorded_as[c.id].looks
+    ]
     stated = manifest.values or (low, high)
     if low < stated[0] or high > stated[1]:
-        words = "inputs that were drawn again have values in [{:g}, {:g}], the run states [{:g}, {:g}]"
+        words = (
+            "inputs that were drawn again have values in [{:g}, {:g}], the run states [{:g}, {:g}]"
+        )
         other.append(Finding(chosen[0].id, words.format(low, high, *stated)))
     return other
 
@@ -285,7 +322,9 @@ def _with_other_neighbours(prepared: Prepared) -> Prepared:
         return prepared
 
     def reverse(x: Tensor) -> Tensor:
-        with torch.inference_mode(False):  # torch would compile a classifier again for inference tensors
+        with torch.inference_mode(
+            False
+        ):  # torch would compile a classifier again for inference tensors
             backwards = x.flip(0)
         return classify(backwards).flip(0)
 

@@ -88,7 +88,9 @@ class Bench:
         return self.sampler / self.published[batch]
 
 
-def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: Say = say_nothing) -> Bench:
+def bench(
+    smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: Say = say_nothing
+) -> Bench:
     """Measure the rates of the classifier alone, of the sampler, and of the published loop.
 
     Args:
@@ -125,14 +127,18 @@ def bench(smoothed: Smoothed, data: Any = None, *, seconds: float = 10.0, say: S
     counter = engine.sampler.counter
     say("timing the classifier alone")
     with torch.inference_mode():
-        forward = _rate(lambda: counter.classify(counter.noisy), runtime.batch, counter.device, seconds)
+        forward = _rate(
+            lambda: counter.classify(counter.noisy), runtime.batch, counter.device, seconds
+        )
     say("timing the sampler")
     sampler = _Simulated(counter)
     rate = _sampler_rate(Engine(sampler, plan=plan, noise=noise), inputs, round(forward * seconds))
     say("comparing with float32")
     compared = inputs[: max(round(forward * seconds / runtime.batch), 1)]
     reference = _reference(classifier, runtime)
-    disagreement = _disagreement(counter, reference, compared, blank(shape, replace(runtime, dtype="float32")))
+    disagreement = _disagreement(
+        counter, reference, compared, blank(shape, replace(runtime, dtype="float32"))
+    )
     if on_cuda:  # at the end, so that the set-up contains the start of the device
         torch.cuda.empty_cache()
         published = _published_rates(prepared.subject, inputs, seconds, say)
@@ -159,11 +165,16 @@ def _reference(classifier: Classifier, runtime: Runtime) -> LabelClassifier:
     return LabelClassifier(module, classifier.classes)
 
 
-def _published_rates(subject: Subject, inputs: Tensor, seconds: float, say: Say) -> dict[int, float]:
+def _published_rates(
+    subject: Subject, inputs: Tensor, seconds: float, say: Say
+) -> dict[int, float]:
     """The rate of the published loop by batch size."""
     if subject.noisy_shape != subject.shape:  # the published loop can only add noise
         return {}
-    reference, device = _reference(subject.classifier, subject.runtime), subject.runtime.torch_device
+    reference, device = (
+        _reference(subject.classifier, subject.runtime),
+        subject.runtime.torch_device,
+    )
     classes, following = reference.classes, cycle(inputs.to(device))
     check_classifier(reference.module, classes, inputs[:8].to(device))
     counts = np.zeros(classes, dtype=int)
@@ -180,7 +191,9 @@ def _published_rates(subject: Subject, inputs: Tensor, seconds: float, say: Say)
     rates: dict[int, float] = {}
     for batch in PUBLISHED_BATCHES:
         if rates and batch / min(rates.values()) > _LONGEST_BATCH * seconds:
-            say(f"leaving out the published loop at batch {batch}, which is too slow here for the time given")
+            say(
+                f"leaving out the published loop at batch {batch}, which is too slow here for the time given"
+            )
             continue
         say(f"timing the published loop at batch {batch}")
         rates[batch] = _rate(partial(work, batch), batch, device, seconds)
@@ -193,7 +206,8 @@ def _random_inputs(smoothed: Smoothed) -> Dataset:
         raise InvalidInput(f"the model has no known input shape: give {setting('data')}")
     generator = np.random.default_rng(0)
     return ArrayDataset(
-        generator.integers(256, size=(_INPUTS, *model.input_shape), dtype=np.uint8), name="random bytes"
+        generator.integers(256, size=(_INPUTS, *model.input_shape), dtype=np.uint8),
+        name="random bytes",
     )
 
 
@@ -232,7 +246,10 @@ class _Simulated(Sampler):
         self._p: dict[int, float] = {}
 
     def advance(self) -> list[tuple[int, Look]]:
-        return [(slot, self._simulated(self._last[slot].id, look.samples)) for slot, look in super().advance()]
+        return [
+            (slot, self._simulated(self._last[slot].id, look.samples))
+            for slot, look in super().advance()
+        ]
 
     def _simulated(self, id: int, samples: int) -> Look:
         # Typical of a well-trained model: often 1, otherwise anywhere above 1/2.
@@ -253,7 +270,9 @@ def _sampler_rate(engine: Engine, inputs: Tensor, budget: int) -> float:
 
 
 @torch.inference_mode()
-def _disagreement(counter: VoteCounter, reference: LabelClassifier, inputs: Tensor, exact: Tensor) -> float:
+def _disagreement(
+    counter: VoteCounter, reference: LabelClassifier, inputs: Tensor, exact: Tensor
+) -> float:
     """The share of labels that differ from float32, over one batch per input. `exact` is a buffer in float32."""
     batch = len(exact)
     differing = 0

@@ -77,7 +77,12 @@ class Budget:
 
     def described(self, plan: Plan) -> dict[str, Any]:
         """What a manifest compares: also the settings of the plan that the budget may change."""
-        return {"samples": self.samples, "minutes": self.minutes, "ceiling": plan.samples, "pilot": plan.pilot}
+        return {
+            "samples": self.samples,
+            "minutes": self.minutes,
+            "ceiling": plan.samples,
+            "pilot": plan.pilot,
+        }
 
     def total(self, found: Survey) -> float:
         """All samples that may be spent."""
@@ -87,7 +92,12 @@ class Budget:
 
     @property
     def seconds_left(self) -> float:
-        return self.since + 60 * _PLANNED_SHARE * (self.minutes or 0) - _ENDING_SECONDS - time.perf_counter()
+        return (
+            self.since
+            + 60 * _PLANNED_SHARE * (self.minutes or 0)
+            - _ENDING_SECONDS
+            - time.perf_counter()
+        )
 
     def refuse(self, inputs: int, least: int, found: Survey) -> InvalidInput:
         """The error for a budget that is too small; `least` is what every input needs."""
@@ -95,8 +105,12 @@ class Budget:
             wanted = setting("budget", found.samples + inputs * least)
         else:
             missing = _BLOCK_SECONDS + inputs * least / found.rate - self.seconds_left
-            wanted = setting("minutes", ceil(110 * ((self.minutes or 0) + missing / 60 / _PLANNED_SHARE)) / 100)
-        return InvalidInput(f"the budget is too small for {inputs:,} inputs: give at least {wanted}")
+            wanted = setting(
+                "minutes", ceil(110 * ((self.minutes or 0) + missing / 60 / _PLANNED_SHARE)) / 100
+            )
+        return InvalidInput(
+            f"the budget is too small for {inputs:,} inputs: give at least {wanted}"
+        )
 
 
 class Spending:
@@ -135,11 +149,15 @@ class Spending:
     def begin(cls, budget: Budget, job: Job, ids: Sequence[int], executor: Executor) -> Spending:
         """Survey the inputs, and choose the size of the pilot. A budget that is too small is an error."""
         timed = budget.minutes is not None
-        found = survey(executor, job, ids, lambda seen: _SURVEY_SHARE * budget.total(seen), timed=timed)
+        found = survey(
+            executor, job, ids, lambda seen: _SURVEY_SHARE * budget.total(seen), timed=timed
+        )
         total = budget.total(found)
         each = (total - found.samples) / len(ids)
         plan = job.plan
-        if isinstance(plan, PilotPlan) and plan.pilot == replace(plan, pilot=0).pilot:  # the default
+        if (
+            isinstance(plan, PilotPlan) and plan.pilot == replace(plan, pilot=0).pilot
+        ):  # the default
             pilot = min(int(max(_PILOT_SHARE * each, _SMALLEST_PILOT)), plan.pilot)
             job = replace(job, plan=replace(plan, pilot=pilot))
         made = cls(job, ids, found, total, None if budget.minutes is None else budget.seconds_left)
@@ -148,7 +166,9 @@ class Spending:
         return made
 
     @classmethod
-    def resume(cls, budget: Budget, job: Job, manifest: Manifest, done: Iterable[Certificate]) -> Spending:
+    def resume(
+        cls, budget: Budget, job: Job, manifest: Manifest, done: Iterable[Certificate]
+    ) -> Spending:
         """Go on as recorded, without measuring again."""
         record = manifest.spending or {}
         votes = {id: (count, samples) for id, count, samples in record["votes"]}
@@ -172,7 +192,9 @@ class Spending:
         if certificate.id in self._teachers:
             self._votes[votes_of(certificate, self.plan)] += 1
 
-    def blocks(self, todo: Iterable[int], begun: Mapping[str, Any] | None = None) -> Iterator[tuple[list[int], Plan]]:
+    def blocks(
+        self, todo: Iterable[int], begun: Mapping[str, Any] | None = None
+    ) -> Iterator[tuple[list[int], Plan]]:
         """The next inputs and their plan, until all are certified. Between two blocks, `add` all certificates.
 
         Args:
@@ -190,7 +212,9 @@ class Spending:
                 self._marks.append((now, self.spent))
             size = max(len(left) // _PART_OF_REST, len(self._order) // _PART_OF_ALL, 1)
             if self._end is not None:
-                size = max(size, ceil(len(left) * _BLOCK_SECONDS / max(self._end - now, _BLOCK_SECONDS)))
+                size = max(
+                    size, ceil(len(left) * _BLOCK_SECONDS / max(self._end - now, _BLOCK_SECONDS))
+                )
             size = min(size, len(left))
             yield left[:size], self._next_plan(size, left)
             left = left[size:]
@@ -198,7 +222,12 @@ class Spending:
     def record(self, block: list[int], plan: Plan) -> dict[str, Any]:
         """What a run needs to be resumed in this block."""
         votes = [[id, *pair] for id, pair in sorted(self.survey.votes.items())]
-        known = {"total": self.total, "rate": self._rate, "survey": self.survey.samples, "votes": votes}
+        known = {
+            "total": self.total,
+            "rate": self._rate,
+            "survey": self.survey.samples,
+            "votes": votes,
+        }
         return known | {"block": block, "plan": describe(plan)}
 
     @property
@@ -215,7 +244,9 @@ class Spending:
         if self._end is not None:
             self.total = self.spent + self._rate * max(self._end - time.perf_counter(), 0)
         rest = self.total - self.spent
-        most = int(max((rest - self._least * (len(left) - size)) / size, min(self._least, rest / size)))
+        most = int(
+            max((rest - self._least * (len(left) - size)) / size, min(self._least, rest / size))
+        )
         if most < self._least:  # only if the clock ran faster than expected
             return OneLook(1, self.plan.alpha)
         ceiling, weights = min(self.plan.samples, most - self.plan.pilot), self._expected(left)
@@ -249,10 +280,14 @@ class Spending:
 def plan_for_budget(plan: Plan | None) -> Plan:
     """The plan whose price or ceiling a budget will set."""
     if isinstance(plan, Price) and plan.price:
-        raise InvalidInput(f"a budget sets the price: leave out {setting('price', plan.price)}, or the budget")
+        raise InvalidInput(
+            f"a budget sets the price: leave out {setting('price', plan.price)}, or the budget"
+        )
     plan = plan_or_default(plan or Price(price=0))
     if "samples" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
-        raise InvalidInput(f"a budget cannot set the ceiling of {plan}: give another plan, or leave the budget out")
+        raise InvalidInput(
+            f"a budget cannot set the ceiling of {plan}: give another plan, or leave the budget out"
+        )
     return plan
 
 
@@ -261,4 +296,7 @@ def as_recorded(plan: Plan, recorded: Plan) -> Plan:
     if type(plan) is not type(recorded):
         return plan
     own = {field.name for field in fields(plan)}  # type: ignore[arg-type]
-    return replace(plan, **{name: getattr(recorded, name) for name in ("samples", "pilot", "price") if name in own})  # type: ignore[type-var]
+    return replace(
+        plan,
+        **{name: getattr(recorded, name) for name in ("samples", "pilot", "price") if name in own},
+    )  # type: ignore[type-var]

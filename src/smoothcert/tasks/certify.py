@@ -18,7 +18,15 @@ from smoothcert._agreement import same_votes
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable
 from smoothcert._users_code import naming_users_code
-from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, UnreadableInput, either, phrase, setting
+from smoothcert.errors import (
+    InvalidInput,
+    ModelFailed,
+    SmoothcertError,
+    UnreadableInput,
+    either,
+    phrase,
+    setting,
+)
 from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
@@ -97,7 +105,19 @@ def certify(
         The results. With `out`, they are a `Run`.
     """
     asked = Request.of(
-        model, data, labels, settings, plan, budget, minutes, since, joint, ids=ids, skip=skip, limit=limit, shard=shard
+        model,
+        data,
+        labels,
+        settings,
+        plan,
+        budget,
+        minutes,
+        since,
+        joint,
+        ids=ids,
+        skip=skip,
+        limit=limit,
+        shard=shard,
     )
     if (warning := caveat(asked.plan)) is not None:
         warnings.warn(warning, stacklevel=3)
@@ -115,9 +135,15 @@ def certify(
             "certified with the same one"
         )
     progress = choose_progress(progress)
-    with executor or LocalExecutor() as executor, exclusive(out) as folder, Journal(folder, write=True) as journal:
+    with (
+        executor or LocalExecutor() as executor,
+        exclusive(out) as folder,
+        Journal(folder, write=True) as journal,
+    ):
         done = journal.ids()
-        recorded = journal.manifest() if done else None  # a run without certificates has no settings to keep
+        recorded = (
+            journal.manifest() if done else None
+        )  # a run without certificates has no settings to keep
         job, manifest = asked.settle(executor, recorded)
         subject, chosen = job.subject, asked.ids
         if recorded is None:
@@ -141,7 +167,12 @@ def certify(
             if begun:
                 progress.say(f"going on with {len(begun):,} inputs: {job.plan}")
             sigma = asked.smoothed.sigma
-            if todo and recorded is None and sigma is not None and isinstance(subject.noise, GridGaussian):
+            if (
+                todo
+                and recorded is None
+                and sigma is not None
+                and isinstance(subject.noise, GridGaussian)
+            ):
                 plain = either(f"noise=Gaussian({sigma})", f"--noise {Gaussian(sigma).short}")
                 said = (
                     f"noise on the grid of 8-bit images, exact in floating point: {subject.noise.short} "
@@ -150,7 +181,9 @@ def certify(
                 progress.say(phrase(said, command=progress.command))
             if todo:
                 known = _telling(before) if recorded is not None else None
-                _on_disk(job, todo, journal, manifest, executor, progress, asked.budget, known, begun)
+                _on_disk(
+                    job, todo, journal, manifest, executor, progress, asked.budget, known, begun
+                )
             elif recorded is not None and recorded.unreadable:
                 _finish(journal, manifest, job)
         finally:
@@ -160,7 +193,9 @@ def certify(
     return run
 
 
-def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | None = None, **asked: Any) -> Forecast:
+def forecast(
+    model: Any, data: Any, labels: Any = None, *, executor: Executor | None = None, **asked: Any
+) -> Forecast:
     """What `certify` with the same arguments would cost, from a few noisy copies of some inputs.
 
     Args:
@@ -173,12 +208,16 @@ def forecast(model: Any, data: Any, labels: Any = None, *, executor: Executor | 
             rest; `progress=` is ignored.
     """
     asked.pop("progress", None)
-    out, *given = (asked.pop(name, None) for name in ("out", "plan", "budget", "minutes", "since", "joint"))
+    out, *given = (
+        asked.pop(name, None) for name in ("out", "plan", "budget", "minutes", "since", "joint")
+    )
     selection = {name: asked.pop(name, None) for name in ("ids", "skip", "limit", "shard")}
     request = Request.of(model, data, labels, cast(Settings, asked), *given, **selection)
     folder = None if out is None else Path(out)
     if folder is not None and folder.is_file():
-        raise InvalidInput(f"cannot write into {folder}: it is a file; choose another {setting('out', 'DIR')}")
+        raise InvalidInput(
+            f"cannot write into {folder}: it is a file; choose another {setting('out', 'DIR')}"
+        )
     run = open_run(folder) if folder is not None and (folder / FILE).is_file() else None
     run = run if run is not None and len(run) else None
     with executor or LocalExecutor() as executor:
@@ -209,9 +248,16 @@ def _in_memory(asked: Request, executor: Executor | None) -> Results:
     job = job_for(replace(subject, seed=smoothed.next_key("interactive")), dataset, asked.plan, ids)
     with executor or LocalExecutor(subject.prepared) as executor:
         executor.start(job, say_nothing)
-        spending = None if asked.budget is None else Spending.begin(asked.budget, job, ids, executor)
+        spending = (
+            None if asked.budget is None else Spending.begin(asked.budget, job, ids, executor)
+        )
         blocks = [(ids, job.plan)] if spending is None else spending.blocks(ids)
-        found = [c for block, own in blocks for timed in _follow(executor, block, own, spending) for c in timed]
+        found = [
+            c
+            for block, own in blocks
+            for timed in _follow(executor, block, own, spending)
+            for c in timed
+        ]
     return Results.from_certificates(dataset.name, found)
 
 
@@ -245,7 +291,9 @@ def _on_disk(
     spending: Spending | None = None
     if budget is None:
         if manifest.batch == 0 and len(ids) * job.plan.most_samples >= _MANY_SAMPLES:
-            with suppress(SmoothcertError):  # an input that cannot be read is reported when its turn comes
+            with suppress(
+                SmoothcertError
+            ):  # an input that cannot be read is reported when its turn comes
                 if not is_short(executor, job, ids, _LONG):
                     foreseen = forecast_of(executor, job, ids, share=0.01)
                     if foreseen.seconds >= _LONG:
@@ -266,18 +314,28 @@ def _on_disk(
         with journal.transaction():
             for certificate in finished:
                 if certificate.id in begun:
-                    certificate = replace(certificate, seconds=certificate.seconds + begun[certificate.id].seconds)
-                journal.add(certificate, entries, own_plan=spending is not None or bool(job.plan.earlier_plans))
+                    certificate = replace(
+                        certificate, seconds=certificate.seconds + begun[certificate.id].seconds
+                    )
+                journal.add(
+                    certificate,
+                    entries,
+                    own_plan=spending is not None or bool(job.plan.earlier_plans),
+                )
         for certificate in finished:
             progress.update(certificate, status)
 
     progress.start()
     too_late = 0
     try:
-        for block, plan in [(ids, job.plan)] if spending is None else spending.blocks(ids, manifest.spending):
+        for block, plan in (
+            [(ids, job.plan)] if spending is None else spending.blocks(ids, manifest.spending)
+        ):
             if spending is not None:
                 if manifest.spending is None:  # the first block
-                    manifest = manifest if isinstance(plan, OneLook) else replace(manifest, plan=plan)
+                    manifest = (
+                        manifest if isinstance(plan, OneLook) else replace(manifest, plan=plan)
+                    )
                     progress.say(f"forecast: {spending.forecast(plan, len(ids))}")
                 too_late += len(block) if isinstance(plan, OneLook) else 0
                 manifest = replace(manifest, spending=spending.record(block, plan))
@@ -296,9 +354,13 @@ def _on_disk(
     known = known or _telling(open_run(journal.path.parent))
     if known.looks[0].samples <= _CHECKED_SHARE * executor.status().counted:
         try:
-            _check_votes(executor, known)  # a classifier may adapt to its inputs, or count its calls
+            _check_votes(
+                executor, known
+            )  # a classifier may adapt to its inputs, or count its calls
         except InvalidInput:
-            journal.write_manifest({"answers": []})  # no classifier has these, so nobody goes on with this run
+            journal.write_manifest(
+                {"answers": []}
+            )  # no classifier has these, so nobody goes on with this run
             raise
     _finish(journal, manifest, job)
 
@@ -306,16 +368,25 @@ def _on_disk(
 def _finish(journal: Journal, manifest: Manifest, job: Job) -> None:
     """Record the inputs of the run and, if all have their certificates, when it was finished."""
     complete = journal.ids().issuperset(manifest.ids) and not _begun(journal, job)
-    entries = replace(manifest, finished=(manifest.finished or _now()) if complete else None).plain()
+    entries = replace(
+        manifest, finished=(manifest.finished or _now()) if complete else None
+    ).plain()
     journal.write_manifest({key: entries[key] for key in ("ids", "unreadable", "finished")})
 
 
-def _follow(executor: Executor, ids: list[int], plan: Plan, spending: Spending | None) -> Iterator[list[Certificate]]:
+def _follow(
+    executor: Executor, ids: list[int], plan: Plan, spending: Spending | None
+) -> Iterator[list[Certificate]]:
     """Certificates as they finish, with the time that they took. The budget is told after they are kept."""
     start = time.perf_counter()
     for finished in executor.certify(ids, plan):
         now = time.perf_counter()
-        yield (timed := [replace(certificate, seconds=(now - start) / len(finished)) for certificate in finished])
+        yield (
+            timed := [
+                replace(certificate, seconds=(now - start) / len(finished))
+                for certificate in finished
+            ]
+        )
         start = now
         if spending is not None:
             for certificate in timed:

@@ -91,22 +91,35 @@ def compare(
     about: dict[str, Any] = {"radius": radius, "margin": margin, "confidence": confidence}
     if data is None:
         if settings or any(given is not None for given in (out, ids, skip, limit, model)):
-            raise InvalidInput(f"to compare models, give {setting('data')} as well; runs need no such settings")
+            raise InvalidInput(
+                f"to compare models, give {setting('data')} as well; runs need no such settings"
+            )
         return compare_runs(a, b, **about)
     if radius is None or out is None:
         missing = setting("radius", "R") if radius is None else setting("out", "DIR")
         raise InvalidInput(f"to compare models, give {missing} as well")
     if settings.get("weights") is not None:
-        raise InvalidInput(f"{setting('weights')} would be for both models: give the checkpoints as the two models")
-    plan = AtRadii(tuple(np.atleast_1d(radius)), samples=samples, alpha=alpha, bound=bound, known_labels=True)
+        raise InvalidInput(
+            f"{setting('weights')} would be for both models: give the checkpoints as the two models"
+        )
+    plan = AtRadii(
+        tuple(np.atleast_1d(radius)), samples=samples, alpha=alpha, bound=bound, known_labels=True
+    )
     dataset = find_dataset(data, labels)
     models = [_smoothed(one, model, settings) for one in (a, b)]
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     shuffled = order(chosen, models[0].seed)
     folders = [Path(out) / name for name in _names(a, b)]
     jobs = list(zip(models, folders, (_Kept(), _Kept()), strict=True))
-    before = min(len(shuffled), *(open_run(f).asked if (f / FILE).is_file() else 0 for f in folders))
-    sizes = sorted({min(int(_FIRST_INPUTS * _GROWTH_PER_LOOK**part), len(shuffled)) for part in range(_MOST_LOOKS)})
+    before = min(
+        len(shuffled), *(open_run(f).asked if (f / FILE).is_file() else 0 for f in folders)
+    )
+    sizes = sorted(
+        {
+            min(int(_FIRST_INPUTS * _GROWTH_PER_LOOK**part), len(shuffled))
+            for part in range(_MOST_LOOKS)
+        }
+    )
     for size in (size for size in sizes if size >= before):
         part: dict[str, Any] = {"plan": plan, "ids": shuffled[:size], "progress": Progress()}
         for smoothed, folder, executor in jobs:
@@ -114,7 +127,10 @@ def compare(
             with Journal(folder, write=True) as journal:
                 journal.write_manifest({"until_clear": True})
         found = compare_runs(*folders, **about)
-        spent, took = (sum(r.samples.sum() for r in (found.a, found.b)), found.a.total_seconds + found.b.total_seconds)
+        spent, took = (
+            sum(r.samples.sum() for r in (found.a, found.b)),
+            found.a.total_seconds + found.b.total_seconds,
+        )
         costs = f"{len(found.a):,} of {len(shuffled):,} inputs in random order, {spent:,} samples and {duration(took)}"
         found = replace(found, notes=(*found.notes, f"This took {costs}."))
         write_whole(Path(out) / "comparison.json", json.dumps(found.plain(), indent=1).encode())
@@ -143,6 +159,16 @@ def _smoothed(model: Any, architecture: str | None, settings: Settings) -> Smoot
 def _names(a: Any, b: Any) -> list[str]:
     """Different names of two models that can be names of folders."""
     models = [m.model if isinstance(m, Smoothed) else m for m in (a, b)]
-    words = [str(m) if isinstance(m, (str, Path)) else getattr(m, "name", type(m).__name__) for m in models]
-    plain = [re.sub(r"[^\w.-]+", "-", Path(word).stem if Path(word).is_file() else word) for word in words]
-    return plain if plain[0] != plain[1] else [f"{name}-{letter}" for name, letter in zip(plain, "ab", strict=True)]
+    words = [
+        str(m) if isinstance(m, (str, Path)) else getattr(m, "name", type(m).__name__)
+        for m in models
+    ]
+    plain = [
+        re.sub(r"[^\w.-]+", "-", Path(word).stem if Path(word).is_file() else word)
+        for word in words
+    ]
+    return (
+        plain
+        if plain[0] != plain[1]
+        else [f"{name}-{letter}" for name, letter in zip(plain, "ab", strict=True)]
+    )

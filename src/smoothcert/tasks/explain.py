@@ -108,8 +108,12 @@ def _draw(
     for id, x in inputs.items():
         with torch.inference_mode():
             counter.draw(x, [Segment(0, id, sample, 1) for sample in samples], noisy)
-            shown = [copy[: len(x)] for copy in _arrays(noisy)]  # a noise may add channels, which mark missing pixels
-            denoised = [] if denoiser is None else _arrays(denoiser(noisy.clone()))  # it may work in place
+            shown = [
+                copy[: len(x)] for copy in _arrays(noisy)
+            ]  # a noise may add channels, which mark missing pixels
+            denoised = (
+                [] if denoiser is None else _arrays(denoiser(noisy.clone()))
+            )  # it may work in place
             answers = counter.classify(noisy).tolist()
         yield shown, answers, x.to(noisy.dtype).double().numpy(), denoised
 
@@ -132,7 +136,11 @@ def _nearest(
     dataset: Dataset, certificates: Iterable[Certificate], inputs: Mapping[int, Tensor]
 ) -> dict[int, tuple[float, int]]:
     """By id: the distance to the nearest input with another label, and how many inputs were compared."""
-    asked = {c.id: c for c in certificates if c.label is not None and not c.abstained and c.noise.norm in NORMS}
+    asked = {
+        c.id: c
+        for c in certificates
+        if c.label is not None and not c.abstained and c.noise.norm in NORMS
+    }
     found: dict[int, list[float]] = {id: [] for id in asked}
     for number in evenly(len(dataset), _MOST_COMPARED) if asked else ():
         other, label = dataset[int(number)]

@@ -61,17 +61,31 @@ class Gate:
 
     def plain(self) -> dict[str, Any]:
         """The outcome as a dictionary for JSON."""
-        return {"run": self.run, "outcome": self.outcome, "rules": [vars(rule) for rule in self.rules]}
+        return {
+            "run": self.run,
+            "outcome": self.outcome,
+            "rules": [vars(rule) for rule in self.rules],
+        }
 
     def junit(self) -> bytes:
         """The outcome as JUnit XML. An undecided rule is an error there, not a failure."""
         outcomes = [rule.outcome for rule in self.rules]
-        counts = {"tests": len(outcomes), "failures": outcomes.count("fails"), "errors": outcomes.count("undecided")}
-        suite = ElementTree.Element("testsuite", {"name": "smoothcert gate", **{k: str(v) for k, v in counts.items()}})
+        counts = {
+            "tests": len(outcomes),
+            "failures": outcomes.count("fails"),
+            "errors": outcomes.count("undecided"),
+        }
+        suite = ElementTree.Element(
+            "testsuite", {"name": "smoothcert gate", **{k: str(v) for k, v in counts.items()}}
+        )
         for rule in self.rules:
-            case = ElementTree.SubElement(suite, "testcase", classname=f"smoothcert.{self.run}", name=rule.name)
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=f"smoothcert.{self.run}", name=rule.name
+            )
             if rule.outcome != "passes":
-                ElementTree.SubElement(case, "failure" if rule.outcome == "fails" else "error", message=rule.reason)
+                ElementTree.SubElement(
+                    case, "failure" if rule.outcome == "fails" else "error", message=rule.reason
+                )
         return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 
@@ -93,12 +107,22 @@ def gate(
         baseline: The run to compare with, if it is not the one that the policy names, relative to the policy's folder.
         **places: Where model and data are now, for the audit. See `audit`.
     """
-    content, folder = (policy, Path()) if isinstance(policy, Mapping) else (_read(Path(policy)), Path(policy).parent)
+    content, folder = (
+        (policy, Path())
+        if isinstance(policy, Mapping)
+        else (_read(Path(policy)), Path(policy).parent)
+    )
     if unknown := [name for name in content if name not in _RULES]:
-        raise InvalidInput(f"the policy has no rule {unknown[0]!r}: choose among {', '.join(_RULES)}")
+        raise InvalidInput(
+            f"the policy has no rule {unknown[0]!r}: choose among {', '.join(_RULES)}"
+        )
     if not set(content) - {"confidence"}:
         raise InvalidInput(f"the policy is empty: give at least one of {', '.join(_RULES[1:])}")
-    if isinstance(versus := content.get("baseline"), Mapping) and baseline is None and "run" in versus:
+    if (
+        isinstance(versus := content.get("baseline"), Mapping)
+        and baseline is None
+        and "run" in versus
+    ):
         baseline = folder / str(versus["run"])
     return Gate(folder_of(run).name, tuple(_checked(open_run(run), content, baseline, places)))
 
@@ -112,12 +136,18 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"{path} is not a policy in TOML: {error}") from None
 
 
-def _checked(run: Run, policy: Mapping[str, Any], baseline: str | Path | None, places: Places) -> Iterator[Rule]:
+def _checked(
+    run: Run, policy: Mapping[str, Any], baseline: str | Path | None, places: Places
+) -> Iterator[Rule]:
     confidence = _check.between("confidence", policy.get("confidence", CONFIDENCE), 0, 1)
     if not run.complete:
         yield Rule("the run is finished", "undecided", f"{len(run):,} of {run.asked:,} inputs")
     if run.left_out:
-        yield Rule("no input was left out", "undecided", f"{number_of(run.left_out, 'input')} could not be read")
+        yield Rule(
+            "no input was left out",
+            "undecided",
+            f"{number_of(run.left_out, 'input')} could not be read",
+        )
     if "inputs" in policy:
         least = _check.whole("inputs", policy["inputs"])
         yield Rule(
@@ -158,7 +188,9 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
     try:
         found = {float(radius): float(percent) for radius, percent in dict(wanted).items()}
     except (TypeError, ValueError):
-        raise InvalidInput(f'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {wanted}') from None
+        raise InvalidInput(
+            f'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {wanted}'
+        ) from None
     for radius, percent in found.items():
         _check.at_least("each radius of certified_accuracy", radius, 0)
         _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
@@ -168,7 +200,11 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
             )
         if not run.labelled or radius not in (run.decided_radii or found):
             decided = ", ".join(f"{r:g}" for r in run.decided_radii or ())
-            known = f"the run decides only the radii {decided}" if run.labelled else "the run has no labels"
+            known = (
+                f"the run decides only the radii {decided}"
+                if run.labelled
+                else "the run has no labels"
+            )
             raise InvalidInput(f"certified accuracy at {radius:g} cannot be checked: {known}")
     if found and run.manifest.until_clear:
         raise InvalidInput(
@@ -194,11 +230,21 @@ def _certified(run: Run, radius: float, least: float, alpha: float, rules: int) 
     return Rule(f"certified accuracy at {radius:g} at least {100 * least:g}%", outcome, reason)
 
 
-def _against(run: Run, wanted: Any, baseline: str | Path | None, confidence: float) -> Iterator[Rule]:
-    if not isinstance(wanted, Mapping) or set(wanted) - {"run", "margin", "radius"} or baseline is None:
+def _against(
+    run: Run, wanted: Any, baseline: str | Path | None, confidence: float
+) -> Iterator[Rule]:
+    if (
+        not isinstance(wanted, Mapping)
+        or set(wanted) - {"run", "margin", "radius"}
+        or baseline is None
+    ):
         raise InvalidInput("baseline needs run, margin (in points) and radius, and nothing else")
-    margin = _check.between("margin of the baseline", wanted.get("margin"), 0)  # no number of inputs shows equality
-    found = compare_runs(baseline, run, radius=wanted.get("radius"), margin=margin, confidence=confidence)
+    margin = _check.between(
+        "margin of the baseline", wanted.get("margin"), 0
+    )  # no number of inputs shows equality
+    found = compare_runs(
+        baseline, run, radius=wanted.get("radius"), margin=margin, confidence=confidence
+    )
     outcomes: dict[str, Outcome] = {"worse": "fails", "undecided": "undecided"}
     for d in found.differences:
         name = f"at most {margin:g} points below {d.a} at {d.radius:g}"

@@ -46,7 +46,13 @@ class CertifiedAccuracy:
     """
 
     def __init__(
-        self, radii: Sequence[float], noise: Noise, *, samples: int = 100, batch: int = 512, seed: int = 0
+        self,
+        radii: Sequence[float],
+        noise: Noise,
+        *,
+        samples: int = 100,
+        batch: int = 512,
+        seed: int = 0,
     ) -> None:
         self.radii = _check.radii(radii)
         self.noise = noise
@@ -56,7 +62,9 @@ class CertifiedAccuracy:
         self._epoch = 0
         self._votes: list[int] = []
 
-    def update(self, model: Callable[[Tensor], Any], x: Tensor, labels: Tensor | Sequence[int]) -> None:
+    def update(
+        self, model: Callable[[Tensor], Any], x: Tensor, labels: Tensor | Sequence[int]
+    ) -> None:
         """Count the votes for the labels of a batch.
 
         Args:
@@ -65,9 +73,15 @@ class CertifiedAccuracy:
             labels: Their labels.
         """
         if len(x) != len(labels):
-            raise InvalidInput(f"there must be one label for each of {len(x)} inputs, got {len(labels)}")
-        x = x if isinstance(x, Tensor) and x.is_floating_point() else as_input(x)  # bytes are divided by 255
-        numbers = np.array([_check.whole("each label", label) for label in torch.as_tensor(labels).tolist()])
+            raise InvalidInput(
+                f"there must be one label for each of {len(x)} inputs, got {len(labels)}"
+            )
+        x = (
+            x if isinstance(x, Tensor) and x.is_floating_point() else as_input(x)
+        )  # bytes are divided by 255
+        numbers = np.array(
+            [_check.whole("each label", label) for label in torch.as_tensor(labels).tolist()]
+        )
         training = isinstance(model, nn.Module) and model.training
         weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
         where = x if weight is None else weight
@@ -77,18 +91,32 @@ class CertifiedAccuracy:
             with torch.inference_mode():
                 logits = find_logits(model(x[:1].to(where)), classes=None, device=where.device)
                 if logits.ndim != 2:
-                    raise InvalidInput(f"the model must return logits (batch, classes), got {tuple(logits.shape)}")
+                    raise InvalidInput(
+                        f"the model must return logits (batch, classes), got {tuple(logits.shape)}"
+                    )
                 check_labels(numbers, classes=logits.shape[1], name="the batch")
                 subject = Subject(
                     Classifier(model, classes := logits.shape[1], "the model"),
                     self.noise.for_shape(tuple(x.shape[1:])),
-                    Runtime(str(where.device), str(where.dtype).removeprefix("torch."), "none", self.batch),
+                    Runtime(
+                        str(where.device),
+                        str(where.dtype).removeprefix("torch."),
+                        "none",
+                        self.batch,
+                    ),
                     example=x[0],
                     seed=key_for(self.seed, "metric", self._epoch),
                     flexible=True,
                 )
-                engine = Prepared(subject, LabelClassifier(model, classes)).engine(OneLook(self.samples))
-                inputs = zip(range(len(self._votes), len(self._votes) + len(x)), x, numbers.tolist(), strict=True)
+                engine = Prepared(subject, LabelClassifier(model, classes)).engine(
+                    OneLook(self.samples)
+                )
+                inputs = zip(
+                    range(len(self._votes), len(self._votes) + len(x)),
+                    x,
+                    numbers.tolist(),
+                    strict=True,
+                )
                 found = sorted(engine.certify(inputs), key=lambda certificate: certificate.id)
                 self._votes += [c.looks[0].of(c.label) for c in found]
         finally:

@@ -47,7 +47,12 @@ class Prediction:
 
 @naming_users_code()
 def predict(
-    smoothed: Smoothed, x: Any, *, samples: int = 1000, alpha: float = 0.001, milliseconds: float | None = None
+    smoothed: Smoothed,
+    x: Any,
+    *,
+    samples: int = 1000,
+    alpha: float = 0.001,
+    milliseconds: float | None = None,
 ) -> list[Prediction]:
     """See `Smoothed.predict`.
 
@@ -55,8 +60,14 @@ def predict(
     at after any number of samples.
     """
     start = time.perf_counter()
-    end = inf if milliseconds is None else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
-    plan = UntilSettled(_check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1))
+    end = (
+        inf
+        if milliseconds is None
+        else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
+    )
+    plan = UntilSettled(
+        _check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1)
+    )
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, flexible=True)

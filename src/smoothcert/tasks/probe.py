@@ -174,8 +174,14 @@ class Probe:
         """The result as a dictionary for JSON."""
         levels = [asdict(level) | {"interval": list(self.interval(level))} for level in self.levels]
         for level in levels:
-            level["estimated"] = level["estimated"] and {f"{r:g}": share for r, share in level["estimated"].items()}
-        return asdict(self) | {"levels": levels, "too_large": list(self.too_large), "reading": self.reading}
+            level["estimated"] = level["estimated"] and {
+                f"{r:g}": share for r, share in level["estimated"].items()
+            }
+        return asdict(self) | {
+            "levels": levels,
+            "too_large": list(self.too_large),
+            "reading": self.reading,
+        }
 
 
 def probe(
@@ -219,19 +225,28 @@ def probe(
         raise InvalidInput(f"a probe chooses {setting(given[0])} itself: give {setting('sigmas')}")
     shared: dict[str, Any] = {**settings}
     front = shared.pop("denoiser", None)
-    front = None if front is None else load_denoiser(front, stochastic=shared.get("stochastic", False))
+    front = (
+        None if front is None else load_denoiser(front, stochastic=shared.get("stochastic", False))
+    )
     if sigmas is None:
         low, high = (0.0, inf) if front is None else front.sigmas
         sigmas = [sigma for sigma in SIGMAS if low <= sigma <= high] or [low, high]
-    if not (wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})):
+    if not (
+        wanted := sorted({_check.at_least("each sigma", sigma, 0) for sigma in sigmas} - {0.0})
+    ):
         raise InvalidInput("there is no sigma above 0: give some, as in 0.12,0.25,0.5")
-    copies, samples = _check.whole("copies", copies, least=1), _check.whole("samples", samples, least=1)
+    copies, samples = (
+        _check.whole("copies", copies, least=1),
+        _check.whole("samples", samples, least=1),
+    )
     radii = None if radii is None else sorted(set(_check.radii(radii)))
     for name, default in (("batch", _BATCH), ("compile", "none")):
         if radii is None and shared.get(name, "auto") == "auto":
             shared[name] = default
     dataset = find_dataset(data)
-    if ids is None and skip is None and len(dataset):  # from all parts of the data, which may be sorted by class
+    if (
+        ids is None and skip is None and len(dataset)
+    ):  # from all parts of the data, which may be sorted by class
         ids = evenly(len(dataset), _check.whole("limit", limit, least=1)).tolist()
     chosen = select_ids(len(dataset), ids=ids, skip=skip, limit=limit)
     start = time.perf_counter()
@@ -273,7 +288,9 @@ def _labelled(subject: Subject, dataset: Dataset, ids: Sequence[int]) -> list[In
     """The inputs that have a label."""
     inputs = [read for id in ids if (read := subject.read(dataset, id))[2] is not None]
     if not inputs:
-        raise InvalidInput(f"no chosen input of {dataset.name} has a label, so no accuracy can be measured")
+        raise InvalidInput(
+            f"no chosen input of {dataset.name} has a label, so no accuracy can be measured"
+        )
     return inputs
 
 
@@ -336,8 +353,13 @@ def _estimated(
     """The certified accuracy that fixed sampling would find: the share of labels that are likely above its limit."""
     p = [prepared.subject.noise.needed_probability(radius) for radius in radii]
     # The shares of votes with which fixed sampling certifies the radii; above 1 for none.
-    plan = _UntilClear(tuple((critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples).tolist()))
-    engine, right = prepared.engine(plan, seed=key_for(prepared.subject.seed, "estimate")), np.zeros(len(radii))
+    plan = _UntilClear(
+        tuple((critical_count(p, samples, alpha=_CERTIFIED_ALPHA) / samples).tolist())
+    )
+    engine, right = (
+        prepared.engine(plan, seed=key_for(prepared.subject.seed, "estimate")),
+        np.zeros(len(radii)),
+    )
     for certificate in engine.certify(inputs):
         votes = sum(look.of(certificate.label) for look in certificate.looks)
         right += plan.likely(votes, certificate.samples) > 0.5

@@ -47,18 +47,28 @@ def reload(
             f"{wanted}{instead}"
         )
     given = places.get("data")
-    if m.in_memory and (given is None or (m.in_memory == "labels" and isinstance(given, (str, Path)))):
+    if m.in_memory and (
+        given is None or (m.in_memory == "labels" and isinstance(given, (str, Path)))
+    ):
         wanted = f": give {setting('data')}"
         if m.in_memory == "labels":
-            wanted = either(": give data=(DATA, LABELS)", ", which only Python takes: give data=(DATA, LABELS) there")
-        raise InvalidInput(f"cannot {purpose}: the run was made with {m.in_memory} in memory{wanted}{instead}")
+            wanted = either(
+                ": give data=(DATA, LABELS)",
+                ", which only Python takes: give data=(DATA, LABELS) there",
+            )
+        raise InvalidInput(
+            f"cannot {purpose}: the run was made with {m.in_memory} in memory{wanted}{instead}"
+        )
     try:
         dataset = find_dataset(m.data if given is None else given)
         if unknown := sorted(m.settings.keys() - Settings.__annotations__.keys()):
-            raise InvalidInput(f"this version of smoothcert does not know the setting {unknown[0]!r} of the run")
+            raise InvalidInput(
+                f"this version of smoothcert does not know the setting {unknown[0]!r} of the run"
+            )
         settings: Settings = {
             "noise": m.noise,
-            "weights": places.get("weights") or (m.weights if model is None or isinstance(model, str) else None),
+            "weights": places.get("weights")
+            or (m.weights if model is None or isinstance(model, str) else None),
             "classes": m.classes,
             "denoiser": denoiser,
             "seed": m.seed,
@@ -70,19 +80,31 @@ def reload(
         smoothed = Smoothed(m.model if model is None else model, **{**m.settings, **settings})
         subject = smoothed.bind(dataset, ())
     except InvalidInput as error:
-        parts = ["model", "weights", "data"] if m.denoiser is None else ["model", "weights", "denoiser", "data"]
+        parts = (
+            ["model", "weights", "data"]
+            if m.denoiser is None
+            else ["model", "weights", "denoiser", "data"]
+        )
         wanted = f"{', '.join(map(setting, parts[:-1]))} and {setting(parts[-1])}"
         raise InvalidInput(
             f"cannot {purpose}: {error.message}; give the model and the data with {wanted}{instead}"
         ) from None
     classifier = subject.classifier
     for what, recorded, found in (
-        ("denoiser's weights", m.denoiser and m.denoiser["hash"], classifier.denoiser and classifier.denoiser["hash"]),
+        (
+            "denoiser's weights",
+            m.denoiser and m.denoiser["hash"],
+            classifier.denoiser and classifier.denoiser["hash"],
+        ),
         ("weights", m.weights_hash, classifier.weights_hash),
         ("data", m.data_hash, dataset.fingerprint),
     ):
         if recorded != found:
-            raise InvalidInput(f"cannot {purpose}: the {what} are not those that the run was made with")
+            raise InvalidInput(
+                f"cannot {purpose}: the {what} are not those that the run was made with"
+            )
     if not same_answers(m.answers, subject.answers()):
-        raise InvalidInput(f"cannot {purpose}: the model gives other answers than the one that the run was made with")
+        raise InvalidInput(
+            f"cannot {purpose}: the model gives other answers than the one that the run was made with"
+        )
     return smoothed, subject, dataset

@@ -77,13 +77,23 @@ class Replay:
         Args:
             outcome: The outcome.
         """
-        shares = {f"{r:g}": share if self.labelled else None for r, share in outcome.certified_accuracy.items()}
-        return vars(outcome) | {"acr": outcome.acr if self.labelled else None, "certified_accuracy": shares}
+        shares = {
+            f"{r:g}": share if self.labelled else None
+            for r, share in outcome.certified_accuracy.items()
+        }
+        return vars(outcome) | {
+            "acr": outcome.acr if self.labelled else None,
+            "certified_accuracy": shares,
+        }
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
         plan, fixed, ceiling = map(self.figures, (self.plan, self.fixed, self.ceiling))
-        about = {"inputs": self.inputs, "repetitions": self.repetitions, "average_samples": plan.pop("samples")}
+        about = {
+            "inputs": self.inputs,
+            "repetitions": self.repetitions,
+            "average_samples": plan.pop("samples"),
+        }
         return about | plan | {"fixed": fixed, "ceiling": ceiling}
 
 
@@ -113,7 +123,9 @@ def from_shares(p: ArrayLike, correct: ArrayLike) -> Population:
     """
     p, correct = _check.probabilities("p", p), np.asarray(correct, bool)
     return Population(
-        np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1), np.where(correct, 0, 1), np.zeros(len(p), np.int64)
+        np.stack([p, 0.6 * (1 - p), 0.4 * (1 - p)], axis=1),
+        np.where(correct, 0, 1),
+        np.zeros(len(p), np.int64),
     )
 
 
@@ -143,13 +155,17 @@ def read_population(
         if not len(results):
             raise InvalidInput(f"{path} holds no certificates yet; run certify again to go on")
         # The options of a noise say nothing about the size of an input, which the run knows.
-        if noise is None or (results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)):
+        if noise is None or (
+            results.noise and getattr(noise, "size", 0) is None and noise.same_kind(results.noise)
+        ):
             noise = results.noise
     if noise is None:
         raise InvalidInput(f"{path} does not contain its noise: give {setting('noise')}")
     if votes is not None:
         return from_votes(*votes), noise, None
-    published = results is not None and results.noise is None  # a published log, or an export of one
+    published = (
+        results is not None and results.noise is None
+    )  # a published log, or an export of one
     if not published and not (log_samples is None and log_alpha is None):
         raise InvalidInput(
             f"{path} contains its samples: leave out {setting('log_samples')} and {setting('log_alpha')}"
@@ -162,7 +178,10 @@ def read_population(
         raise InvalidInput(
             f"{path} has inputs without a label, and {setting('known_labels', True)} needs one for every input"
         )
-    samples, alpha = 100_000 if log_samples is None else log_samples, plan.alpha if log_alpha is None else log_alpha
+    samples, alpha = (
+        100_000 if log_samples is None else log_samples,
+        plan.alpha if log_alpha is None else log_alpha,
+    )
     p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
     remark = _remark(results, plan.samples)
     if published:
@@ -194,7 +213,9 @@ def _remark(results: Results, ceiling: int) -> str | None:
     remarks = []
     if results.bias_of_p:
         remarks.append(f"The run {results.bias_of_p}.")
-    unanimous = (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
+    unanimous = (
+        (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
+    )
     if count := int(unanimous.sum()):
         most = int(results.counted[unanimous].max())
         which, whose = ("1 input was", "its") if count == 1 else (f"{count} inputs were", "their")
@@ -205,7 +226,12 @@ def _remark(results: Results, ceiling: int) -> str | None:
 
 
 def probabilities(
-    results: Results, *, noise: Noise, samples: int = 100_000, alpha: float = 0.001, abstained_p: float = 0.49
+    results: Results,
+    *,
+    noise: Noise,
+    samples: int = 100_000,
+    alpha: float = 0.001,
+    abstained_p: float = 0.49,
 ) -> Array:
     """The probability of the predicted class for every input: from the votes of a run, or from the radii of a log.
 
@@ -220,7 +246,9 @@ def probabilities(
     if results.noise is None:
         p = votes(results, noise=noise, samples=samples, alpha=alpha) / samples
         return np.where(results.abstained, abstained_p, p)
-    if results.noise != noise and not (isinstance(noise, Gaussian) and is_gaussian(results.noise, noise.sigma)):
+    if results.noise != noise and not (
+        isinstance(noise, Gaussian) and is_gaussian(results.noise, noise.sigma)
+    ):
         raise InvalidInput(
             f"{results.name} was certified under {results.noise}, so its votes say nothing about {noise}"
         )
@@ -249,14 +277,19 @@ def simulate(
     _check.whole("repetitions", repetitions, least=1)
     rng = np.random.default_rng(_check.whole("seed", seed))
     if noise.outcomes is not None:
-        raise InvalidInput(f"{noise} is not random: its certificates are exact, so there are no votes to simulate")
+        raise InvalidInput(
+            f"{noise} is not random: its certificates are exact, so there are no votes to simulate"
+        )
     plan = plan.primary.for_noise(noise)
     if plan.bound == "runner-up" and population.chosen is not None:
         raise InvalidInput(
             f"only the share of the predicted class is known here, and {setting('bound', 'runner-up')} needs the votes "
             "of all classes: replay the folder of a run, or a file of votes"
         )
-    shape, fixed_class = (repetitions, len(population)), population.label if plan.known_labels else population.chosen
+    shape, fixed_class = (
+        (repetitions, len(population)),
+        population.label if plan.known_labels else population.chosen,
+    )
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
     state = simulated(plan, noise, population.p, shape, rng, chosen)
     final = settled(plan, state)
@@ -272,7 +305,9 @@ def simulate(
     full_of_fixed = fixed + rng.binomial(plan.samples - n, p, size=shape)
 
     def usual(count: Counts, samples: int) -> Array:
-        return np.asarray(Plan.certified_radius(plan, lower_bound(count, samples, alpha=plan.alpha), None, noise))
+        return np.asarray(
+            Plan.certified_radius(plan, lower_bound(count, samples, alpha=plan.alpha), None, noise)
+        )
 
     reference = usual(full, plan.samples)
     if radii is None:
@@ -292,16 +327,25 @@ def simulate(
 
 
 def _summary(
-    cost: float, radius: Array, reference: Array, correct: NDArray[np.bool_], radii: list[float], closed: bool = False
+    cost: float,
+    radius: Array,
+    reference: Array,
+    correct: NDArray[np.bool_],
+    radii: list[float],
+    closed: bool = False,
 ) -> Outcome:
     right = correct & ~np.isnan(radius)
     known = np.nan_to_num(radius)
     accuracy = metrics.certified_accuracy(known, right, radii, closed=closed)
-    lost = [metrics.largest_decline(r, f) for r, f in zip(known, np.nan_to_num(reference), strict=True)]
+    lost = [
+        metrics.largest_decline(r, f) for r, f in zip(known, np.nan_to_num(reference), strict=True)
+    ]
     return Outcome(
         samples=cost,
         acr=metrics.average_certified_radius(known, right),
         mad=float(np.mean(lost)),
         abstained=float(np.mean(np.isnan(radius))),
-        certified_accuracy=dict(zip(radii, np.mean(np.atleast_2d(accuracy), axis=0).tolist(), strict=True)),
+        certified_accuracy=dict(
+            zip(radii, np.mean(np.atleast_2d(accuracy), axis=0).tolist(), strict=True)
+        ),
     )

@@ -73,7 +73,9 @@ class Request:
             plan = plan_for_budget(plan)
         smoothed, dataset = smoothed_given(model, settings), find_dataset(data, labels)
         if budget is not None and shard is not None:
-            raise InvalidInput(f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget")
+            raise InvalidInput(
+                f"{setting('shard', shard)} has no budget of its own: give a plan instead of the budget"
+            )
         everything = select_ids(len(dataset), **selection)
         if joint:
             plan, smoothed = _with_alpha_over(plan, len(everything)), smoothed.asking(exact=True)
@@ -94,7 +96,11 @@ class Request:
         smoothed, plan = self.smoothed, self.plan
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
-            plan = continuing(plan, recorded.plan) if self.budget is None else as_recorded(plan, recorded.plan)
+            plan = (
+                continuing(plan, recorded.plan)
+                if self.budget is None
+                else as_recorded(plan, recorded.plan)
+            )
         # All shards together, so that they agree.
         subject = smoothed.bind(self.dataset, self.everything, resolve=executor.resolve)
         job = job_for(subject, self.dataset, plan, self.ids)
@@ -126,14 +132,18 @@ def smoothed_given(model: Any, settings: Settings) -> Smoothed:
     if not isinstance(model, Smoothed):
         return Smoothed(model, **settings)
     if settings:
-        raise InvalidInput(f"the model is a Smoothed already: give {', '.join(settings)} to Smoothed(...)")
+        raise InvalidInput(
+            f"the model is a Smoothed already: give {', '.join(settings)} to Smoothed(...)"
+        )
     return model
 
 
 def _with_alpha_over(plan: Plan, inputs: int) -> Plan:
     """The plan with its alpha divided over inputs, so that all certificates hold together (Bonferroni)."""
     if "alpha" not in {field.name for field in fields(plan)}:  # type: ignore[arg-type]
-        raise InvalidInput(f"{plan} has no alpha of its own to divide: leave {setting('joint', True)} out")
+        raise InvalidInput(
+            f"{plan} has no alpha of its own to divide: leave {setting('joint', True)} out"
+        )
     each = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(plan.alpha / inputs))
     return replace(plan, alpha=float(each))  # type: ignore[type-var]
 
@@ -159,12 +169,20 @@ def _as_begun(smoothed: Smoothed, recorded: Manifest) -> Smoothed:
     if smoothed.sigma is not None and is_gaussian(recorded.noise, smoothed.sigma):
         begun |= {"noise": recorded.noise, "sigma": None}
     # The batch is part of the classifier as run, so it is measured once.
-    known = {"dtype": recorded.dtype, "compile": recorded.compile and recorded.compile_request, "batch": recorded.batch}
-    open_ = {name: value for name, value in known.items() if value and getattr(smoothed, name) == "auto"}
+    known = {
+        "dtype": recorded.dtype,
+        "compile": recorded.compile and recorded.compile_request,
+        "batch": recorded.batch,
+    }
+    open_ = {
+        name: value for name, value in known.items() if value and getattr(smoothed, name) == "auto"
+    }
     return smoothed.asking(**begun, **open_)
 
 
-def continued(wanted: Manifest, recorded: Manifest, folder: Path, done: Collection[int]) -> Manifest:
+def continued(
+    wanted: Manifest, recorded: Manifest, folder: Path, done: Collection[int]
+) -> Manifest:
     """The manifest of a run that is resumed: where things are now, and all inputs that it has or will have.
 
     Inputs that could not be read are left out unless they are asked for again, or `done` already.
@@ -186,6 +204,8 @@ def continued(wanted: Manifest, recorded: Manifest, folder: Path, done: Collecti
     moved = {name: getattr(wanted, name) for name in ("data", "in_memory", "weights", "denoiser")}
     moved |= {"shard": wanted.shard or recorded.shard}
     if wanted.budget is not None and set(recorded.ids) != set(wanted.ids):
-        raise InvalidInput(f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones")
+        raise InvalidInput(
+            f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones"
+        )
     more = len(set(recorded.ids).union(wanted.ids)) > len(wanted.ids)
     return replace(recorded, **moved, ids=recorded.ids if more else wanted.ids)

@@ -74,18 +74,34 @@ class Forecast:
     def __str__(self) -> str:
         if not self.inputs:
             return "nothing is left to certify"
-        minutes = f"{self.seconds / 60:.3g} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} s"
-        samples, each = (f"{float(f'{number:.3g}'):,.0f}" for number in (self.samples, self.samples / self.inputs))
+        minutes = (
+            f"{self.seconds / 60:.3g} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} s"
+        )
+        samples, each = (
+            f"{float(f'{number:.3g}'):,.0f}"
+            for number in (self.samples, self.samples / self.inputs)
+        )
         error = "" if self.error is None else f" ±{self.error:.0%}"
-        return f"{samples} samples{error} ({each} per input), {minutes} at {self.rate:,.0f} samples/s"
+        return (
+            f"{samples} samples{error} ({each} per input), {minutes} at {self.rate:,.0f} samples/s"
+        )
 
 
 def order(ids: Sequence[int], seed: int) -> list[int]:
     """The inputs in a random order that depends on nothing but the seed."""
-    return [int(id) for id in np.random.default_rng(key_for(seed, "order")).permutation(sorted(ids))]
+    return [
+        int(id) for id in np.random.default_rng(key_for(seed, "order")).permutation(sorted(ids))
+    ]
 
 
-def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Survey], float], *, timed: bool) -> Survey:
+def survey(
+    executor: Executor,
+    job: Job,
+    ids: Sequence[int],
+    most: Callable[[Survey], float],
+    *,
+    timed: bool,
+) -> Survey:
     """Draw ever larger rounds of noisy copies, as long as they are worth their cost.
 
     Args:
@@ -102,7 +118,11 @@ def survey(executor: Executor, job: Job, ids: Sequence[int], most: Callable[[Sur
         part = shuffled[: min(max(size // _COPIES, 4), _MOST_INPUTS)]
         plan = OneLook(max(size // len(part), 1))
         start, before = time.perf_counter(), executor.status().forwarded
-        votes = {c.id: votes_of(c, job.plan) for found in executor.certify(part, plan, key) for c in found}
+        votes = {
+            c.id: votes_of(c, job.plan)
+            for found in executor.certify(part, plan, key)
+            for c in found
+        }
         seconds, forwarded = time.perf_counter() - start, executor.status().forwarded - before
         rate = _rate(forwarded, seconds, rows, last_seconds)
         rows, last_seconds = forwarded, seconds
@@ -160,8 +180,12 @@ def foresee(found: Survey, plan: Plan, noise: Noise, inputs: int) -> Forecast:
     given = posterior(votes, distribution(Counter(votes)))
     mean, square = given @ cost, given @ cost**2
     # What is not known about the inputs of the survey, and about the others.
-    variance = max((square - mean**2).mean(), 0) / inputs + mean.var() / len(mean) * max(1 - len(mean) / inputs, 0)
-    return Forecast(inputs, float(inputs * mean.mean()), float(2 * np.sqrt(variance) / mean.mean()), found.rate)
+    variance = max((square - mean**2).mean(), 0) / inputs + mean.var() / len(mean) * max(
+        1 - len(mean) / inputs, 0
+    )
+    return Forecast(
+        inputs, float(inputs * mean.mean()), float(2 * np.sqrt(variance) / mean.mean()), found.rate
+    )
 
 
 def forecast_of(executor: Executor, job: Job, ids: Sequence[int], share: float) -> Forecast:

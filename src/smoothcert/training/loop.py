@@ -37,7 +37,9 @@ from smoothcert.training.step import DeviceData, Step, compile_blocks
 
 _CUDA_VALIDATION_NUMBERS = 4_096 * 3 * 32 * 32  # in the inputs of one batch
 _SECONDS_BETWEEN_CHECKPOINTS = 3.0  # shorter epochs go without one, and without validation
-_MAX_COMPILED_BLOCKS = 64  # residual blocks of different shapes, counted separately for training and evaluation
+_MAX_COMPILED_BLOCKS = (
+    64  # residual blocks of different shapes, counted separately for training and evaluation
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,11 @@ def train(
     """
     runtime = _runtime(device, dtype, compile)
     method, measure = recipe.method, recipe.method.measure
-    settings = recipe.settings() | {"dtype": runtime.dtype, "data": training.name, "fingerprint": training.fingerprint}
+    settings = recipe.settings() | {
+        "dtype": runtime.dtype,
+        "data": training.name,
+        "fingerprint": training.fingerprint,
+    }
     settings |= {} if classifier is None else {"classifier": classifier.weights_hash}
     settings |= {} if denoiser is None else {"denoiser": state_hash(denoiser)}
     with exclusive(out) as path:
@@ -139,7 +145,9 @@ def train(
         classes = _checked_classes(recipe, own, held_out, classifier)
         with _training_context(runtime):
             _seed(recipe, 0)
-            trainee = method.trainee(Start(recipe.architecture, own.shape, classes, classifier, denoiser))
+            trainee = method.trainee(
+                Start(recipe.architecture, own.shape, classes, classifier, denoiser)
+            )
             for data in (own, held_out):
                 _check_values(method, trainee, data)
             step = Step(trainee, recipe, own, runtime)
@@ -154,7 +162,10 @@ def train(
             for number in range(done, recipe.epochs):
                 _seed(recipe, number + 1)
                 trained = _epoch(step, recipe, number, on_step)
-                if time.perf_counter() < last + _SECONDS_BETWEEN_CHECKPOINTS and number + 1 < recipe.epochs:
+                if (
+                    time.perf_counter() < last + _SECONDS_BETWEEN_CHECKPOINTS
+                    and number + 1 < recipe.epochs
+                ):
                     continue
                 score = _score(step, recipe, held_out)
                 folder.save(folder.checkpoint, step.tensors, {"epochs_done": number + 1})
@@ -171,19 +182,27 @@ def _runtime(device: str, dtype: str, compile: str) -> Runtime:
     runtime = Runtime.resolve(device, dtype, compile)
     if compile == "auto" and runtime.compile == "fast":  # the fast path has no gradients
         runtime = replace(runtime, compile="default")
-    if dtype == "auto" and runtime.torch_device.type != "cuda":  # all CPUs should train the same weights
+    if (
+        dtype == "auto" and runtime.torch_device.type != "cuda"
+    ):  # all CPUs should train the same weights
         runtime = replace(runtime, dtype="float32")
     _check.one_of("dtype", runtime.dtype, ("float32", "bfloat16"))
     _check.one_of("compile", runtime.compile, ("none", "default"))
     return runtime
 
 
-def _checked_classes(recipe: Recipe, own: DeviceData, held_out: DeviceData, classifier: Classifier | None) -> int:
+def _checked_classes(
+    recipe: Recipe, own: DeviceData, held_out: DeviceData, classifier: Classifier | None
+) -> int:
     """The number of classes. Data that does not fit together, or has labels without a class, is refused."""
     if held_out.shape != own.shape:
-        raise InvalidInput(f"the training inputs have the shape {own.shape}, the others have {held_out.shape}")
+        raise InvalidInput(
+            f"the training inputs have the shape {own.shape}, the others have {held_out.shape}"
+        )
     if len(own) < recipe.batch:
-        raise InvalidInput(f"{setting('batch', recipe.batch)} needs as many inputs, got {len(own)}: give a smaller one")
+        raise InvalidInput(
+            f"{setting('batch', recipe.batch)} needs as many inputs, got {len(own)}: give a smaller one"
+        )
     names, others = own.class_names, held_out.class_names
     classes = max(len(names or ()), int(own.labels.max()) + 1, 2)
     if classifier is not None:
@@ -192,7 +211,9 @@ def _checked_classes(recipe: Recipe, own: DeviceData, held_out: DeviceData, clas
         return classes
     if names and others and names != others:
         different = sorted(set(names) ^ set(others))[:5]
-        reason = f"only one of them has {', '.join(different)}" if different else "their order differs"
+        reason = (
+            f"only one of them has {', '.join(different)}" if different else "their order differs"
+        )
         raise InvalidInput(f"training and validation inputs must have the same classes: {reason}")
     if classifier is None and not names and classes > max(len(own), 2):
         raise InvalidInput(
@@ -200,7 +221,9 @@ def _checked_classes(recipe: Recipe, own: DeviceData, held_out: DeviceData, clas
             "the classes from 0 on, without gaps"
         )
     if (unknown := int(torch.cat([own.labels, held_out.labels]).max())) >= classes:
-        raise InvalidInput(f"an input has the label {unknown}, but there are {classes} classes: leave it out")
+        raise InvalidInput(
+            f"an input has the label {unknown}, but there are {classes} classes: leave it out"
+        )
     return classes
 
 
@@ -225,7 +248,9 @@ def _check_networks(step: Step, classes: int, name: str) -> None:
         network, what = judge or partial(method.outputs, module), f"cannot train with {name}: it"
         output = floats(network, x, (len(x), classes), what=what)
     if judge is None and not output.requires_grad:
-        raise InvalidInput(f"cannot train with {name}: its logits have no gradient (torch.no_grad or detach?)")
+        raise InvalidInput(
+            f"cannot train with {name}: its logits have no gradient (torch.no_grad or detach?)"
+        )
 
 
 def _prepare(step: Step, recipe: Recipe, runtime: Runtime) -> None:
@@ -246,7 +271,9 @@ def _epoch(step: Step, recipe: Recipe, number: int, on_step: Callable[[int], Non
     """Train one epoch; `number` counts from 0. The result has no score on validation inputs yet."""
     start = time.perf_counter()
     order = torch.randperm(len(step.data), device=step.data.labels.device)
-    batches = len(order) // recipe.batch  # the inputs of the last, incomplete batch are left out in this epoch
+    batches = (
+        len(order) // recipe.batch
+    )  # the inputs of the last, incomplete batch are left out in this epoch
     step.epoch.fill_(number)
     step.totals.zero_()
     for index in range(batches):
@@ -270,7 +297,9 @@ def _score(step: Step, recipe: Recipe, data: DeviceData) -> float:
     if not method.keeps_mean:
         validated.trained.load_state_dict(step.trained.state_dict())
     total = torch.zeros((), dtype=torch.double, device=device)
-    numbers = torch.ones((), dtype=torch.bool, device=device)  # a logit may be -inf, but not NaN or inf
+    numbers = torch.ones(
+        (), dtype=torch.bool, device=device
+    )  # a logit may be -inf, but not NaN or inf
     # On CUDA, large batches are faster because launching a kernel takes longer than computing a row.
     fitting = max(_CUDA_VALIDATION_NUMBERS // math.prod(data.shape), 1)
     batch = fitting if device.type == "cuda" else recipe.batch
@@ -306,7 +335,9 @@ def _training_context(runtime: Runtime) -> Iterator[None]:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
             stack.enter_context(cudnn_benchmark())
-        stack.enter_context(torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else []))
+        stack.enter_context(
+            torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else [])
+        )
         if runtime.compile != "none":
             from torch._dynamo import config as dynamo_config  # this import takes a second
 
@@ -323,7 +354,10 @@ class Folder:
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
-        self.weights, self.checkpoint = path / "weights.safetensors", path / "checkpoint.safetensors"
+        self.weights, self.checkpoint = (
+            path / "weights.safetensors",
+            path / "checkpoint.safetensors",
+        )
         self.settings = {key: str(value) for key, value in settings.items()}
 
     def recorded(self, path: Path, number: str) -> float | None:
@@ -354,7 +388,9 @@ class Folder:
         )
         # The library writes its header in random order. We sort it, so that equal weights give equal files.
         end = 8 + int.from_bytes(content[:8], "little")
-        header = json.dumps(json.loads(content[8:end]), sort_keys=True, separators=(",", ":")).encode()
+        header = json.dumps(
+            json.loads(content[8:end]), sort_keys=True, separators=(",", ":")
+        ).encode()
         header += b" " * (-len(header) % 8)
         write_whole(path, len(header).to_bytes(8, "little") + header + content[end:])
 

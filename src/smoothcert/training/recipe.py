@@ -46,7 +46,11 @@ def onecycle(done: float) -> float:
     return cosine((done - _ONECYCLE_WARM_UP) / (1 - _ONECYCLE_WARM_UP))
 
 
-SCHEDULES: dict[str, Callable[[float], float]] = {"cosine": cosine, "step": step, "onecycle": onecycle}
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "cosine": cosine,
+    "step": step,
+    "onecycle": onecycle,
+}
 """The schedules by name. Each takes the share of the steps that are done, in [0, 1)."""
 
 
@@ -84,7 +88,9 @@ class Recipe:
     def __post_init__(self) -> None:
         name = self.architecture
         if ":" not in name:  # a bundled network; others are given as the classifier to start from
-            name = _check.one_of("architecture", bundled_name(name), tuple(self.method.architectures))
+            name = _check.one_of(
+                "architecture", bundled_name(name), tuple(self.method.architectures)
+            )
             object.__setattr__(self, "architecture", name)
         for default in ("learning_rate", "schedule"):
             if getattr(self, default) is None:

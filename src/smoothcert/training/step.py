@@ -43,16 +43,29 @@ class DeviceData:
     class_names: Sequence[str] | None = None
 
     @classmethod
-    def from_dataset(cls, dataset: Dataset, device: torch.device, *, labelled: bool = True) -> DeviceData:
+    def from_dataset(
+        cls, dataset: Dataset, device: torch.device, *, labelled: bool = True
+    ) -> DeviceData:
         """Read a data set once and copy it to a device."""
-        pairs = [(_as_bytes(x.float()), label) for x, label in map(dataset.__getitem__, range(len(dataset)))]
+        pairs = [
+            (_as_bytes(x.float()), label)
+            for x, label in map(dataset.__getitem__, range(len(dataset)))
+        ]
         shapes = {tuple(x.shape) for x, _ in pairs}
         if len(shapes) != 1:
-            raise InvalidInput(f"{dataset.name} has inputs of {len(shapes)} shapes: training needs inputs of one shape")
+            raise InvalidInput(
+                f"{dataset.name} has inputs of {len(shapes)} shapes: training needs inputs of one shape"
+            )
         labels = torch.tensor([label for _, label in pairs])
         if labelled and (labels < 0).any():
-            raise InvalidInput(f"{dataset.name} has inputs without a label: training needs a label for each input")
-        if bad := [index for index, (x, _) in enumerate(pairs) if x.is_floating_point() and not x.isfinite().all()]:
+            raise InvalidInput(
+                f"{dataset.name} has inputs without a label: training needs a label for each input"
+            )
+        if bad := [
+            index
+            for index, (x, _) in enumerate(pairs)
+            if x.is_floating_point() and not x.isfinite().all()
+        ]:
             raise InvalidInput(f"input {bad[0]} of {dataset.name} has NaN or infinite values")
         if all(x.dtype == torch.uint8 for x, _ in pairs):
             inputs = torch.stack([x for x, _ in pairs])
@@ -75,9 +88,15 @@ class DeviceData:
 
 def _as_bytes(x: Tensor) -> Tensor:
     """An input as bytes if that is exact, which takes a quarter of the memory; otherwise the input itself."""
-    values = x.numpy()  # torch would use threads, which wait for one another longer than they compute
+    values = (
+        x.numpy()
+    )  # torch would use threads, which wait for one another longer than they compute
     scaled = np.rint(values * values.dtype.type(255))
-    if np.array_equal(scaled / values.dtype.type(255), values) and scaled.min() >= 0 and scaled.max() <= 255:
+    if (
+        np.array_equal(scaled / values.dtype.type(255), values)
+        and scaled.min() >= 0
+        and scaled.max() <= 255
+    ):
         return torch.from_numpy(scaled.astype(np.uint8))
     return x
 
@@ -107,7 +126,9 @@ def compile_blocks(module: nn.Module) -> None:
 
     A residual network is compiled block by block, because blocks of the same shape share their compiled code.
     """
-    blocks: list[nn.Module] = [block for block in module.modules() if isinstance(block, BasicBlock | ResidualBlock)]
+    blocks: list[nn.Module] = [
+        block for block in module.modules() if isinstance(block, BasicBlock | ResidualBlock)
+    ]
     for block in blocks or [module]:
         block.compile(dynamic=False)
 
@@ -154,7 +175,9 @@ class Step:
         totals: The sums of the loss and of the score of the method over the steps so far, on the device.
     """
 
-    def __init__(self, trainee: Trainee, recipe: Recipe, data: DeviceData, runtime: Runtime) -> None:
+    def __init__(
+        self, trainee: Trainee, recipe: Recipe, data: DeviceData, runtime: Runtime
+    ) -> None:
         self.module, self.trained, _ = trainee
         self.method, self.data = recipe.method, data
         self.module.to(runtime.torch_device, memory_format=runtime.memory_format(data.shape))  # type: ignore[call-overload]
@@ -163,14 +186,19 @@ class Step:
         self.validated.module.eval()
         self.optimizer = optimizer_of(self.module, recipe)
         self.autocast: Callable[[], AbstractContextManager[object]] = partial(
-            torch.autocast, runtime.torch_device.type, dtype=torch.bfloat16, enabled=runtime.dtype == "bfloat16"
+            torch.autocast,
+            runtime.torch_device.type,
+            dtype=torch.bfloat16,
+            enabled=runtime.dtype == "bfloat16",
         )
         device = data.labels.device
         self.epoch, self.totals = torch.zeros((), device=device), torch.zeros(2, device=device)
         self._index = torch.zeros(recipe.batch, dtype=torch.long, device=device)
         self._share = torch.zeros((), device=device)
         pairs = zip(self.validated.module.parameters(), self.module.parameters(), strict=True)
-        self._means, self._weights = zip(*((mean, own) for mean, own in pairs if own.requires_grad), strict=True)
+        self._means, self._weights = zip(
+            *((mean, own) for mean, own in pairs if own.requires_grad), strict=True
+        )
         self._run: Callable[[], None] = self._compute
 
     @property
@@ -182,7 +210,11 @@ class Step:
             for kind, tensor in self.optimizer.state.get(parameter, {}).items()
         }
         mean = self.validated.trained.state_dict() if self.method.keeps_mean else {}
-        return self.trained.state_dict() | remembered | {f"mean.{name}": tensor for name, tensor in mean.items()}
+        return (
+            self.trained.state_dict()
+            | remembered
+            | {f"mean.{name}": tensor for name, tensor in mean.items()}
+        )
 
     def __call__(self, index: Tensor, rate: float, number: int) -> None:
         """Train on one batch, as step `number` from 1 on."""
@@ -227,7 +259,10 @@ class Step:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            log.warning("the training step cannot be captured as a CUDA graph, so it runs more slowly: %s", error)
+            log.warning(
+                "the training step cannot be captured as a CUDA graph, so it runs more slowly: %s",
+                error,
+            )
             return False
         finally:
             with torch.no_grad():

@@ -8,11 +8,28 @@ from torch import nn
 
 from smoothcert.errors import InvalidInput
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
-from smoothcert.models.denoisers.base import Denoised, Denoiser, FixedSigma, ModuleDenoiser, compose, denoised
+from smoothcert.models.denoisers.base import (
+    Denoised,
+    Denoiser,
+    FixedSigma,
+    ModuleDenoiser,
+    compose,
+    denoised,
+)
 from smoothcert.models.denoisers.unet import UNETS, UNet, build_unet
 from smoothcert.models.load import make, names_code
 
-__all__ = ["UNETS", "Denoised", "Denoiser", "FixedSigma", "UNet", "build_unet", "compose", "denoised", "load_denoiser"]
+__all__ = [
+    "UNETS",
+    "Denoised",
+    "Denoiser",
+    "FixedSigma",
+    "UNet",
+    "build_unet",
+    "compose",
+    "denoised",
+    "load_denoiser",
+]
 
 
 def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> Denoiser:
@@ -35,7 +52,9 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
         return ModuleDenoiser(spec)
     if not isinstance(spec, (str, Path)) or not str(spec):
         hint = ": wrap the function in a module" if callable(spec) else f", got {spec!r}"
-        raise InvalidInput(f"denoiser must be a weights file, hf:FOLDER, file.py:function or a module{hint}")
+        raise InvalidInput(
+            f"denoiser must be a weights file, hf:FOLDER, file.py:function or a module{hint}"
+        )
     prefix, colon, name = (spec := str(spec)).partition(":")
     if prefix == "hf" and colon:
         from smoothcert.models.denoisers import diffusion

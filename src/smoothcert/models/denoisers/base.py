@@ -188,7 +188,9 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
         InvalidInput: The denoiser is for other noise, or the classifier has one already.
     """
     if classifier.denoiser is not None:
-        raise InvalidInput(f"{classifier.name} is behind a denoiser already: leave out {setting('denoiser')}")
+        raise InvalidInput(
+            f"{classifier.name} is behind a denoiser already: leave out {setting('denoiser')}"
+        )
     own, identity, sigma = classifier.weights_hash, state_hash(denoiser), noise.deviation
     together = f"{own} behind {identity} for sigma {sigma}"
     return replace(
@@ -203,7 +205,9 @@ def denoised(classifier: Classifier, denoiser: Denoiser, noise: Noise) -> Classi
     )
 
 
-def compose(model: Callable[[Tensor], Any], denoiser: Denoiser, noise: Noise) -> Denoised | DenoisedFunction:
+def compose(
+    model: Callable[[Tensor], Any], denoiser: Denoiser, noise: Noise
+) -> Denoised | DenoisedFunction:
     """A module or function behind a denoiser.
 
     Args:
@@ -224,8 +228,12 @@ def compose(model: Callable[[Tensor], Any], denoiser: Denoiser, noise: Noise) ->
 def check_noise(denoiser: Denoiser, noise: Noise) -> None:
     """Refuse noise that a denoiser is not made for."""
     draw = noise.draw
-    if not (isinstance(draw, AdditiveGrid) or (isinstance(draw, Additive) and draw.law == "normal")):
-        raise InvalidInput(f"a denoiser removes Gaussian noise, not {noise}: use Gaussian or GridGaussian noise")
+    if not (
+        isinstance(draw, AdditiveGrid) or (isinstance(draw, Additive) and draw.law == "normal")
+    ):
+        raise InvalidInput(
+            f"a denoiser removes Gaussian noise, not {noise}: use Gaussian or GridGaussian noise"
+        )
     low, high = denoiser.sigmas
     if not low * (1 - _ROUNDING) <= noise.deviation <= high * (1 + _ROUNDING):
         raise InvalidInput(
@@ -251,7 +259,9 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
 
     def estimates(batch: Tensor) -> Tensor:
         kind = "a batch like the one that it gets,"
-        return floats(module, batch, tuple(batch.shape), what=f"the denoiser {denoiser.name}", kind=kind)
+        return floats(
+            module, batch, tuple(batch.shape), what=f"the denoiser {denoiser.name}", kind=kind
+        )
 
     # The same neighbour detects random numbers, the others detect statistics of the batch, such as its maximum. All
     # batches have the same shape, because another one may use other kernels, which round differently.
@@ -260,7 +270,9 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
     found = estimates(first)
     tolerance = max(DENOISER.numbers, DENOISER_ROUNDINGS * torch.finfo(found.dtype).eps)
     again = [RepeatedBatch(batch, [0], [0], tolerance) for batch in others]
-    if not stochastic and not repeats(estimates, found, again, scale=max(largest(found[0]), largest(noisy))):
+    if not stochastic and not repeats(
+        estimates, found, again, scale=max(largest(found[0]), largest(noisy))
+    ):
         raise InvalidInput(
             f"the denoiser {denoiser.name} changes its estimate for the same input (random numbers or batch "
             f"statistics?): give {setting('stochastic', True)} if it is random by design"

@@ -46,7 +46,9 @@ class DiffusionDenoiser(Denoiser):
         levels = _levels(alphas)
         super().__init__((float(levels[0]) / 2, float(levels[-1]) / 2), shape=shape)
         self.network = network
-        self.alphas = alphas.double().cpu()  # not a buffer, which would be rounded with the weights of the network
+        self.alphas = (
+            alphas.double().cpu()
+        )  # not a buffer, which would be rounded with the weights of the network
         self.prediction: Prediction = _check.one_of("prediction", prediction, get_args(Prediction))
 
     def timestep(self, sigma: float) -> int:
@@ -63,7 +65,9 @@ class DiffusionDenoiser(Denoiser):
         alphas = self.alphas[timesteps].to(x).view(-1, *[1] * (x.ndim - 1))
         return self.estimate(x, timesteps.to(x.device), alphas.sqrt(), (1 - alphas).sqrt())
 
-    def estimate(self, x: Tensor, timestep: Tensor, signal: Tensor | float, noise: Tensor | float) -> Tensor:
+    def estimate(
+        self, x: Tensor, timestep: Tensor, signal: Tensor | float, noise: Tensor | float
+    ) -> Tensor:
         """Estimates of the clean inputs for given timesteps.
 
         Args:
@@ -95,7 +99,9 @@ class DiffusionDenoiser(Denoiser):
     def extra_repr(self) -> str:
         """What determines the answers beside the weights. It is a part of the hash."""
         schedule = hashlib.sha256(self.alphas.numpy().tobytes()).hexdigest()
-        return f"prediction={self.prediction}, timesteps={len(self.alphas)}, schedule={schedule[:16]}"
+        return (
+            f"prediction={self.prediction}, timesteps={len(self.alphas)}, schedule={schedule[:16]}"
+        )
 
     def _timesteps(self, sigma: Tensor) -> Tensor:
         wanted = 2 * sigma.detach().double().cpu().view(-1, 1)
@@ -134,27 +140,41 @@ class _Sample(nn.Module):
 def load(folder: str) -> DiffusionDenoiser:
     """A `UNet2DModel` in a folder, alone or in the folder of its pipeline."""
     spec = f"hf:{folder}"
-    place = next((p for p in (Path(folder), Path(folder, "unet")) if (p / "config.json").is_file()), None)
+    place = next(
+        (p for p in (Path(folder), Path(folder, "unet")) if (p / "config.json").is_file()), None
+    )
     if place is None:
-        raise InvalidInput(f"{spec}: there is no config.json of a diffusers model in the folder {folder}")
+        raise InvalidInput(
+            f"{spec}: there is no config.json of a diffusers model in the folder {folder}"
+        )
     config = _read(place / "config.json")
     kind, here = config.get("_class_name"), place.absolute()
     pipeline = here.parent if here.name == "unet" else here
-    other_range = config.get("time_embedding_type", "positional") == "fourier" or config.get("center_input_sample")
+    other_range = config.get("time_embedding_type", "positional") == "fourier" or config.get(
+        "center_input_sample"
+    )
     reasons = {
         f"it is a {kind}, not a UNet2DModel": kind != "UNet2DModel",
-        "it needs the class of the image": config.get("class_embed_type") or config.get("num_class_embeds"),
+        "it needs the class of the image": config.get("class_embed_type")
+        or config.get("num_class_embeds"),
         "it is not variance-preserving, for images in [-1, 1]": other_range,
-        "it is a latent diffusion model": any((pipeline / name).is_dir() for name in ("vae", "vqvae")),
+        "it is a latent diffusion model": any(
+            (pipeline / name).is_dir() for name in ("vae", "vqvae")
+        ),
     }
     for reason, holds in reasons.items():
         if holds:
-            raise InvalidInput(f"{spec} cannot be a denoiser: {reason}; use a diffusion model of images alone")
+            raise InvalidInput(
+                f"{spec} cannot be a denoiser: {reason}; use a diffusion model of images alone"
+            )
     with needs("diffusers", what=spec):
         from diffusers import DDPMScheduler, UNet2DModel
 
     places = (Path(folder, "scheduler"), place, place.parent / "scheduler")
-    file = next((p / "scheduler_config.json" for p in places if (p / "scheduler_config.json").is_file()), None)
+    file = next(
+        (p / "scheduler_config.json" for p in places if (p / "scheduler_config.json").is_file()),
+        None,
+    )
     schedule = {} if file is None else _read(file)
     if schedule and "beta_schedule" not in schedule:
         raise InvalidInput(
@@ -162,7 +182,9 @@ def load(folder: str) -> DiffusionDenoiser:
             "diffusion models can be used"
         )
     try:
-        model = UNet2DModel.from_pretrained(place, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False)
+        model = UNet2DModel.from_pretrained(
+            place, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=False
+        )
         scheduler = DDPMScheduler.from_config(schedule)
     except Exception as error:  # settings that do not fit each other may raise any error
         raise InvalidInput(f"{spec} cannot be loaded: {first_line(error).rstrip('.')}") from None

@@ -60,8 +60,12 @@ class UNet(Denoiser):
         self.encoders = nn.ModuleList(_blocks(width, blocks) for width in widths)
         self.decoders = nn.ModuleList(_blocks(width, blocks) for width in widths[:-1])
         neighbours = list(pairwise(widths))
-        self.down = nn.ModuleList(nn.Conv2d(wide, narrow, 2, stride=2) for wide, narrow in neighbours)
-        self.up = nn.ModuleList(nn.ConvTranspose2d(narrow, wide, 2, stride=2) for wide, narrow in neighbours)
+        self.down = nn.ModuleList(
+            nn.Conv2d(wide, narrow, 2, stride=2) for wide, narrow in neighbours
+        )
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(narrow, wide, 2, stride=2) for wide, narrow in neighbours
+        )
 
     def denoise(self, x: Tensor, sigma: Tensor) -> Tensor:
         """Estimates of the clean inputs; see `Denoiser.denoise`."""
@@ -98,7 +102,9 @@ class UNet(Denoiser):
             shortcuts.append(x)
             x = torch.relu(down(x))
         x = self.encoders[-1](x)
-        for decoder, up, shortcut in zip(reversed(self.decoders), reversed(self.up), reversed(shortcuts), strict=True):
+        for decoder, up, shortcut in zip(
+            reversed(self.decoders), reversed(self.up), reversed(shortcuts), strict=True
+        ):
             x = decoder(torch.relu(up(x) + shortcut))
         x = self.leave(x)
         return nn.functional.pixel_shuffle(x, self.patch) if self.patch > 1 else x

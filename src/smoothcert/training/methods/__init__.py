@@ -9,7 +9,13 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.training.methods.base import Method
-from smoothcert.training.methods.classifiers import Augmentation, Consistency, Finetune, Macer, SmoothAdv
+from smoothcert.training.methods.classifiers import (
+    Augmentation,
+    Consistency,
+    Finetune,
+    Macer,
+    SmoothAdv,
+)
 from smoothcert.training.methods.denoiser import Denoising
 
 METHODS: dict[str, type[Method]] = {
@@ -18,7 +24,9 @@ METHODS: dict[str, type[Method]] = {
 """The training methods by name."""
 
 
-def method_named(name: str, *, sigma: float | None = None, noise: Noise | None = None, **constants: Any) -> Method:
+def method_named(
+    name: str, *, sigma: float | None = None, noise: Noise | None = None, **constants: Any
+) -> Method:
     """A training method by its name.
 
     Args:
@@ -33,15 +41,23 @@ def method_named(name: str, *, sigma: float | None = None, noise: Noise | None =
     kind = METHODS[_check.one_of("method", name, tuple(METHODS))]
     given = {key: value for key, value in constants.items() if value is not None}
     for key in given:
-        having = [other.name for other in METHODS.values() if key in {field.name for field in fields(other)}]
+        having = [
+            other.name
+            for other in METHODS.values()
+            if key in {field.name for field in fields(other)}
+        ]
         if name not in having:
             owners = f": that is for {' or '.join(having)}" if having else ""
             raise InvalidInput(f"method {name} has no {key}{owners}")
     if noise is None and sigma == 0 and kind is Augmentation:
         return Augmentation(0.0)
     if noise is None or isinstance(noise, Gaussian):
-        return kind.published(_check.between("sigma", sigma if noise is None else noise.sigma, 0), **given)
+        return kind.published(
+            _check.between("sigma", sigma if noise is None else noise.sigma, 0), **given
+        )
     if kind is not Augmentation:
         others = f"{setting('sigma')}, or {setting('method', 'gaussian')}"
-        raise InvalidInput(f"method {name} trains with Gaussian noise only, not with {noise}: give {others}")
+        raise InvalidInput(
+            f"method {name} trains with Gaussian noise only, not with {noise}: give {others}"
+        )
     return Augmentation(noise.deviation, noise)

@@ -25,7 +25,9 @@ def loss_gradient(module: nn.Module, labels: Tensor, noise: Tensor) -> Gradient:
 
     def gradient(x: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
-        loss = functional.nll_loss(log_mean_probability(logits_of(module, x + noise)), labels, reduction="sum")
+        loss = functional.nll_loss(
+            log_mean_probability(logits_of(module, x + noise)), labels, reduction="sum"
+        )
         return torch.autograd.grad(loss, x)[0]
 
     return gradient
@@ -47,7 +49,9 @@ def ascend(
     found = x
     for _ in range(steps):
         moved = found.detach() + 2 * epsilon / steps * _steepest(gradient(found), norm)
-        found = x + _projected((moved if values is None else moved.clamp(*values)) - x, epsilon, norm)
+        found = x + _projected(
+            (moved if values is None else moved.clamp(*values)) - x, epsilon, norm
+        )
     return found
 
 
@@ -73,7 +77,9 @@ def _projected(change: Tensor, epsilon: Tensor, norm: str) -> Tensor:
     limit = epsilon.view(-1, 1)
     ordered = sizes.sort(dim=1, descending=True).values
     rank = torch.arange(1, sizes.shape[1] + 1, device=sizes.device)
-    excess = (ordered.cumsum(1) - limit) / rank  # what the first coordinates must lose if only they stay
+    excess = (
+        ordered.cumsum(1) - limit
+    ) / rank  # what the first coordinates must lose if only they stay
     last = (ordered > excess).sum(1, keepdim=True).clamp_min(1) - 1
     lost = excess.gather(1, last).clamp_min(0)
     return (change.flatten(1).sign() * (sizes - lost).clamp_min(0)).view_as(change)

@@ -134,16 +134,22 @@ class Method(ABC):
         Args:
             start: What it is made from.
         """
-        network = _build(start, self.noise) if start.classifier is None else _continued(start.classifier)
+        network = (
+            _build(start, self.noise) if start.classifier is None else _continued(start.classifier)
+        )
         facts, front = {"classes": start.classes}, start.denoiser
         if front is None:
             return Trainee(network, network, facts)
         check_noise(front, self.noise or Gaussian(self.sigma))
         if front.shape not in (None, start.shape):
-            raise InvalidInput(f"the denoiser takes inputs of shape {front.shape}, the data has {start.shape}")
+            raise InvalidInput(
+                f"the denoiser takes inputs of shape {front.shape}, the data has {start.shape}"
+            )
         return Trainee(Denoised(Frozen(front.at(self.sigma)), network), network, facts)
 
-    def optimizer(self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any) -> Optimizer:
+    def optimizer(
+        self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any
+    ) -> Optimizer:
         """The optimizer: SGD with Nesterov momentum.
 
         Args:
@@ -180,10 +186,14 @@ class Method(ABC):
 
 def _build(start: Start, noise: Noise | None) -> nn.Module:
     if start.architecture not in ARCHITECTURES:
-        raise InvalidInput(f"{start.architecture} is not bundled: give the classifier to start from")
+        raise InvalidInput(
+            f"{start.architecture} is not bundled: give the classifier to start from"
+        )
     expected: tuple[int, ...] = ARCHITECTURES[start.architecture].input_shape
     if start.shape != expected:
-        raise InvalidInput(f"{start.architecture} takes inputs of shape {expected}, the data has {start.shape}")
+        raise InvalidInput(
+            f"{start.architecture} takes inputs of shape {expected}, the data has {start.shape}"
+        )
     # A noise may mark absent pixels in further channels.
     channels = (expected if noise is None else noise.draw.output_shape(expected))[0]
     return build(start.architecture, classes=start.classes, channels=channels)
@@ -194,7 +204,9 @@ def _continued(classifier: Classifier) -> nn.Module:
     parameters = [parameter for parameter in network.parameters() if parameter.is_floating_point()]
     if not parameters:
         raise InvalidInput(f"{classifier.name} has no parameters: there is nothing to train")
-    if not any(parameter.requires_grad for parameter in parameters):  # otherwise, the user has frozen the others
+    if not any(
+        parameter.requires_grad for parameter in parameters
+    ):  # otherwise, the user has frozen the others
         for parameter in parameters:
             parameter.requires_grad_()
     return network

@@ -56,7 +56,9 @@ class Augmentation(Method):
     def __post_init__(self) -> None:
         _check.fields(self, _check.at_least, "sigma", low=0)
         if self.noise is not None and self.sigma != self.noise.deviation:
-            raise InvalidInput(f"sigma must be the deviation {self.noise.deviation} of {self.noise}, got {self.sigma}")
+            raise InvalidInput(
+                f"sigma must be the deviation {self.noise.deviation} of {self.noise}, got {self.sigma}"
+            )
 
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
@@ -126,7 +128,9 @@ class SmoothAdv(Method):
         noise = draw_noise(x, self.copies, self.sigma)
         epsilon = self.epsilon * ((epoch + 1) / self.warmup).clamp(max=1)
         module.eval()  # the attack is on the network in evaluation mode and must not change its batch statistics
-        adversarial = ascend(loss_gradient(module, labels, noise), x, epsilon=epsilon, steps=self.steps)
+        adversarial = ascend(
+            loss_gradient(module, labels, noise), x, epsilon=epsilon, steps=self.steps
+        )
         module.train()
         logits = logits_of(module, adversarial + noise)
         return Objective(natural_loss(logits, labels), logits)
@@ -185,11 +189,15 @@ class Consistency(Method):
     def objective(self, module: nn.Module, x: Tensor, labels: Tensor, epoch: Tensor) -> Objective:
         """The loss for a batch; see `Method.objective`."""
         logits = self.noisy_logits(module, x, self.copies)
-        regularization = consistency_loss(logits, weight=self.weight, entropy_weight=self.entropy_weight)
+        regularization = consistency_loss(
+            logits, weight=self.weight, entropy_weight=self.entropy_weight
+        )
         return Objective(natural_loss(logits, labels) + regularization, logits)
 
 
-def radius_loss(logits: Tensor, labels: Tensor, *, sigma: float, inverse_temperature: float, hinge: float) -> Tensor:
+def radius_loss(
+    logits: Tensor, labels: Tensor, *, sigma: float, inverse_temperature: float, hinge: float
+) -> Tensor:
     """The amount by which the soft certified radius is smaller than the hinge.
 
     With z the mean over copies of softmax(beta * logits), y the label and y' the best other class,
@@ -251,6 +259,13 @@ class Macer(Method):
         """The loss for a batch; see `Method.objective`."""
         logits = self.noisy_logits(module, x, self.copies)
         shortfall = radius_loss(
-            logits, labels, sigma=self.sigma, inverse_temperature=self.inverse_temperature, hinge=self.hinge
+            logits,
+            labels,
+            sigma=self.sigma,
+            inverse_temperature=self.inverse_temperature,
+            hinge=self.hinge,
         )
-        return Objective(functional.nll_loss(log_mean_probability(logits), labels) + self.weight * shortfall, logits)
+        return Objective(
+            functional.nll_loss(log_mean_probability(logits), labels) + self.weight * shortfall,
+            logits,
+        )

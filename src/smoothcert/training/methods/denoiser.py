@@ -33,7 +33,9 @@ def stability_loss(denoised: Tensor, clean: Tensor) -> Tensor:
     the other probabilities. It is zero where the classifier does not notice the denoiser.
     """
     target = clean.float().log_softmax(-1)
-    return functional.kl_div(denoised.float().log_softmax(-1), target, log_target=True, reduction="batchmean")
+    return functional.kl_div(
+        denoised.float().log_softmax(-1), target, log_target=True, reduction="batchmean"
+    )
 
 
 class Judged(nn.Module):
@@ -81,7 +83,9 @@ class Denoising(Method):
         _check.fields(self, _check.between, "sigma", "sigma_low", low=0)
         _check.fields(self, _check.at_least, "stability", low=0)
         if self._low > self.sigma:
-            raise InvalidInput(f"sigma_low must be at most sigma, got {self._low:g} and {self.sigma:g}")
+            raise InvalidInput(
+                f"sigma_low must be at most sigma, got {self._low:g} and {self.sigma:g}"
+            )
 
     @property
     def noisy_psnr(self) -> float:
@@ -105,12 +109,16 @@ class Denoising(Method):
         facts = {"shape": json.dumps(start.shape), "sigma_high": self.sigma}
         if (start.classifier is None) != (self.stability == 0):
             both = either("classifier= and stability=1.0", "--stability, and --model or --weights")
-            raise InvalidInput(f"the stability loss of a denoiser needs a classifier and a weight above 0: give {both}")
+            raise InvalidInput(
+                f"the stability loss of a denoiser needs a classifier and a weight above 0: give {both}"
+            )
         if start.classifier is None:
             return Trainee(network, network, facts)
         return Trainee(Judged(network, module_of(start.classifier)), network, facts)
 
-    def optimizer(self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any) -> AdamW:
+    def optimizer(
+        self, parameters: list[nn.Parameter], *, momentum: float, **settings: Any
+    ) -> AdamW:
         """AdamW (Loshchilov & Hutter 2019); see `Method.optimizer`."""
         on_cuda, betas = parameters[0].is_cuda, (momentum, _SECOND_MOMENT)
         return AdamW(parameters, betas=betas, foreach=False, capturable=on_cuda, **settings)
