@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from smoothcert.plans.machine import follow
 
 from benchmarks import results
 from benchmarks.cifar10 import CEILING, RADII, subject, weights
@@ -22,7 +23,6 @@ from smoothcert import (
     probe,
 )
 from smoothcert.plans.base import ClassVotes
-from smoothcert.plans.machine import follow
 from smoothcert.runs.logs import read_log
 from smoothcert.tasks.probe import _UntilClear
 from smoothcert.tasks.replay import Population, from_shares, probabilities, simulate

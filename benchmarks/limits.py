@@ -29,7 +29,7 @@ from benchmarks.budget import log_population
 from benchmarks.cifar10 import CEILING
 from benchmarks.experiments import Inputs
 from smoothcert import Gaussian
-from smoothcert.statistics.boundaries import growing_looks
+from smoothcert.statistics.group_sequential import growing_looks
 from smoothcert.tasks.replay import Population
 
 _STEP = 0.00625

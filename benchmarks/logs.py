@@ -14,8 +14,8 @@ from benchmarks.experiments import Inputs
 from benchmarks.paper import axis, panel
 from smoothcert import AtRadii, Fixed, Gaussian, InputSpecific, Plan
 from smoothcert.runs.logs import read_log
-from smoothcert.statistics.boundaries import boundary, default_looks, give_up_counts
 from smoothcert.statistics.bounds import critical_count
+from smoothcert.statistics.group_sequential import boundary, default_looks, futility_counts
 from smoothcert.tasks.replay import from_shares, probabilities, read_population, simulate
 
 CEILING, ALPHA, REPETITIONS = 100_000, 0.001, 20
@@ -195,7 +195,7 @@ def exact(threshold: float, looks: tuple[int, ...]) -> np.ndarray:
 def _follow(needed: np.ndarray, looks: tuple[int, ...], p: np.ndarray) -> tuple[float, float]:
     """Average samples, and the share of inputs that reach the boundary."""
     rng = np.random.default_rng(0)
-    given_up = give_up_counts(int(needed[-1]), looks)
+    given_up = futility_counts(int(needed[-1]), looks)
     count = np.zeros((REPETITIONS, len(p)), np.int64)
     going, proved, spent = (np.full(count.shape, value) for value in (True, False, 0))
     for i, step in enumerate(np.diff(looks, prepend=0).tolist()):

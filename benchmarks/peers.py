@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from smoothcert.plans.machine import Case
 from torch import Tensor, nn
 
 from benchmarks.cifar10 import weights
@@ -18,8 +19,7 @@ from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Loo
 from smoothcert.compat.cohen import Smooth
 from smoothcert.data import load_dataset
 from smoothcert.models import load_classifier
-from smoothcert.plans.machine import Case
-from smoothcert.statistics.boundaries import default_looks, give_up_counts
+from smoothcert.statistics.group_sequential import default_looks, futility_counts
 
 Found = tuple[float, bool, float]
 """The radius of a correct certificate or 0, whether it reaches the chosen radius, and the samples."""
@@ -167,7 +167,7 @@ class Loop:
     def bets(self, radius: float, noise: Gaussian, samples: int) -> Callable[[Any], list[Found]]:
         looks = default_looks(samples)
         needed = betting(float(noise.probability(radius)), looks)
-        given_up = give_up_counts(int(needed[-1]), looks)
+        given_up = futility_counts(int(needed[-1]), looks)
 
         def one(x: Tensor, label: int) -> Found:
             count = drawn = 0

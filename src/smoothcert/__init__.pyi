@@ -25,6 +25,7 @@ from smoothcert.noises import Splitting as Splitting
 from smoothcert.noises import Translation as Translation
 from smoothcert.noises import Uniform as Uniform
 from smoothcert.plans import AtRadii as AtRadii
+from smoothcert.plans import BettingRadii as BettingRadii
 from smoothcert.plans import Certificate as Certificate
 from smoothcert.plans import Combined as Combined
 from smoothcert.plans import Exact as Exact
@@ -34,7 +35,8 @@ from smoothcert.plans import Look as Look
 from smoothcert.plans import Plan as Plan
 from smoothcert.plans import Price as Price
 from smoothcert.plans import Proof as Proof
-from smoothcert.plans import State as State
+from smoothcert.plans import Rule as Rule
+from smoothcert.plans import Tally as Tally
 from smoothcert.plans.coverage import Coverage as Coverage
 from smoothcert.plans.coverage import exact_coverage as exact_coverage
 from smoothcert.report import write_report as write_report

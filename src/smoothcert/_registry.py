@@ -29,12 +29,19 @@ Configuration = TypeVar("Configuration", bound="Recorded")
 class Recorded:
     """Base of everything that a manifest records: frozen dataclasses whose subclasses register themselves."""
 
+    __slots__ = ()
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _REGISTERED[defining_module(cls), cls.__name__] = cls
 
 
 _REGISTERED: dict[tuple[str | None, str], type[Recorded]] = {}
+
+_FORMER: dict[str, tuple[str, dict[str, str | None]]] = {
+    "OneLook": ("SingleDraw", {"pilot": "samples", "alpha": None}),
+}
+"""Built-in classes of runs of version 1: their name now, and their fields by former name, None for one that is gone."""
 
 
 def describe(config: Recorded) -> dict[str, Any]:
@@ -74,6 +81,10 @@ def restore(description: Mapping[str, Any] | None) -> Any:
         return None
     settings = dict(description)
     name, module, file = (settings.pop(key, None) for key in ("name", "module", "file"))
+    if module is None and name in _FORMER:
+        name, renamed = _FORMER[name]
+        settings = {renamed.get(key, key): value for key, value in settings.items()}
+        settings.pop(None, None)
     cls = _find(str(name), module, file)
     values = {key: _restored(value) for key, value in settings.items()}
     try:

@@ -5,6 +5,9 @@ import pytest
 import torch
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
+from smoothcert.plans.endings import Forward
+from smoothcert.plans.outlook import outlook
+from smoothcert.plans.second_route import p_value
 
 import smoothcert as sc
 from smoothcert.device.runtime import Runtime
@@ -12,9 +15,6 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.plans import AtRadii, Case, Certificate, Look
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.plans.endings import Forward
-from smoothcert.plans.outlook import outlook
-from smoothcert.plans.second_route import p_value
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.audit import fault
 from smoothcert.tasks.replay import from_shares, simulate

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, norm
+from smoothcert.plans.machine import follow
+from smoothcert.plans.outlook import outlook
+from smoothcert.plans.second_route import p_value
+from smoothcert.statistics.bets import LOOKS, begin, tangents, update
 
 import smoothcert as sc
 from smoothcert._registry import describe, restore
 from smoothcert.plans import AtRadii, Case, Certificate, Look
 from smoothcert.plans.base import ManyVotes
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.plans.machine import follow
-from smoothcert.plans.outlook import outlook
-from smoothcert.plans.second_route import p_value
 from smoothcert.statistics import bets
-from smoothcert.statistics.bets import LOOKS, begin, tangents, update
 from smoothcert.tasks.audit import audit, fault
 from smoothcert.tasks.replay import from_votes, simulate
 

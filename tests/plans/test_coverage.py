@@ -4,11 +4,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from scipy.stats import binom
+from smoothcert.plans.endings import Forward
 
 from smoothcert import AtRadii, Coverage, Fixed, Gaussian, InputSpecific, Plan, exact_coverage
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
-from smoothcert.plans.endings import Forward
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from scipy.stats import binom
+from smoothcert.plans.endings import Forward
+from smoothcert.plans.outlook import outlook
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Plan, State, exact_coverage
 from smoothcert.plans.coverage import failure_probability
-from smoothcert.plans.endings import Forward
-from smoothcert.plans.outlook import outlook
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)

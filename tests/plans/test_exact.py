@@ -2,6 +2,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from smoothcert.plans.outlook import outlook
 
 from smoothcert import (
     Certificate,
@@ -14,7 +15,6 @@ from smoothcert import (
     exact_coverage,
 )
 from smoothcert.plans import Case
-from smoothcert.plans.outlook import outlook
 from smoothcert.tasks.audit import fault
 
 NOISE = Splitting(0.5, 255)

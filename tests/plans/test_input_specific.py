@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from smoothcert.plans.outlook import outlook
 
 from smoothcert import Gaussian, InputSpecific, Look
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
-from smoothcert.plans.outlook import outlook
 from smoothcert.statistics.bounds import interval
 
 NOISE = Gaussian(0.5)

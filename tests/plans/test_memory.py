@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from scipy.special import ndtri
+from smoothcert.plans.outlook import outlook
 
 import smoothcert as sc
 from smoothcert.plans import Case
-from smoothcert.plans.outlook import outlook
 from smoothcert.statistics.bounds import lower_bound
 from smoothcert.tasks.audit import audit
 from smoothcert.tasks.replay import from_shares, simulate

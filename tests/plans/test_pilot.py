@@ -3,12 +3,12 @@
 import math
 
 import pytest
+from smoothcert.plans.second_route import p_value
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Look
 from smoothcert._registry import describe
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
-from smoothcert.plans.second_route import p_value
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)

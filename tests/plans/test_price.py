@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
-
-from smoothcert import Gaussian, InputSpecific, InvalidInput, Look, Price, exact_coverage
-from smoothcert.plans import Case
 from smoothcert.plans.endings import simulated, simulated_endings
 from smoothcert.plans.machine import upper
 from smoothcert.plans.outlook import expected_samples, outlook
-from smoothcert.statistics.population import P, distribution
+
+from smoothcert import Gaussian, InputSpecific, InvalidInput, Look, Price, exact_coverage
+from smoothcert.plans import Case
+from smoothcert.statistics.empirical_bayes import P, distribution
 from smoothcert.tasks.replay import from_shares, simulate
 
 NOISE = Gaussian(0.5)

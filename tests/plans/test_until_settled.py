@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from scipy.stats import binom
+from smoothcert.plans.until_settled import LOOKS, UntilSettled
 
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Look, State
-from smoothcert.plans.until_settled import LOOKS, UntilSettled
 
 NOISE = Gaussian(0.25)
 

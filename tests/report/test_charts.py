@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from smoothcert.plans.outlook import outlook
 
 from smoothcert.noises import Translation
 from smoothcert.plans import Price
-from smoothcert.plans.outlook import outlook
 from smoothcert.report import charts
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.statistics.sample_map import SampleMap

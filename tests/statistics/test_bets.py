@@ -9,10 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import factorial
-
-from smoothcert import InvalidInput
-from smoothcert.noises import Ablation, Gaussian, Laplace, Uniform
-from smoothcert.statistics import bets
 from smoothcert.statistics.bets import (
     LOOKS,
     Histories,
@@ -25,6 +21,10 @@ from smoothcert.statistics.bets import (
     update,
     update_histories,
 )
+
+from smoothcert import InvalidInput
+from smoothcert.noises import Ablation, Gaussian, Laplace, Uniform
+from smoothcert.statistics import bets
 
 CURVES = [
     (Gaussian(0.5), 0.25),

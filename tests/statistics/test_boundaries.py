@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from smoothcert.statistics import boundaries
-from smoothcert.statistics.boundaries import (
+from smoothcert.statistics.group_sequential import (
     SPENDING,
     boundary,
     crossing_probability,
     crossing_probability_backward,
     default_looks,
-    give_up_counts,
+    futility_counts,
 )
 
 
@@ -132,7 +132,7 @@ def test_the_chance_to_cross_grows_with_p():
 def test_hopeless_counts_grow_with_the_looks_and_leave_room_below_the_last_boundary():
     looks = default_looks(10_000)
     votes = boundary(0.8, looks, alpha=0.001).votes
-    given_up = give_up_counts(int(votes[-1]), looks)
+    given_up = futility_counts(int(votes[-1]), looks)
     assert np.all(np.diff(given_up) >= 0)
     assert np.all(given_up < votes)
     assert given_up[-1] == votes[-1] - 1

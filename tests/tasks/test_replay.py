@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from smoothcert.plans.endings import simulated
 
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Price, certify
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
-from smoothcert.plans.endings import simulated
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics import metrics

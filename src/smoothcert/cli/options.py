@@ -258,13 +258,14 @@ class PlanOptions(Group):
     def build(self, *, budget: bool = False) -> Plan:
         """The plan that the options describe, without its price if a budget will set it."""
         from smoothcert import _check
-        from smoothcert.plans import Combined, OneLook, Plan
+        from smoothcert.plans import METHODS, Plan
 
-        named = [cls for cls in _subclasses(Plan) if cls not in (Combined, OneLook)]
-        known = {cls.name: cls for cls in named if isinstance(getattr(cls, "name", None), str)}
+        theirs = [cls for cls in _subclasses(Plan) if defining_module(cls) is not None]
+        known: dict[str, Any] = dict(METHODS)
+        known |= {cls.name: cls for cls in theirs if isinstance(getattr(cls, "name", None), str)}
         method = self.method or ("price" if budget else "input-specific")
         cls = _find("--method", method, known)
-        own = inspect.signature(cls).parameters
+        own = _settings_of(cls)
         given = {
             name: value
             for name, value in self.settings().items()
@@ -284,11 +285,7 @@ class PlanOptions(Group):
                 "pilot", self.pilot, least=1
             )  # a plan takes 0 for its default
         if foreign := next((name for name in given if name not in own), None):
-            owners = [
-                other
-                for other, kind in known.items()
-                if foreign in inspect.signature(kind).parameters
-            ]
+            owners = [other for other, kind in known.items() if foreign in _settings_of(kind)]
             option = foreign.replace("_", "-")
             raise InvalidInput(
                 f"--{option} is for --method {' or '.join(owners)}: leave it out with --method {method}"
@@ -308,6 +305,12 @@ class PlanOptions(Group):
         if self.radii is None:
             return None
         return sorted(set(_check.radii(numbers("--radii", self.radii))))
+
+
+def _settings_of(cls: Any) -> dict[str, inspect.Parameter]:
+    """The settings of a plan by name."""
+    _, *settings = inspect.signature(cls.__init__).parameters.items()
+    return dict(settings)
 
 
 def _subclasses(cls: Any) -> list[Any]:

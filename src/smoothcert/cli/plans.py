@@ -30,12 +30,12 @@ def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Ou
     Args:
         at: Probabilities of the class, separated by commas.
     """
-    from smoothcert.plans.outlook import outlook
+    from smoothcert.plans.expected import expected
     from smoothcert.statistics.metrics import round_down
 
     drawn, p = noise.build(), numbers("--at", at)
     chosen = plan.build().for_noise(drawn)
-    found = outlook(chosen, drawn, p)
+    found = expected(chosen, drawn, p)
     titles, columns = list(found.proved), [column.tolist() for column in found.proved.values()]
     plain, shown = [], []
     show = partial(round_down, digits=4) if "radius" in titles else "{:.4f}".format
@@ -54,7 +54,7 @@ def map_(*, noise: NoiseOptions, plan: PlanOptions, at: str = _DEFAULT_AT) -> Ou
     if pilot := found.pilot_not_counted:
         remarks.append(f"Without the pilot of {pilot:,} samples.")
     table = Table(
-        f"{'Expected samples' if found.expected else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
+        f"{'Expected samples' if found.average else 'Samples'}: {chosen}\n{drawn}, alpha {chosen.alpha:g}",
         ["p", "samples", "share", *titles],
         shown,
         caption=" ".join(remarks) or None,

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Fixed, InputSpecific, Plan
-from smoothcert.plans.pilot import OneLook
+from smoothcert.plans import Fixed, InputSpecific, Plan, SingleDraw
 from smoothcert.smoothed import Smoothed
 from smoothcert.statistics.comparison import mcnemar
 from smoothcert.tasks.certify import certify
@@ -167,7 +166,7 @@ def vote(
     This is the test of Cohen et al.: the two leading classes would share their votes as they do with a probability of
     at most alpha if both were equally likely.
     """
-    plan = OneLook(_check.whole("samples", samples, least=1))
+    plan = SingleDraw(_check.whole("samples", samples, least=1))
     alpha = _check.between("alpha", alpha, 0, 1)
     answers: list[tuple[int | None, bool]] = []
     for certificate in certify(smoothed, x, plan=plan):

@@ -14,7 +14,7 @@ from math import inf
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
 from smoothcert.errors import InvalidInput, UnreadableInput, setting
-from smoothcert.plans import Certificate, Look, Plan
+from smoothcert.plans import Certificate, Look, Rule
 from smoothcert.sampling.engine import Begun, Engine
 from smoothcert.smoothed.subject import Prepared, Say, Subject
 
@@ -32,10 +32,10 @@ class Job:
 
     subject: Subject
     dataset: Dataset
-    plan: Plan
+    plan: Rule
     begun: Mapping[int, Sequence[Look]] = field(default_factory=dict)
 
-    def read(self, id: int, plan: Plan) -> Begun:
+    def read(self, id: int, plan: Rule) -> Begun:
         """One input, as an engine with this plan opens it. Only the plan of the job goes on with earlier votes."""
         try:
             found = self.subject.read(self.dataset, id, known_labels=plan.known_labels)
@@ -114,7 +114,7 @@ class Executor(ABC):
 
     @abstractmethod
     def certify(
-        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+        self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
     ) -> Iterator[list[Certificate]]:
         """Certify inputs, in the order in which they finish. Certificates that arrive together are in one list.
 
@@ -159,7 +159,7 @@ class LocalExecutor(Executor):
         return self._prepared.subject.runtime
 
     def certify(
-        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+        self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
     ) -> Iterator[list[Certificate]]:
         engine = self.engine(plan, seed)
         for certificate in engine.certify(self._job.read(id, engine.plan) for id in ids):
@@ -170,7 +170,7 @@ class LocalExecutor(Executor):
         counts = (engine.opened, engine.committed, sampler.forwarded, sampler.counted)
         return Status(*counts, lowest=engine.lowest, highest=engine.highest)
 
-    def engine(self, plan: Plan | None = None, seed: int | None = None) -> Engine:
+    def engine(self, plan: Rule | None = None, seed: int | None = None) -> Engine:
         """The engine for a plan and a key of the noise, where None stands for those of the job.
 
         With the same key, it is the same engine.

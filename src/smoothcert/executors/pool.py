@@ -17,7 +17,7 @@ from smoothcert.errors import InvalidInput, SmoothcertError, setting
 from smoothcert.executors.assignment import TRIES, Assignment
 from smoothcert.executors.base import Executor, Job, Status, WorkerStatus
 from smoothcert.executors.worker import Failed, Message, Ready, Report
-from smoothcert.plans import Certificate, Plan
+from smoothcert.plans import Certificate, Rule
 from smoothcert.smoothed.subject import Say
 
 Handle = TypeVar("Handle")
@@ -87,7 +87,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         return self._runtime
 
     def certify(
-        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+        self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
     ) -> Iterator[list[Certificate]]:
         self._assignment = Assignment(ids)
         self._order = plan, seed

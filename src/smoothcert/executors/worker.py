@@ -19,7 +19,7 @@ from smoothcert.device.host import say_nothing
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import ModelFailed, SmoothcertError, first_line
 from smoothcert.executors.base import Job, LocalExecutor, Status
-from smoothcert.plans import Certificate, Plan
+from smoothcert.plans import Certificate, Rule
 from smoothcert.sampling.engine import Engine
 
 # Seconds that a call lasts while there is enough to do. Shorter calls show progress more often; longer calls are less
@@ -110,7 +110,7 @@ class Worker:
         return Ready(place, runtime, self._local.engine().free, said)
 
     def advance(
-        self, ids: Sequence[int], plan: Plan | None = None, seed: int | None = None
+        self, ids: Sequence[int], plan: Rule | None = None, seed: int | None = None
     ) -> Report | Failed:
         """Accept inputs and sample for about a second, or until the worker needs more inputs.
 

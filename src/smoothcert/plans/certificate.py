@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from smoothcert._users_code import naming_users_code
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Look, Plan, Proof
-from smoothcert.plans.machine import Case
+from smoothcert.plans.base import Proof, Rule
+from smoothcert.plans.follow import Case
+from smoothcert.plans.votes import Look
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Certificate:
     radius: float
     proof: Proof
     looks: tuple[Look, ...]
-    plan: Plan
+    plan: Rule
     noise: Noise
     seconds: float = 0.0
 
@@ -46,13 +45,13 @@ class Certificate:
         cls,
         looks: Sequence[Look],
         *,
-        plan: Plan,
+        plan: Rule,
         noise: Noise,
         id: int = 0,
         label: int | None = None,
         seconds: float = 0.0,
     ) -> Self:
-        """The certificate that these votes prove: plan -> proof -> noise -> radius, or an abstention.
+        """The certificate that these votes prove: a radius, or an abstention.
 
         Args:
             looks: All votes of the input.
@@ -82,13 +81,19 @@ class Certificate:
             id: The number of the input.
             seconds: How long it took.
         """
-        proof, plan, noise = case.proof(), case.plan, case.noise
-        with naming_users_code():
-            radius = float(plan.certified_radius(proof.lower, proof.upper, noise))
-        radius = radius if proof.radius is None else proof.radius
-        certified = proof.prediction is not None and not math.isnan(radius)
-        prediction, radius = (proof.prediction, radius) if certified else (None, 0.0)
-        return cls(id, case.label, prediction, radius, proof, tuple(looks), plan, noise, seconds)
+        proof = case.proof()
+        certified = proof.radius is not None
+        return cls(
+            id=id,
+            label=case.label,
+            prediction=proof.prediction if certified else None,
+            radius=proof.radius if certified else 0.0,
+            proof=proof,
+            looks=tuple(looks),
+            plan=case.plan,
+            noise=case.noise,
+            seconds=seconds,
+        )
 
     @property
     def count(self) -> int:

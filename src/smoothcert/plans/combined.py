@@ -10,15 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
-from numpy.typing import ArrayLike
+import numpy as np
 
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Look, Plan, Proof, State
-from smoothcert.plans.machine import Case, accumulate, begin, conclude, proof
+from smoothcert.plans.base import Plan, Proof, settle
+from smoothcert.plans.expected import expected_samples
+from smoothcert.plans.follow import Case, whole_samples
+from smoothcert.plans.votes import Look, Votes
 
 
-@dataclass(frozen=True)
+class Part(NamedTuple):
+    """Where one of the plans stands."""
+
+    state: Any
+    more: int
+    """Samples that it wants next."""
+    since: Look = Look(0, {})
+    """The votes since its last look."""
+
+
+@dataclass(frozen=True, slots=True)
 class Combined(Plan):
     """Runs several plans on the same samples. Its own certificates are those of the first plan.
 
@@ -38,21 +50,39 @@ class Combined(Plan):
     name: ClassVar[str] = "combined"
 
     def __post_init__(self) -> None:
-        if not (plans := tuple(self.plans)):
-            raise InvalidInput("plans must hold at least one plan, got none")
-        vars(self).update(
-            plans=plans,
-            samples=max(plan.samples for plan in plans),
-            pilot=min(plan.pilot for plan in plans),
-            known_labels=any(plan.known_labels for plan in plans),
-            **{name: getattr(plans[0], name) for name in ("alpha", "radii", "bound")},
-        )
+        if not self.plans:
+            raise InvalidInput("no-plans", "plans must hold at least one plan, got none")
+        settle(self, plans=tuple(self.plans))
 
     def __str__(self) -> str:
         return f"{self.name} {self.samples:,}, certificates of {self.plans[0]}"
 
     @property
-    def primary(self) -> Plan:
+    def samples(self) -> int:  # type: ignore[override]
+        return max(plan.samples for plan in self.plans)
+
+    @property
+    def pilot(self) -> int:  # type: ignore[override]
+        return min(plan.pilot for plan in self.plans)
+
+    @property
+    def known_labels(self) -> bool:  # type: ignore[override]
+        return any(plan.known_labels for plan in self.plans)
+
+    @property
+    def alpha(self) -> float:  # type: ignore[override]
+        return self.plans[0].alpha
+
+    @property
+    def radii(self) -> tuple[float, ...] | None:  # type: ignore[override]
+        return self.plans[0].radii
+
+    @property
+    def bound(self) -> str:  # type: ignore[override]
+        return self.plans[0].bound
+
+    @property
+    def primary(self) -> Any:
         return self.plans[0].primary
 
     @property
@@ -68,62 +98,49 @@ class Combined(Plan):
             plan.for_noise(noise)
         return self
 
-    def remember(self, state: State, votes: Any, noise: Noise) -> tuple[_Part, ...]:
-        """Where each plan stands.
+    def init(self, noise: Noise, chosen: Any = None) -> tuple[Part, ...]:
+        states = [plan.init(noise, chosen if plan.known_labels else None) for plan in self.plans]
+        return tuple(_asked(*pair) for pair in zip(self.plans, states, strict=True))
 
-        Args:
-            state: The state of the one input.
-            votes: The votes of this look.
-            noise: The smoothing noise.
-        """
-        return tuple(part.after(votes, noise) for part in self._parts(state, noise))
-
-    def request(self, state: State, noise: Noise) -> Any:
-        parts = self._parts(state, noise)
-        return min(
-            (part.state.more - part.since.samples for part in parts if part.state.more), default=0
+    def update(self, state: tuple[Part, ...], votes: Votes) -> tuple[Part, ...]:
+        assert isinstance(votes, Look)
+        return tuple(
+            _after(plan, part, votes) for plan, part in zip(self.plans, state, strict=True)
         )
 
-    def _parts(self, state: State, noise: Noise) -> tuple[_Part, ...]:
-        """The memory, or where each plan stands before the first look."""
-        starts = (
-            begin(plan, noise, chosen=state.chosen if plan.known_labels else None)
-            for plan in self.plans
-        )
-        return state.memory or tuple(map(_Part, self.plans, starts))
+    def request(self, state: tuple[Part, ...]) -> int:
+        return min((part.more - part.since.samples for part in state if part.more), default=0)
 
-    def lower_bound(self, state: State, noise: Noise) -> Any:
-        return state.memory[0].state.lower
+    def prove(self, state: tuple[Part, ...]) -> Proof:
+        return self.plans[0].prove(state[0].state)
 
-    def certified_radius(self, lower: ArrayLike, upper: ArrayLike | None, noise: Noise) -> Any:
-        return self.plans[0].certified_radius(lower, upper, noise)
+    def p_value(
+        self, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
+    ) -> float | None:
+        first = self.plans[0]
+        return first.p_value(looks_seen_by(first, looks, noise, label), radius, noise, label)
 
-
-class _Part(NamedTuple):
-    """Where one of the plans stands, and the votes since its last look."""
-
-    plan: Plan
-    state: State
-    since: Look = Look(0, {})
-
-    def after(self, look: Look, noise: Noise) -> _Part:
-        since = self.since + look
-        if since.samples != self.state.more:
-            return self._replace(since=since)
-        return _Part(
-            self.plan, conclude(self.plan, noise, accumulate(self.plan, noise, self.state, since))
-        )
+    def expected_samples(self, p: Any, noise: Noise) -> Any:
+        return np.max([expected_samples(plan, p, noise) for plan in self.plans], axis=0)
 
 
-@proof.register
-def _(plan: Combined, noise: Noise, state: State) -> Proof:
-    first = plan._parts(state, noise)[0]
-    return proof(first.plan, noise, first.state)
+def _asked(plan: Plan, state: Any) -> Part:
+    return Part(state, whole_samples(plan, plan.request(state)))
+
+
+def _after(plan: Plan, part: Part, look: Look) -> Part:
+    """Where a plan stands after more votes, which complete its look or not."""
+    since = part.since + look
+    if since.samples != part.more:
+        return part._replace(since=since)
+    return _asked(plan, plan.update(part.state, since))
 
 
 def looks_seen_by(plan: Plan, looks: Sequence[Look], noise: Noise, label: int | None) -> list[Look]:
     """The looks that a plan would have had alone, out of the finer looks of a combined plan."""
-    case, seen, since = Case(plan, noise, label), [], Look(0, {})
+    case = Case(plan, noise, label)
+    seen = []
+    since = Look(0, {})
     for look in looks:
         since = since + look
         if since.samples == case.more:

@@ -1,4 +1,7 @@
-"""Counting instead of sampling, for noises with few outcomes: certificates that hold without alpha."""
+"""Counting instead of sampling, for noises with few outcomes: certificates that hold without alpha.
+
+Every outcome of the noise is classified once, so the share of a class is its probability, not an estimate.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.noises import Noise
-from smoothcert.plans.base import RIVALS, Plan, State
+from smoothcert.plans.base import Plan, Proof, settle
+from smoothcert.plans.coverage import Coverage
+from smoothcert.plans.expected import Expected
+from smoothcert.plans.tally import Tally
+from smoothcert.plans.votes import RIVALS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Exact(Plan):
     """Classify every outcome of the noise once. The shares of the classes are then their exact probabilities.
 
@@ -28,11 +36,10 @@ class Exact(Plan):
     samples: int = 0
     name: ClassVar[str] = "exact"
     alpha: ClassVar[float] = 0.0  # type: ignore[misc]
-    pilot: ClassVar[int] = 0  # type: ignore[misc]
-    uses_rivals: ClassVar[bool] = True  # type: ignore[misc]
+    adaptive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check.fields(self, _check.whole, "samples")
+        settle(self, samples=_check.whole("samples", self.samples))
 
     def __str__(self) -> str:
         return f"exact, {self.samples:,} outcomes" if self.samples else "exact"
@@ -40,28 +47,46 @@ class Exact(Plan):
     def for_noise(self, noise: Noise) -> Self:
         if noise.outcomes is None:
             raise InvalidInput(
-                f"{noise} has too many outcomes to count: use a plan that samples, or a noise such as "
-                f"{either('Splitting(0.5, levels=255)', '--noise splitting:0.5,255')}"
+                "too-many-outcomes",
+                "{noise} has too many outcomes to count: use a plan that samples, or a noise such "
+                "as {example}",
+                noise=noise,
+                example=either("Splitting(0.5, levels=255)", "--noise splitting:0.5,255"),
             )
         if self.samples not in (0, noise.outcomes):
             raise InvalidInput(
-                f"{noise} has {noise.outcomes} outcomes, got {setting('samples', self.samples)}: leave it out"
+                "other-outcomes",
+                "{noise} has {outcomes} outcomes, got {given}: leave it out",
+                noise=noise,
+                outcomes=noise.outcomes,
+                given=setting("samples", self.samples),
             )
         return replace(self, samples=noise.outcomes)
 
-    def request(self, state: State, noise: Noise) -> Any:
-        return np.where(np.asarray(state.look) == 0, noise.outcomes or 0, 0)[()]
+    def init(self, noise: Noise, chosen: Any = None) -> Tally:
+        return Tally.begin(self, noise, chosen, rivals=True)
 
-    def lower_bound(self, state: State, noise: Noise) -> Any:
-        return np.asarray(np.asarray(state.count) / np.maximum(state.drawn, 1))[()]
+    def request(self, state: Tally) -> int:
+        return 0 if state.look else state.noise.outcomes or 0
 
-    def upper_bound(self, state: State, noise: Noise) -> Any:
-        votes = np.asarray(state.rivals)[..., :RIVALS].max(
-            axis=-1
-        )  # of the strongest classes of this very look
-        if (
-            noise.breaks_ties
-        ):  # the class with the smaller number wins a tie; class 0 takes part without a vote, too
-            first = np.asarray(state.strongest)[..., 0] if np.size(state.strongest) else 0
+    def prove(self, state: Tally) -> Proof:
+        if state.chosen is None or state.rivals is None or state.rivals.votes is None:
+            return Proof()
+        drawn = np.maximum(state.drawn, 1)
+        lower = np.asarray(state.count) / drawn
+        # Rivals were chosen by this very look, so the strongest one is among those counted alone.
+        votes = np.asarray(state.rivals.votes)[..., :RIVALS].max(axis=-1)
+        if state.noise.breaks_ties:
+            # The class with the smaller number wins a tie; class 0 takes part without a vote, too.
+            strongest = state.rivals.strongest
+            first = np.asarray(strongest)[..., 0] if np.size(strongest) else 0
             votes = votes + (first < np.asarray(state.chosen))
-        return (votes / np.maximum(np.asarray(state.drawn), 1))[()]
+        return Proof.from_bounds(state, lower[()], (votes / drawn)[()])
+
+    def coverage(self, noise: Noise) -> Coverage:
+        return Coverage(0.0, 0.0, 0.5, 0.0)
+
+    def expected(self, p: ArrayLike, noise: Noise) -> Expected:
+        p = np.asarray(p, float)
+        radius = np.maximum(noise.certified_radius(p), 0)
+        return Expected(np.full(p.shape, noise.outcomes or 0), {"radius": radius})

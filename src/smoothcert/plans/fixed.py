@@ -1,4 +1,8 @@
-"""Fixed sampling (the paper's IAS, the standard certification): the same size for every input."""
+"""Fixed sampling (the paper's IAS, the standard certification): the same size for every input.
+
+The pilot chooses the class. On the n samples after it, P(L(votes, n, alpha) > p) <= alpha for every p (Clopper and
+Pearson), because class and n do not depend on them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.noises import Noise
-from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans import two_stage
+from smoothcert.plans.expected import Expected
+from smoothcert.plans.two_stage import TwoStagePlan
+from smoothcert.statistics.bounds import lower_bound
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fixed(PilotPlan):
-    """`pilot` samples (n0) pick the class, then `samples` (n) give the bound. The arguments are those of `PilotPlan`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fixed(TwoStagePlan):
+    """`pilot` samples (n0) pick the class, then `samples` (n) give the bound. The arguments are those of `TwoStagePlan`.
 
     >>> print(Fixed(10_000))
     fixed 10,000
@@ -22,8 +29,22 @@ class Fixed(PilotPlan):
 
     name: ClassVar[str] = "fixed"
     plans_ahead: ClassVar[bool] = False
+    adaptive: ClassVar[bool] = False
+    coverage = two_stage.coverage
+    expected_samples = two_stage.expected_samples
+    p_value = two_stage.p_value
+    basis = two_stage.basis
 
     def after_pilot(
         self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        return np.full(np.shape(count), self.samples - self.counted_before(), np.int64)
+        return np.full(np.shape(count), self.samples - self.reused, np.int64)
+
+    def expected(self, p: ArrayLike, noise: Noise) -> Expected:
+        p = np.asarray(p, float)
+        radius = noise.radius(lower_bound(p * self.samples, self.samples, alpha=self.level))
+        return Expected(
+            np.full(p.shape, self.samples),
+            {"radius": np.maximum(radius, 0)},
+            pilot_not_counted=self.pilot - self.reused,
+        )

@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import RIVALS, Plan
-from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans import two_stage
+from smoothcert.plans.base import Rule, check_random, settle
+from smoothcert.plans.expected import Expected
+from smoothcert.plans.two_stage import TwoStagePlan
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, smallest, upper_bound
 from smoothcert.statistics.sample_map import (
     Kind,
@@ -27,8 +29,8 @@ Grid = Literal["exact", "paper"]
 _POINTS_BETWEEN = 17
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputSpecific(PilotPlan):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputSpecific(TwoStagePlan):
     """Spend what keeps the radius within `decline` of a reference radius.
 
     The pilot gives an interval for p; the input gets the larger value of the sample map at its two ends. With the
@@ -42,7 +44,7 @@ class InputSpecific(PilotPlan):
         grid: "exact" evaluates the map itself, "paper" looks it up on a grid of step 0.001 as published, which costs
             some percent more. None goes with `pilot_use`: exact with "fresh", paper with "reuse".
 
-    The other arguments are those of `PilotPlan`.
+    The other arguments are those of `TwoStagePlan`.
 
     >>> from smoothcert import Gaussian
     >>> plan = InputSpecific(100_000, decline=0.05)
@@ -56,28 +58,34 @@ class InputSpecific(PilotPlan):
     reference: Reference = "ceiling"
     name: ClassVar[str] = "input-specific"
 
+    coverage = two_stage.coverage
+    expected_samples = two_stage.expected_samples
+    p_value = two_stage.p_value
+    basis = two_stage.basis
+
     def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "decline", check_decline(self.decline, self.kind))
+        TwoStagePlan.__post_init__(self)
         _check.one_of("reference", self.reference, ("ceiling", "ideal"))
-        if self.grid is None:
-            object.__setattr__(self, "grid", "paper" if self.pilot_use == "reuse" else "exact")
-        _check.one_of("grid", self.grid, ("exact", "paper"))
-        if self.uses_rivals and self.grid == "paper":
+        grid = self.grid
+        if grid is None:
+            grid = "paper" if self.pilot_use == "reuse" else "exact"
+        _check.one_of("grid", grid, ("exact", "paper"))
+        if self.bound == "runner-up" and grid == "paper":
             raise InvalidInput(
-                'the paper\'s grid has no runner-up: grid must be "exact" with bound "runner-up"'
+                "grid-without-runner-up",
+                'the paper\'s grid has no runner-up: grid must be "exact" with bound "runner-up"',
             )
+        settle(self, decline=check_decline(self.decline, self.kind), grid=grid)
 
     def __str__(self) -> str:
         decline = f"{self.decline:g}" if self.kind == "absolute" else f"{100 * self.decline:g}%"
-        return self._in_words(
-            f"decline {decline}" + (" of the ideal radius" if self.reference == "ideal" else "")
-        )
+        of_ideal = " of the ideal radius" if self.reference == "ideal" else ""
+        return self._in_words(f"decline {decline}{of_ideal}")
 
     def after_pilot(
         self, count: ArrayLike, noise: Noise, rivals: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        if self.uses_rivals and rivals is not None:
+        if rivals is not None:
             count, rival = np.broadcast_arrays(count, np.asarray(rivals).max(axis=-1))
             if count.ndim == 0:
                 return _planned_for_votes(self, noise, int(count), int(rival))
@@ -87,7 +95,7 @@ class InputSpecific(PilotPlan):
             return _planned_with_rivals(self, noise, *votes)[where].reshape(count.shape)
         planned = _planned_samples(self, noise)[np.asarray(count)]
         # The pilot was spent already: a plan below it does not shrink what was drawn.
-        return np.asarray(np.maximum(planned - self.counted_before(), 0))
+        return np.asarray(np.maximum(planned - self.reused, 0))
 
     def sample_map(self, noise: Noise) -> SampleMap:
         """The sample map that this plan follows.
@@ -100,13 +108,31 @@ class InputSpecific(PilotPlan):
         return SampleMap(noise, self.samples, self.decline, self.kind, self.level, self.reference)
 
     def for_noise(self, noise: Noise) -> Self:
-        super().for_noise(noise)
+        check_random(noise)
         self.sample_map(noise)
         if self.grid == "paper" and not noise.map_peaks_at_ends:
             raise InvalidInput(
-                f'the paper\'s grid can miss peaks of the sample map of {noise}: grid must be "exact"'
+                "grid-misses-peaks",
+                "the paper's grid can miss peaks of the sample map of {noise}: grid must be "
+                '"exact"',
+                noise=noise,
             )
         return self
+
+    def expected(self, p: ArrayLike, noise: Noise) -> Expected:
+        p = np.asarray(p, float)
+        psi = self.sample_map(noise)
+        needed = psi(p)
+        kept = np.where(needed > 0, psi.radius(np.maximum(needed, 1), p), 0)
+        if self.reference == "ideal":
+            title, full = "ideal radius", noise.radius(p)
+        else:
+            title, full = "radius at ceiling", psi.radius(self.samples, p)
+        return Expected(
+            needed,
+            {"radius": np.maximum(kept, 0), title: np.maximum(full, 0)},
+            pilot_not_counted=self.pilot - self.reused,
+        )
 
 
 @lru_cache(maxsize=32)
@@ -147,7 +173,7 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> ND
 
     def radius(k: Any) -> Any:
         low = lower_bound(p * k, k, alpha=plan.level)
-        high = upper_bound(np.minimum(q * k, k), k, alpha=plan.alpha / (2 * (RIVALS + 1)))
+        high = upper_bound(np.minimum(q * k, k), k, alpha=plan.level_of_rivals)
         return noise.radius_between(low, np.minimum(high, one_minus_up(low)))
 
     p, q = np.broadcast_arrays(p, q)
@@ -161,14 +187,16 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> ND
     return np.where(required > 0, found, 0)
 
 
-def plan_or_default(plan: Plan | None) -> Plan:
+def plan_or_default(plan: Rule | None) -> Rule:
     """What the caller gave, or input-specific sampling with its defaults; anything else is refused.
 
     Args:
-        plan: A plan, or None.
+        plan: A plan, a rule, or None.
     """
-    if not isinstance(plan, Plan | None):
+    if not isinstance(plan, Rule | None):
         raise InvalidInput(
-            f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}"
+            "not-a-plan",
+            "plan must be a plan such as InputSpecific(samples=10_000), got {value!r}",
+            value=plan,
         )
     return plan or InputSpecific()

@@ -23,19 +23,29 @@ from scipy.special import ndtri
 from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import RIVALS, State
-from smoothcert.plans.pilot import PilotPlan
+from smoothcert.plans import two_stage
+from smoothcert.plans.base import settle
+from smoothcert.plans.coverage import Coverage
+from smoothcert.plans.expected import Expected
+from smoothcert.plans.simulation import simulated_stops
+from smoothcert.plans.tally import Tally
+from smoothcert.plans.two_stage import TwoStagePlan
 from smoothcert.statistics import bounds
-from smoothcert.statistics.boundaries import growing_looks
-from smoothcert.statistics.bounds import smallest
+from smoothcert.statistics.bounds import Array, smallest
+from smoothcert.statistics.group_sequential import growing_looks
 
-_FIRST, _GROWTH = 30, 1.5
+_FIRST_LOOK = 30
+_GROWTH = 1.5
 _LEVELS = (np.arange(9) + 0.5) / 9
 """Quantiles of the posterior, which stand for all p."""
+_TO_PLAN = 200
+"""Simulated inputs for each p, to find the price for a budget."""
+_TO_SHOW = 1_000
+"""Simulated inputs for each p, to show what the plan does."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Price(PilotPlan):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Price(TwoStagePlan):
     """Draw samples as long as they are expected to add more than `price` each to the radius.
 
     The expectation is over the posterior of p, the probability of the class, given the votes so far (with a Jeffreys
@@ -45,8 +55,8 @@ class Price(PilotPlan):
     Args:
         price: How much radius a sample has to add. `certify` finds the price for a budget of samples or minutes.
 
-    The other arguments are those of `PilotPlan`. The default pilot has 100 samples. With known labels, there is none,
-    except to choose the groups of the runner-up bound.
+    The other arguments are those of `TwoStagePlan`. The default pilot has 100 samples. With known labels, there is
+    none, except to choose the groups of the runner-up bound.
 
     >>> from smoothcert import Gaussian
     >>> plan = Price(price=1e-5)
@@ -59,21 +69,27 @@ class Price(PilotPlan):
     plans_ahead: ClassVar[bool] = False
     default_pilot: ClassVar[int] = 100
 
+    p_value = two_stage.p_value
+    basis = two_stage.basis
+
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pilot_counts:
+        TwoStagePlan.__post_init__(self)
+        if self.pilot_use == "reuse":
             raise InvalidInput(
-                'a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"'
+                "price-needs-fresh",
+                'a plan with a price needs fresh samples: pilot_use must be "fresh", got "reuse"',
             )
-        _check.fields(self, _check.at_least, "price", low=0)
+        settle(self, price=_check.at_least("price", self.price, 0))
 
     def __str__(self) -> str:
-        return self._in_words(*[f"{self.price:.3g} of radius per sample"] * bool(self.price))
+        if not self.price:  # a budget will set it
+            return self._in_words()
+        return self._in_words(f"{self.price:.3g} of radius per sample")
 
     @property
     def looks(self) -> tuple[int, ...]:
         """The samples that count at each look."""
-        return growing_looks(_FIRST, _GROWTH, self.samples)
+        return growing_looks(_FIRST_LOOK, _GROWTH, self.samples)
 
     @property
     def smallest_request(self) -> int:
@@ -92,30 +108,66 @@ class Price(PilotPlan):
     ) -> NDArray[np.int64]:
         return np.full(np.shape(count), self.looks[0])
 
-    def request(self, state: State, noise: Noise) -> Any:
-        done, looks = state.look - (1 if self.pilot else 0), self.looks
+    def request(self, state: Tally) -> Any:
+        if state.look == 0 and self.pilot:
+            return self.pilot
+        if state.without_class:
+            return 0
+        done = state.look - (1 if self.pilot else 0)
         if not done:
-            return self.after_pilot(state.count, noise)[()]
-        step = looks[done] - looks[done - 1] if done < len(looks) else 0
-        return np.where(
-            np.asarray(state.drawn) - state.count < self.limits(noise)[done - 1], step, 0
-        )[()]
+            return self.looks[0]
+        if done == len(self.looks):
+            return 0
+        step = self.looks[done] - self.looks[done - 1]
+        misses = np.asarray(state.drawn) - state.count
+        return np.where(misses < self.limits(state.noise)[done - 1], step, 0)[()]
 
-    def upper_bound(self, state: State, noise: Noise) -> Any:
-        """As for every plan.
+    def _upper(self, state: Tally, lower: Any) -> Any:
+        """An upper bound on the probability of every other class.
 
         When the plan stops depends on the misses alone. Given their number, each one falls into a group with the same
         probability, wherever it stops, so Clopper-Pearson bounds this probability. What bounds the probability of a
         miss is the bound on the class.
         """
-        misses = np.asarray(state.drawn) - state.count
-        share = bounds.upper_bound(
-            state.rivals, np.maximum(misses, 1)[..., None], alpha=self.alpha / (2 * (RIVALS + 1))
-        ).max(axis=-1)
-        lower = bounds.lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.level)
-        return np.nextafter(
-            np.where(misses > 0, share, 1.0) * bounds.one_minus_up(lower), 2.0
-        ).clip(max=1.0)[()]
+        assert state.rivals is not None
+        drawn = np.asarray(state.drawn)
+        misses = drawn - state.count
+        each = np.maximum(misses, 1)[..., None]
+        share = bounds.upper_bound(state.rivals.votes, each, alpha=self.level_of_rivals)
+        share = np.where(misses > 0, share.max(axis=-1), 1.0)
+        own = bounds.lower_bound(state.count, np.maximum(drawn, 1), alpha=self.level)
+        upper = np.nextafter(share * bounds.one_minus_up(own), 2.0).clip(max=1.0)
+        return np.where(drawn > 0, upper, 1.0)[()]
+
+    def coverage(self, noise: Noise) -> Coverage:
+        theorem = "stopping on bad news alone"
+        if self.bound == "runner-up":
+            theorem = "union bound"
+        return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem=theorem)
+
+    def expected(self, p: ArrayLike, noise: Noise) -> Expected:
+        rng = np.random.default_rng(0)
+        stops = simulated_stops(self, noise, p, repetitions=_TO_SHOW, rng=rng)
+        radius = np.maximum(noise.radius(stops.proof.lower), 0).mean(axis=1)
+        samples = stops.samples.mean(axis=1)
+        return Expected(samples, {"radius": radius}, average=True, simulated=True)
+
+    def expected_samples(self, p: Array, noise: Noise) -> Any:
+        goes_on = _misses(self.looks, tuple(p)) < self.limits(noise)[:, None, None]
+        # The share of inputs that draw for each later look.
+        reached = np.logical_and.accumulate(goes_on, axis=0)[:-1].mean(axis=1)
+        first, *later = np.diff(self.looks, prepend=0)
+        return self.pilot + first + np.array(later) @ reached
+
+
+@lru_cache(maxsize=2)
+def _misses(looks: tuple[int, ...], p: tuple[float, ...]) -> NDArray[np.int32]:
+    """Simulated misses at each look, of some inputs for each p: the same for every price that a budget tries."""
+    rng = np.random.default_rng(0)
+    shape = (_TO_PLAN, len(p))
+    steps = np.diff(looks, prepend=0)
+    drawn = [rng.binomial(step, 1 - np.array(p), shape).astype(np.int32) for step in steps]
+    return np.cumsum(drawn, axis=0, dtype=np.int32)
 
 
 @lru_cache(maxsize=512)
@@ -130,14 +182,12 @@ def _limits(plan: Price, noise: Noise) -> NDArray[np.int64]:
         votes = n - misses
         p = _beta_quantile(votes[:, None] + 0.5, misses[:, None] + 0.5, _LEVELS)
         right = np.maximum(2 * p - 1, 0)
-        radius = _radius(
-            votes[now, None] + p[now] * more[:, None], n[later, None], plan.level, noise
-        )
+        votes_later = votes[now, None] + p[now] * more[:, None]
+        radius = _radius(votes_later, n[later, None], plan.level, noise)
         worth = np.full((len(n), len(n)), -np.inf)
         worth[now, later] = (radius * right[now]).mean(axis=1) - plan.price * more
-        return np.asarray(
-            ~(worth.max(axis=1) > _radius(votes, n, plan.level, noise) * right.mean(axis=1))
-        )
+        worth_now = _radius(votes, n, plan.level, noise) * right.mean(axis=1)
+        return np.asarray(~(worth.max(axis=1) > worth_now))
 
     return smallest(stops, -1, plan.looks)
 
@@ -149,9 +199,11 @@ def _radius(votes: Any, samples: Any, alpha: float, noise: Noise) -> Any:
 
 def _beta_quantile(a: Any, b: Any, level: ArrayLike) -> Any:
     """The quantile of Beta(a, b), as Wilson and Hilferty approximate it: good to plan with, and fast."""
-    z, a, b = -ndtri(level), 1 / (9 * np.maximum(a, 1)), 1 / (9 * b)
-    product, square = (1 - a) * (1 - b), np.maximum((1 - a) ** 2 - z**2 * a, 1e-12)
-    root = product + np.sign(z) * np.sqrt(
-        np.maximum(product**2 - square * ((1 - b) ** 2 - z**2 * b), 0)
-    )
+    z = -ndtri(level)
+    a = 1 / (9 * np.maximum(a, 1))
+    b = 1 / (9 * b)
+    product = (1 - a) * (1 - b)
+    square = np.maximum((1 - a) ** 2 - z**2 * a, 1e-12)
+    discriminant = np.maximum(product**2 - square * ((1 - b) ** 2 - z**2 * b), 0)
+    root = product + np.sign(z) * np.sqrt(discriminant)
     return 1 / (1 + a / b * np.maximum(root / square, 0) ** 3)

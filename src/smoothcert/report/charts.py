@@ -13,7 +13,7 @@ import numpy as np
 
 from smoothcert.noises import Noise
 from smoothcert.plans import Plan
-from smoothcert.plans.outlook import Outlook, in_closed_form, is_adaptive, outlook
+from smoothcert.plans.expected import Expected, expected
 from smoothcert.report.vega import Axis, Chart, Line, Points, Values, histogram
 from smoothcert.report.wording import (
     acr_note,
@@ -138,7 +138,7 @@ def radius_against_samples(results: Sequence[Results], *, most_points: int | Non
         kept = kept[r.samples[kept] > 0]
         if len(kept):
             layers.append(_marks(r, kept, together=together))
-    adaptive = any(r.certified_by is not None and is_adaptive(r.certified_by) for r in results)
+    adaptive = any(r.certified_by is not None and r.certified_by.adaptive for r in results)
     return Chart(
         "radius-against-samples",
         "Radius against samples spent",
@@ -211,9 +211,9 @@ def probabilities(results: Sequence[Results]) -> Chart:
 def sample_maps(results: Sequence[Results]) -> Chart:
     """Samples against p, one curve per run whose plan gives inputs different numbers of samples."""
     shown = {
-        r.name: _outlook(plan, r.noise)
+        r.name: _expected(plan, r.noise)
         for r in results
-        if (plan := r.certified_by) is not None and r.noise is not None and is_adaptive(plan)
+        if (plan := r.certified_by) is not None and r.noise is not None and plan.adaptive
     }
     layers = tuple(Line(name, p, np.asarray(found.samples)) for name, (p, found) in shown.items())
     expected = [found.expected for _, found in shown.values()]
@@ -256,9 +256,11 @@ def difference(comparison: Comparison, curve: Curve) -> Chart:
 
 
 @lru_cache(maxsize=32)
-def _outlook(plan: Plan, noise: Noise) -> tuple[Values, Outlook]:
-    own = in_closed_form(plan, _P, noise)
-    return (_P, own) if own is not None else (_FEW_P, outlook(plan, noise, _FEW_P, simulated=0))
+def _expected(plan: Plan, noise: Noise) -> tuple[Values, Expected]:
+    derived = plan.expected(_P, noise)
+    if derived is not None:
+        return _P, derived
+    return _FEW_P, expected(plan, noise, _FEW_P, simulated=0)
 
 
 def _marks(results: Results, kept: Values, *, together: bool) -> Points:

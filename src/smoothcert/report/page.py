@@ -21,8 +21,16 @@ from smoothcert._files import write_whole
 from smoothcert._registry import describe
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
-from smoothcert.plans import AtRadii, Combined, Exact, Fixed, InputSpecific, PilotPlan, Plan, Price
-from smoothcert.plans.base import follows
+from smoothcert.plans import (
+    AtRadii,
+    BettingRadii,
+    Combined,
+    Exact,
+    Fixed,
+    InputSpecific,
+    Plan,
+    Price,
+)
 from smoothcert.plans.coverage import caveat, exact_coverage
 from smoothcert.report import vega
 from smoothcert.report.charts import certified_accuracy, charts, difference
@@ -42,7 +50,7 @@ from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import Results, is_unit
 from smoothcert.runs.table import duration, table
-from smoothcert.statistics.boundaries import default_looks
+from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
 
 if TYPE_CHECKING:
@@ -155,13 +163,9 @@ def write_page(
 
 
 def kind(plan: Plan) -> str:
-    """The name of the built-in rule that a plan follows; "pilot" for another rule of two looks, else empty."""
-    known = (
-        kind.name
-        for kind in (Fixed, InputSpecific, Price, AtRadii, Exact, Combined)
-        if follows(plan, kind)
-    )
-    return next(known, "pilot" if follows(plan, PilotPlan) else "")
+    """The name of a built-in plan; empty for a plan of the user."""
+    known = (Fixed, InputSpecific, Price, AtRadii, BettingRadii, Exact, Combined)
+    return plan.name if type(plan) in known else ""
 
 
 def environment() -> Environment:

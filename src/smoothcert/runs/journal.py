@@ -294,7 +294,9 @@ class Journal:
                 None if value is None else int(value) for value in (label, prediction, chosen)
             )
             upper, proved = (None if value is None else float(value) for value in (upper, proved))
-            proof = Proof(chosen, float(lower), upper, int(count), int(counted), proved)
+            if proved is None and prediction is not None:
+                proved = float(radius)  # version 1 recorded only radii without bounds here
+            proof = Proof(chosen, proved, float(lower), upper, int(count), int(counted))
             votes = tuple(
                 Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks)
             )

@@ -16,7 +16,6 @@ from smoothcert._check import NO_CLASS
 from smoothcert.errors import InvalidInput, needs, number_of
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Plan, Price
-from smoothcert.plans.outlook import basis
 from smoothcert.runs.manifest import Manifest
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Interval
@@ -439,7 +438,7 @@ class Results:
         if not np.all(np.isin(self.id, reference.id)):
             return f"{self.name} has inputs that {reference.name} has not"
         bases = [
-            basis(run.certified_by) for run in (self, reference) if run.certified_by is not None
+            run.certified_by.basis() for run in (self, reference) if run.certified_by is not None
         ]
         if None in bases:
             one = (self, reference)[bases.index(None)]

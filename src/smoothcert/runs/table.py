@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from smoothcert import _check
 from smoothcert.plans.coverage import caveat
-from smoothcert.plans.outlook import is_adaptive
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.comparison import best_of
 from smoothcert.runs.formats import Source, collect, read_results
@@ -269,7 +268,7 @@ def _row(run: Results, references: Sequence[Results], radii: Sequence[float]) ->
         if (decline := run.decline(other)) is not None
     )
     mad, plan = next(declines, (None, None))
-    ceiling = None if plan is None or is_adaptive(plan) else plan.samples
+    ceiling = None if plan is None or plan.adaptive else plan.samples
     return Row(run, accuracy, mad, ceiling, read_attacks(run) if isinstance(run, Run) else None)
 
 
@@ -288,10 +287,8 @@ def _ceilings(run: Results, results: Sequence[Results]) -> list[Results]:
     if (plan := run.certified_by) is None:
         return []
     plans = [(r.certified_by, r is run, i) for i, r in enumerate(results)]
-    fixed = [(p.samples, same, i) for p, same, i in plans if p is not None and not is_adaptive(p)]
-    return [
-        results[i] for n, _, i in sorted(fixed, reverse=not is_adaptive(plan)) if n >= plan.samples
-    ]
+    fixed = [(p.samples, same, i) for p, same, i in plans if p is not None and not p.adaptive]
+    return [results[i] for n, _, i in sorted(fixed, reverse=not plan.adaptive) if n >= plan.samples]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
-from smoothcert.plans import Case, Certificate, Look, Plan
-from smoothcert.plans.machine import add_each
+from smoothcert.plans import Case, Certificate, Look, Rule
+from smoothcert.plans.follow import add_each
 from smoothcert.sampling.sampler import Sampler
 
 Input = tuple[int, Tensor, int | None]
@@ -35,7 +35,7 @@ class Engine:
         noise: The smoothing noise.
     """
 
-    def __init__(self, sampler: Sampler, *, plan: Plan, noise: Noise) -> None:
+    def __init__(self, sampler: Sampler, *, plan: Rule, noise: Noise) -> None:
         self.sampler = sampler
         self.plan = plan
         self.noise = noise
@@ -62,7 +62,7 @@ class Engine:
     def open(self, id: int, x: Tensor, label: int | None, looks: Sequence[Look] = ()) -> None:
         """Open an input and request its first samples, or those after its votes so far."""
         opened = _OpenInput(id, Case(self.plan, self.noise, label, looks), list(looks))
-        if opened.case.state.look != len(looks):
+        if opened.case.looks != len(looks):
             raise InvalidInput(
                 f"the votes of input {id} so far are not those that {self.plan} asks for: choose another "
                 f"{setting('out', 'DIR')}"

@@ -26,7 +26,7 @@ from smoothcert.models.base import Classifier, check_values
 from smoothcert.models.outputs import answers
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import Plan
+from smoothcert.plans import Rule
 from smoothcert.sampling.engine import Engine, Input, window
 from smoothcert.sampling.sampler import Sampler, VoteCounter
 from smoothcert.sampling.streams import HostStream, Segment, key_for
@@ -162,7 +162,7 @@ class Prepared:
     subject: Subject
     classify: Callable[[Tensor], Tensor]
 
-    def engine(self, plan: Plan, *, seed: int | None = None) -> Engine:
+    def engine(self, plan: Rule, *, seed: int | None = None) -> Engine:
         """An engine that certifies inputs by a plan; `seed` replaces the one of the subject."""
         subject, batch = self.subject, self.subject.runtime.batch
         counter = VoteCounter(

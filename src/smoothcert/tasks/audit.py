@@ -21,9 +21,8 @@ from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import AtRadii, Case, Certificate, Plan, Proof
+from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Rule
 from smoothcert.plans.coverage import Coverage, exact_coverage
-from smoothcert.plans.second_route import p_value
 from smoothcert.report.page import dataset_of, write_page
 from smoothcert.report.pictures import pictures_of
 from smoothcert.runs.journal import Journal
@@ -130,7 +129,7 @@ def audit(
             missing = "its certificate is missing, although the run is finished"
             findings += [Finding(id, missing) for id in asked - ids]
         readable, known = [], sorted(ids & asked)
-        bets = isinstance(manifest.plan.primary, AtRadii) and manifest.plan.primary.remembers
+        bets = isinstance(manifest.plan.primary, BettingRadii)
         tested = set(
             random.Random(seed).sample(known, min(_TESTED_BETS, len(known))) if bets else known
         )
@@ -226,11 +225,13 @@ def fault(certificate: Certificate, *, second: bool = True) -> str | None:
     if not _close(c.proof, proof):
         return f"its votes prove {_bounds(proof)}, it states {_bounds(c.proof)}"
     # The second method of the plan, if it has one.
-    found = (
-        p_value(c.plan, c.looks, c.radius, c.noise, c.label) if second and not c.abstained else None
-    )
-    holds = found is None or found <= c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
-    return None if holds else f"its votes do not prove the radius {c.radius}"
+    if not second or c.abstained or not isinstance(c.plan, Plan):
+        return None
+    p_value = c.plan.p_value(c.looks, c.radius, c.noise, c.label)
+    limit = c.plan.alpha * (1 + _ROUNDING * math.lgamma(c.counted + 1))
+    if p_value is not None and p_value > limit:
+        return f"its votes do not prove the radius {c.radius}"
+    return None
 
 
 def _foreign_plan(c: Certificate, manifest: Manifest) -> str | None:
@@ -288,7 +289,7 @@ def _draw_again(
                 f"cannot draw again: the classifier of the run was compiled: {manifest.compile}, and here it would be "
                 f"compiled: {runtime.compile}"
             )
-        by_plan: dict[Plan, list[int]] = {}
+        by_plan: dict[Rule, list[int]] = {}
         for c in sorted(chosen, key=lambda c: c.id, reverse=True):
             by_plan.setdefault(c.plan, []).append(c.id)
         drawn = [

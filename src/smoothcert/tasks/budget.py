@@ -22,9 +22,16 @@ from smoothcert import _check
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
-from smoothcert.plans import Certificate, OneLook, PilotPlan, Plan, Price, plan_or_default
+from smoothcert.plans import (
+    Certificate,
+    Plan,
+    Price,
+    SingleDraw,
+    TwoStagePlan,
+    plan_or_default,
+)
 from smoothcert.runs.manifest import Manifest
-from smoothcert.statistics.population import distribution, posterior
+from smoothcert.statistics.empirical_bayes import distribution, posterior
 from smoothcert.tasks.survey import Forecast, Survey, costs, foresee, order, survey, votes_of
 
 _PART_OF_REST, _PART_OF_ALL = 8, 64
@@ -156,7 +163,7 @@ class Spending:
         each = (total - found.samples) / len(ids)
         plan = job.plan
         if (
-            isinstance(plan, PilotPlan) and plan.pilot == replace(plan, pilot=0).pilot
+            isinstance(plan, TwoStagePlan) and plan.pilot == replace(plan, pilot=0).pilot
         ):  # the default
             pilot = min(int(max(_PILOT_SHARE * each, _SMALLEST_PILOT)), plan.pilot)
             job = replace(job, plan=replace(plan, pilot=pilot))
@@ -248,7 +255,7 @@ class Spending:
             max((rest - self._least * (len(left) - size)) / size, min(self._least, rest / size))
         )
         if most < self._least:  # only if the clock ran faster than expected
-            return OneLook(1, self.plan.alpha)
+            return SingleDraw(1)
         ceiling, weights = min(self.plan.samples, most - self.plan.pilot), self._expected(left)
         tried: list[dict[str, Any]] = [{"samples": int(size)} for size in _SIZES[ceiling > _SIZES]]
         tried.append({"samples": ceiling})
@@ -260,7 +267,7 @@ class Spending:
             return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
 
         found = self._with(tried[max(bisect_right(tried, rest / len(left), key=cost) - 1, 0)])
-        return OneLook(1, self.plan.alpha) if found is None else found
+        return SingleDraw(1) if found is None else found
 
     def _expected(self, left: Sequence[int]) -> Any:
         """The distribution of p over these inputs: what the survey says of each, and of all others what is usual."""

@@ -31,7 +31,7 @@ from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
-from smoothcert.plans import Certificate, OneLook, Plan
+from smoothcert.plans import Certificate, Plan, Rule, SingleDraw
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.manifest import Manifest, circumstances
@@ -127,6 +127,12 @@ def certify(
                 f"{setting('progress')} is for certificates on disk: give {setting('out', 'DIR')} as well"
             )
         return _in_memory(asked, executor)
+    if not isinstance(asked.plan, Plan):
+        raise InvalidInput(
+            "rule-without-proof",
+            'a run on disk holds certificates, and "{rule}" proves nothing: give a plan',
+            rule=asked.plan,
+        )
     check_recordable(asked.smoothed.noise)
     check_recordable(asked.plan)
     if shard is not None and asked.smoothed.batch == "auto":
@@ -334,10 +340,10 @@ def _on_disk(
             if spending is not None:
                 if manifest.spending is None:  # the first block
                     manifest = (
-                        manifest if isinstance(plan, OneLook) else replace(manifest, plan=plan)
+                        manifest if isinstance(plan, SingleDraw) else replace(manifest, plan=plan)
                     )
                     progress.say(f"forecast: {spending.forecast(plan, len(ids))}")
-                too_late += len(block) if isinstance(plan, OneLook) else 0
+                too_late += len(block) if isinstance(plan, SingleDraw) else 0
                 manifest = replace(manifest, spending=spending.record(block, plan))
                 journal.write_manifest({key: manifest.plain()[key] for key in ("plan", "spending")})
             for finished in _follow(executor, block, plan, spending):
@@ -375,7 +381,7 @@ def _finish(journal: Journal, manifest: Manifest, job: Job) -> None:
 
 
 def _follow(
-    executor: Executor, ids: list[int], plan: Plan, spending: Spending | None
+    executor: Executor, ids: list[int], plan: Rule, spending: Spending | None
 ) -> Iterator[list[Certificate]]:
     """Certificates as they finish, with the time that they took. The budget is told after they are kept."""
     start = time.perf_counter()
@@ -402,7 +408,7 @@ def _telling(run: Run) -> Certificate:
 def _check_votes(executor: Executor, known: Certificate) -> None:
     """Refuse to go on with a classifier that gives other votes to a known input than rounding explains."""
     look = known.looks[0]
-    [[again]] = executor.certify([known.id], OneLook(look.samples))
+    [[again]] = executor.certify([known.id], SingleDraw(look.samples))
     if not same_votes(look.votes, again.looks[0].votes):
         raise InvalidInput(
             f"input {known.id} got the votes {look.votes} before, and now gets "

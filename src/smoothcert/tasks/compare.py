@@ -17,7 +17,7 @@ from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.plans import AtRadii
-from smoothcert.plans.pilot import Bound
+from smoothcert.plans.two_stage import Bound
 from smoothcert.runs.comparison import Comparison, compare_runs
 from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.progress import Progress

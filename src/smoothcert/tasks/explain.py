@@ -19,7 +19,7 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models.denoisers.base import Denoised, DenoisedFunction
 from smoothcert.models.outputs import SeededRows
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import Certificate, OneLook
+from smoothcert.plans import Certificate, SingleDraw
 from smoothcert.report.explained import Explained
 from smoothcert.report.pictures import NORMS, Picture, check_picture, distance
 from smoothcert.runs.journal import Journal
@@ -96,7 +96,7 @@ def _draw(
     copies = min(copies, outcomes)
     samples = [i * outcomes // copies for i in range(copies)]
     prepared = subject.prepare()
-    counter = prepared.engine(OneLook(copies)).sampler.counter
+    counter = prepared.engine(SingleDraw(copies)).sampler.counter
     noisy = counter.noisy[:copies]
     denoiser: Callable[[Tensor], Tensor] | None = None
     module = subject.classifier.module

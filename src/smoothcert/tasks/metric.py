@@ -17,10 +17,10 @@ from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.models.outputs import LabelClassifier, find_logits
 from smoothcert.noises import Noise
-from smoothcert.plans.pilot import OneLook
+from smoothcert.plans import SingleDraw
 from smoothcert.sampling.streams import check_seed, key_for
 from smoothcert.smoothed import Prepared, Subject
-from smoothcert.statistics.population import likely_above
+from smoothcert.statistics.empirical_bayes import likely_above
 
 
 class CertifiedAccuracy:
@@ -109,7 +109,7 @@ class CertifiedAccuracy:
                     flexible=True,
                 )
                 engine = Prepared(subject, LabelClassifier(model, classes)).engine(
-                    OneLook(self.samples)
+                    SingleDraw(self.samples)
                 )
                 inputs = zip(
                     range(len(self._votes), len(self._votes) + len(x)),

@@ -11,7 +11,7 @@ from smoothcert import _check
 from smoothcert._users_code import naming_users_code
 from smoothcert.data import find_dataset
 from smoothcert.plans import Certificate, Look
-from smoothcert.plans.until_settled import UntilSettled
+from smoothcert.plans.top_class import TopClass
 from smoothcert.smoothed import Smoothed
 from smoothcert.tasks.request import job_for
 
@@ -65,9 +65,7 @@ def predict(
         if milliseconds is None
         else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
     )
-    plan = UntilSettled(
-        _check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1)
-    )
+    plan = TopClass(_check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1))
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, flexible=True)
@@ -81,4 +79,4 @@ def _prediction(certificate: Certificate | None) -> Prediction:
     """The answer to an input; None stands for one that there was no time for."""
     if certificate is None:
         return Prediction(None, Look(0, {}))
-    return Prediction(certificate.prediction, sum(certificate.looks, Look(0, {})))
+    return Prediction(certificate.proof.prediction, sum(certificate.looks, Look(0, {})))

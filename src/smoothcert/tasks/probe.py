@@ -23,15 +23,15 @@ from smoothcert.device.runtime import blank
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier
 from smoothcert.models.denoisers import Denoiser, load_denoiser
-from smoothcert.noises import Gaussian, Noise
-from smoothcert.plans import OneLook, Plan, State
+from smoothcert.noises import Gaussian
+from smoothcert.plans import Rule, SingleDraw, Tally
 from smoothcert.sampling.engine import Input
 from smoothcert.sampling.streams import key_for
 from smoothcert.smoothed import Prepared, Settings, Smoothed, Subject
-from smoothcert.statistics.boundaries import default_looks
 from smoothcert.statistics.bounds import critical_count, interval
+from smoothcert.statistics.empirical_bayes import likely_above
+from smoothcert.statistics.group_sequential import default_looks
 from smoothcert.statistics.metrics import evenly
-from smoothcert.statistics.population import likely_above
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 """The standard deviations that papers use most."""
@@ -310,7 +310,7 @@ def _without_noise(prepared: Prepared, inputs: Sequence[Input]) -> Level:
 def _under_noise(prepared: Prepared, inputs: Sequence[Input], copies: int) -> Level:
     """The accuracy on noisy copies, with other noise than a run: votes that choose a sigma must not count again."""
     subject = prepared.subject
-    engine = prepared.engine(OneLook(copies), seed=key_for(subject.seed, "probe"))
+    engine = prepared.engine(SingleDraw(copies), seed=key_for(subject.seed, "probe"))
     right = majority = 0
     for certificate in engine.certify(inputs):
         look, label = certificate.looks[0], certificate.label
@@ -320,26 +320,26 @@ def _under_noise(prepared: Prepared, inputs: Sequence[Input], copies: int) -> Le
 
 
 @dataclass(frozen=True)
-class _UntilClear(Plan):
+class _UntilClear(Rule):
     """Look until it is likely for every threshold on which side of it the label's probability lies."""
 
     thresholds: tuple[float, ...]
     samples: int = 4_000
-    alpha: float = 0.05
-    pilot: int = 0
+    doubt: float = 0.05
     known_labels: bool = True
 
     def __str__(self) -> str:
         return "an estimate"
 
-    def request(self, state: State, noise: Noise) -> Any:
-        looks = (0, *default_looks(self.samples))
+    def request(self, state: Tally) -> Any:
+        steps = np.diff(default_looks(self.samples), prepend=0)
+        if state.look == 0:
+            return steps[0]
+        if state.look == len(steps):
+            return 0
         above = self.likely(state.count, state.drawn)
-        clear = (state.look > 0) & np.all((above > 1 - self.alpha) | (above < self.alpha), axis=-1)
-        return np.where(clear, 0, (*np.diff(looks), 0)[state.look])[()]
-
-    def lower_bound(self, state: State, noise: Noise) -> float:
-        return 0.0
+        clear = np.all((above > 1 - self.doubt) | (above < self.doubt), axis=-1)
+        return np.where(clear, 0, steps[state.look])[()]
 
     def likely(self, count: Any, samples: Any) -> Any:
         """How likely it is that the probability is above each threshold."""

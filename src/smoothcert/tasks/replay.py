@@ -20,9 +20,8 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
-from smoothcert.plans.endings import of_class, simulated
-from smoothcert.plans.machine import settled, spent, upper
-from smoothcert.plans.outlook import basis
+from smoothcert.plans.simulation import of_class
+from smoothcert.plans.simulation import simulate as follow_simulated
 from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import read_counts, read_votes, votes
 from smoothcert.runs.results import Results
@@ -291,23 +290,24 @@ def simulate(
         population.label if plan.known_labels else population.chosen,
     )
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
-    state = simulated(plan, noise, population.p, shape, rng, chosen)
-    final = settled(plan, state)
+    end = follow_simulated(plan, noise, population.p, shape, rng, chosen)
     with naming_users_code():
-        radius = np.asarray(plan.certified_radius(final.lower, upper(plan, noise, final), noise))
-    p, correct = of_class(population.p, final.chosen), final.chosen == population.label
-    cost = float(np.mean(spent(plan, state)))
+        proof = type(plan).prove(plan, end.state)
+    radius = np.broadcast_to(np.asarray(proof.radius, float), shape)
+    predicted = np.broadcast_to(proof.prediction, shape)
+    p = of_class(population.p, predicted)
+    correct = predicted == population.label
+    cost = float(np.mean(end.samples))
     # Fixed sampling at the ceiling continues the same votes, with the usual bound.
-    full = final.count + rng.binomial(plan.samples - final.drawn, p)
+    full = proof.count + rng.binomial(plan.samples - np.broadcast_to(proof.counted, shape), p)
     # Fixed sampling at the same cost also pays for a pilot like that of the plan.
-    n = max(round(cost) - (0 if plan.pilot_counts else plan.pilot), 1)
+    n = max(round(cost) - (plan.most_samples - plan.samples), 1)
     fixed = rng.binomial(n, p, size=shape)
     full_of_fixed = fixed + rng.binomial(plan.samples - n, p, size=shape)
 
     def usual(count: Counts, samples: int) -> Array:
-        return np.asarray(
-            Plan.certified_radius(plan, lower_bound(count, samples, alpha=plan.alpha), None, noise)
-        )
+        radius = np.asarray(noise.certified_radius(lower_bound(count, samples, alpha=plan.alpha)))
+        return np.where(radius > 0, radius, np.nan)
 
     reference = usual(full, plan.samples)
     if radii is None:
@@ -319,7 +319,7 @@ def simulate(
     return Replay(
         len(population),
         repetitions,
-        replace(own, mad=None) if basis(plan) is None or plan.uses_rivals else own,
+        replace(own, mad=None) if plan.basis() is None or plan.bound == "runner-up" else own,
         _summary(cost, usual(fixed, n), usual(full_of_fixed, plan.samples), correct, radii),
         _summary(plan.most_samples, reference, reference, correct, radii),
         labelled=bool((population.label >= 0).any()),

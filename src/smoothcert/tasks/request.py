@@ -14,8 +14,7 @@ from smoothcert.data import Dataset, find_dataset, in_memory, parse_shard, selec
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.noises.gaussian import is_gaussian
-from smoothcert.plans import AtRadii, Plan, plan_or_default
-from smoothcert.plans.at_radii import continuing
+from smoothcert.plans import BettingRadii, Plan, plan_or_default
 from smoothcert.runs.manifest import Manifest
 from smoothcert.smoothed import Settings, Smoothed, Subject
 from smoothcert.smoothed.subject import warn_about_training
@@ -97,7 +96,7 @@ class Request:
         if recorded is not None:
             smoothed = _as_begun(smoothed, recorded)
             plan = (
-                continuing(plan, recorded.plan)
+                plan.continuing(recorded.plan)
                 if self.budget is None
                 else as_recorded(plan, recorded.plan)
             )
@@ -197,7 +196,7 @@ def continued(
     found = [name for name in found if not name.startswith("plan.earlier")] or found
     if found and all(name.startswith(("plan.samples", "plan.radii")) for name in found):
         rule = either('AtRadii(..., bound="runner-up")', "--method radii --bound runner-up")
-        goes_on = isinstance(wanted.plan, AtRadii) and wanted.plan.remembers
+        goes_on = isinstance(wanted.plan, BettingRadii)
         rule = "this plan" if goes_on else f"only {rule}"
         hint = f" ({rule} goes on with more samples, or with radii above its largest)"
     check_settings(folder, found, what="run", hint=hint)

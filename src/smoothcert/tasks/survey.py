@@ -16,10 +16,10 @@ import numpy as np
 
 from smoothcert.executors import Executor, Job
 from smoothcert.noises import Noise
-from smoothcert.plans import Certificate, OneLook, Plan
-from smoothcert.plans.outlook import expected_samples, is_adaptive
+from smoothcert.plans import Certificate, Plan, SingleDraw
+from smoothcert.plans.expected import expected_samples
 from smoothcert.sampling.streams import key_for
-from smoothcert.statistics.population import P, distribution, posterior
+from smoothcert.statistics.empirical_bayes import P, distribution, posterior
 
 _FIRST, _GROWTH = 64, 8
 """Samples of the first round of a survey, and how much larger each round is than the one before."""
@@ -116,7 +116,7 @@ def survey(
     size, spent, rows, last_seconds = _FIRST, 0, 0, 0.0
     while True:
         part = shuffled[: min(max(size // _COPIES, 4), _MOST_INPUTS)]
-        plan = OneLook(max(size // len(part), 1))
+        plan = SingleDraw(max(size // len(part), 1))
         start, before = time.perf_counter(), executor.status().forwarded
         votes = {
             c.id: votes_of(c, job.plan)
@@ -126,7 +126,7 @@ def survey(
         seconds, forwarded = time.perf_counter() - start, executor.status().forwarded - before
         rate = _rate(forwarded, seconds, rows, last_seconds)
         rows, last_seconds = forwarded, seconds
-        spent += len(part) * plan.pilot
+        spent += len(part) * plan.samples
         result = Survey(votes, spent, rate)
         last, size = size, int(min(_GROWTH * size, enough, most(result) - spent))
         if size < 2 * last or (timed and size > _LONGEST * rate):
@@ -139,7 +139,7 @@ def rate_of(executor: Executor, job: Job, ids: Sequence[int], seconds: float) ->
     samples, rows, last = 1, 0, 0.0
     while True:
         start, before = time.perf_counter(), executor.status().forwarded
-        for _ in executor.certify(few, OneLook(samples), key):
+        for _ in executor.certify(few, SingleDraw(samples), key):
             pass
         now, forwarded = time.perf_counter() - start, executor.status().forwarded - before
         if now >= seconds:
@@ -173,7 +173,7 @@ def costs(plan: Plan, noise: Noise) -> Any:
 
 def foresee(found: Survey, plan: Plan, noise: Noise, inputs: int) -> Forecast:
     """What a plan will cost on so many inputs, according to a survey."""
-    if not is_adaptive(plan):
+    if not plan.adaptive:
         return Forecast(inputs, float(inputs * plan.most_samples), 0.0, found.rate)
     cost = costs(plan, noise)
     votes = list(found.votes.values())
@@ -199,5 +199,5 @@ def forecast_of(executor: Executor, job: Job, ids: Sequence[int], share: float) 
 
 def is_short(executor: Executor, job: Job, ids: Sequence[int], seconds: float) -> bool:
     """Whether a job will clearly take less time. Of many inputs, an adaptive plan hardly needs half of the ceiling."""
-    most = len(ids) * job.plan.most_samples / (2 if is_adaptive(job.plan) else 1)
+    most = len(ids) * job.plan.most_samples / (2 if job.plan.adaptive else 1)
     return most < seconds * rate_of(executor, job, ids, _SOON)

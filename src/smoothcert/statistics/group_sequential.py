@@ -1,4 +1,4 @@
-"""Exact boundaries of sequential tests: how many votes prove at which look that a probability exceeds a threshold.
+"""Exact group sequential boundaries: how many votes prove at which look that a probability exceeds a threshold.
 
 Looks are taken at n_1 < ... < n_m samples. The boundary b(i) is the smallest number of votes such that, at p = t, the
 probability to have reached the boundary by look i is at most
@@ -14,10 +14,11 @@ reached the boundary is convolved with the next draw, and what reaches the bound
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,12 +34,15 @@ SPENDING = 0.6
 GIVE_UP = 0.02
 """A radius is given up when the chance to reach its last boundary falls below this."""
 
-_ROUNDING = (
-    1e-14  # per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)
-)
-_DIRECT = (
-    10_000_000  # products of lengths up to which a direct convolution is as fast as one by FFT
-)
+Group = tuple[int, Array]
+"""Neighbouring counts: the first one, and the probability of each count from there on."""
+
+_ROUNDING = 1e-14
+"""Per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)."""
+_DIRECT = 10_000_000
+"""Products of lengths up to which a direct convolution is as fast as one by FFT."""
+_RARE = 1e-20
+"""Counts with a smaller probability are cut off at both ends of a distribution."""
 
 
 class Boundary(NamedTuple):
@@ -123,7 +127,57 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
     return float(chance[0])
 
 
-def give_up_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) -> Counts:
+class Stops(NamedTuple):
+    """Where nested tests of one probability stop."""
+
+    samples: float
+    """Expected samples (ASN), every forward pass counted."""
+    levels: Array
+    """The probability to have proved 0, 1, 2, ... of the thresholds."""
+
+
+def stopping_distribution(
+    p: float, looks: Sequence[int], needed: Counts, futile: Counts, *, pilot: int = 0
+) -> Stops:
+    """Where nested tests stop at probability p, exactly.
+
+    Args:
+        p: The probability of a vote.
+        looks: Samples at each look.
+        needed: Votes needed, by threshold and look.
+        futile: The largest count with which the next threshold is given up, by threshold and look.
+        pilot: Samples of a pilot that does not count.
+    """
+    levels = np.zeros(len(needed) + 1)
+    first_count, mass = 0, np.ones(1)
+    samples = 0.0
+    if pilot:
+        samples = float(pilot)
+        mass = likely(pilot, p)[1].sum(keepdims=True)
+    groups = {0: (first_count, mass)}
+    for i, step in enumerate(np.diff(looks, prepend=0).tolist()):
+        drawn: dict[int, list[Group]] = defaultdict(list)
+        more, draw = likely(step, p)
+        for level, (first, mass) in groups.items():
+            samples += step * float(mass.sum())
+            drawn[level].append((first + int(more[0]), np.convolve(mass, draw)))
+        proved: dict[int, list[Group]] = defaultdict(list)
+        for level, (first, mass) in merged(drawn)[0].items():
+            counts = first + np.arange(len(mass))
+            reached = np.maximum((counts[:, None] >= needed[:, i]).sum(axis=1), level)
+            for value in np.unique(reached).tolist():
+                proved[value].append((first, np.where(reached == value, mass, 0.0)))
+        groups = {}
+        for level, (first, mass) in merged(proved)[0].items():
+            counts = first + np.arange(len(mass))
+            stops = counts <= futile[min(level, len(needed) - 1), i]
+            stops |= level == len(needed) or i == len(looks) - 1
+            levels[level] += float(mass[stops].sum())
+            groups[level] = (first, np.where(stops, 0.0, mass))
+    return Stops(samples, levels)
+
+
+def futility_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) -> Counts:
     """The largest count at each look with which a boundary is given up; -1 where no count is hopeless.
 
     The chance to reach the last boundary is that of a beta-binomial distribution with a Jeffreys prior, in its normal
@@ -143,6 +197,25 @@ def give_up_counts(last: int, looks: Sequence[int], give_up: float = GIVE_UP) ->
         return np.asarray(~(chance < give_up))
 
     return smallest(possible, -1, np.asarray(looks) + 1) - 1
+
+
+def merged(parts: dict[Any, list[Group]]) -> tuple[dict[Any, Group], float]:
+    """The sums of distributions without rare counts at their ends, and the probability that was cut off."""
+    groups = {}
+    lost = 0.0
+    for key, pieces in parts.items():
+        first = min(start for start, _ in pieces)
+        total = np.zeros(max(start + len(part) for start, part in pieces) - first)
+        for start, part in pieces:
+            total[start - first : start - first + len(part)] += part
+        common = np.flatnonzero(total > _RARE)
+        low = high = 0
+        if len(common):
+            low = int(common[0])
+            high = int(common[-1]) + 1
+            groups[key] = first + low, total[low:high]
+        lost += float(total[:low].sum() + total[high:].sum())
+    return groups, lost
 
 
 class _Walk:

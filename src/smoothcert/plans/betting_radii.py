@@ -1,0 +1,323 @@
+"""Deciding chosen radii with the runner-up: bets on the votes of the class and of its rivals (an e-process).
+
+The plan bets that the class beats each rival everywhere within each radius (`statistics.betting`). A radius is proved
+when every rival is beaten at it and at every smaller radius. If a claim is false, a true hypothesis had to be rejected:
+the first false radius, the rival that is too strong there. The wealth of its bets ever reaches 1 / alpha with a
+probability of at most alpha (Ville's inequality), whatever the looks and the reason to stop. So each test uses the full
+alpha, for a class that is known or chosen by samples that do not count.
+
+Bets change only at looks that do not depend on the ceiling, and their proofs hold wherever sampling stops. So a run can
+be continued with a higher ceiling, or with radii above its largest: it gets another stage. Every input goes through all
+stages in order. It enters the next one when it has decided the radii of the last one, has given up or has reached its
+ceiling. So votes and proofs follow from the plan alone, whenever an input was opened. A radius that enters later starts
+with a wealth of 1, and earlier votes only teach its bets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+from math import exp
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert._registry import LATER
+from smoothcert.errors import InvalidInput
+from smoothcert.noises import Noise
+from smoothcert.plans.base import Plan, Proof, Rule, check_random, settle
+from smoothcert.plans.coverage import Coverage
+from smoothcert.plans.decided import (
+    check_provable,
+    checked_give_up,
+    checked_pilot,
+    checked_radii,
+    in_words,
+)
+from smoothcert.plans.follow import Case
+from smoothcert.plans.tally import Tally
+from smoothcert.plans.votes import Look, Votes
+from smoothcert.statistics.betting import LOOKS, best_bet, fair_payoffs, tangents
+from smoothcert.statistics.e_process import Histories, begin_histories, outcome, update_histories
+from smoothcert.statistics.group_sequential import GIVE_UP, default_looks
+from smoothcert.statistics.sample_map import check_ceiling
+
+_PILOT = 105
+"""Near ties are certified, so the class has to be chosen with more care than by `AtRadii`."""
+
+_VERSION = 1
+"""Of the rule: looks, bets and giving up. Recorded with a run, because the rule has to be followed again."""
+
+
+class Stage(NamedTuple):
+    """What was asked for at a time."""
+
+    ceiling: int
+    """The most samples that a decision rests on."""
+    radii: int
+    """How many of the radii were asked for."""
+
+
+class Standing(NamedTuple):
+    """Where the bets on one input stand after a look."""
+
+    histories: Histories
+    total: int = 0
+    """Samples so far, with the pilot."""
+    stage: int = 0
+    proved: int = 0
+    """How many radii are proved, counted from the smallest one."""
+    more: int = 0
+    """Samples up to the next look; 0 if all is decided."""
+
+
+class State(NamedTuple):
+    """Where inputs stand."""
+
+    tally: Tally
+    standing: Any = None
+    """A `Standing`, or an array of them for many inputs; None before the first look and without a class."""
+
+
+@dataclass(frozen=True, slots=True)
+class BettingRadii(Plan):
+    """Decide for each input which of the given radii are proved, also by the votes of the other classes.
+
+    It proves more than `AtRadii`: also radii of a class that leads without a majority. A run can be continued with more
+    samples, or with larger radii.
+
+    Args:
+        radii: The radii to decide.
+        samples: The ceiling: the most samples that a decision rests on.
+        alpha: The largest probability that a certificate is wrong.
+        pilot: Samples that choose the class and do not count. 0 stands for the default: none with known labels, else
+            105.
+        known_labels: Whether the class is the input's label instead of the pilot's choice.
+        give_up: A radius is given up when the chance to still prove it falls below this; 0 for never.
+        earlier: For a run that was continued: the ceiling and the number of radii of each earlier stage.
+        version: The version of the rule, for the record.
+    """
+
+    radii: tuple[float, ...]
+    samples: int = 100_000
+    alpha: float = 0.001
+    pilot: int = 0
+    known_labels: bool = False
+    give_up: float = field(default=GIVE_UP, metadata=LATER)
+    earlier: tuple[Stage, ...] = field(default=(), metadata=LATER)
+    version: int = _VERSION
+    name: ClassVar[str] = "radii"
+    bound: ClassVar[str] = "runner-up"  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        settle(
+            self,
+            radii=checked_radii(self.radii),
+            samples=check_ceiling(self.samples, self.alpha),
+            alpha=float(self.alpha),
+            pilot=checked_pilot(self.pilot, _PILOT, known_labels=self.known_labels),
+            give_up=checked_give_up(self.give_up),
+            earlier=tuple(Stage(*map(int, stage)) for stage in self.earlier),
+        )
+        for before, after in pairwise(self.stages):
+            if not (0 < before.radii <= after.radii and before.ceiling <= after.ceiling):
+                raise InvalidInput(
+                    "stages-shrink",
+                    "earlier must hold smaller ceilings and fewer radii, got {earlier}",
+                    earlier=self.earlier,
+                )
+        if self.version != _VERSION:
+            raise InvalidInput(
+                "other-rule",
+                "bets follow rule {known} in this version of smoothcert, got {version}",
+                known=_VERSION,
+                version=self.version,
+            )
+
+    def __str__(self) -> str:
+        return in_words(self)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What was asked for, in order. Only a run that was continued has several stages."""
+        return (*self.earlier, Stage(self.samples, len(self.radii)))
+
+    @property
+    def earlier_plans(self) -> tuple[Rule, ...]:
+        plans = []
+        for i, stage in enumerate(self.earlier):
+            radii = self.radii[: stage.radii]
+            plans.append(
+                replace(self, radii=radii, samples=stage.ceiling, earlier=self.earlier[:i])
+            )
+        return tuple(plans)
+
+    def continuing(self, recorded: Rule) -> Rule:
+        """With a higher ceiling, or with radii above its largest, a recorded run of this plan goes on."""
+        if not isinstance(recorded, BettingRadii) or self.earlier:
+            return self
+        if self.samples < recorded.samples:
+            return self
+        if self.radii[: len(recorded.radii)] != recorded.radii:
+            return self
+        if replace(self, earlier=recorded.earlier) == recorded:
+            return recorded
+        longer = replace(self, earlier=recorded.stages)
+        return longer if longer.earlier_plans[-1] == recorded else self
+
+    @property
+    def smallest_request(self) -> int:
+        return int(np.diff(default_looks(self.samples), prepend=0).min())
+
+    def for_noise(self, noise: Noise) -> Self:
+        check_random(noise)
+        noise.tie_curve(max(self.radii) or 1.0, 0.25)  # a noise without a curve refuses
+        check_provable(self, noise)
+        return self
+
+    def init(self, noise: Noise, chosen: Any = None) -> State:
+        return State(Tally.begin(self, noise, chosen))
+
+    def update(self, state: State, votes: Votes) -> State:
+        if isinstance(votes, Look):
+            return self.update_each([state], [votes])[0]
+        by_class = votes.votes
+        tally = state.tally.add(votes)
+        drawing = np.flatnonzero(votes.samples)
+        before = state.standing
+        standing = np.full(votes.samples.shape, None) if before is None else before.copy()
+        counts = by_class.reshape(-1, by_class.shape[-1])[drawing].tolist()
+        after = self._advance(
+            tally.noise,
+            standing.ravel()[drawing].tolist(),
+            tally.chosen.ravel()[drawing].tolist(),
+            [{c: n for c, n in enumerate(row) if n} for row in counts],
+            votes.samples.ravel()[drawing],
+        )
+        for place, one in zip(drawing.tolist(), after, strict=True):
+            standing.flat[place] = one
+        return State(tally, standing)
+
+    def update_each(self, states: Sequence[State], looks: Sequence[Look]) -> list[State]:
+        tallies = [state.tally.add(look) for state, look in zip(states, looks, strict=True)]
+        after = [State(tally) for tally in tallies]
+        # Without a class, because no sample had a vote, there is nothing to bet on.
+        places = [i for i, tally in enumerate(tallies) if tally.chosen is not None]
+        if not places:
+            return after
+        standings = self._advance(
+            tallies[0].noise,
+            [states[i].standing for i in places],
+            [tallies[i].chosen for i in places],
+            [looks[i].votes for i in places],
+            [looks[i].samples for i in places],
+        )
+        for i, standing in zip(places, standings, strict=True):
+            after[i] = State(tallies[i], standing)
+        return after
+
+    def request(self, state: State) -> Any:
+        if state.tally.look == 0:
+            return self.pilot or min(int(LOOKS[0]), self.stages[0].ceiling)
+        if state.standing is None:
+            return 0
+        return _each(state.standing, "more")
+
+    def prove(self, state: State) -> Proof:
+        level = 0 if state.standing is None else _each(state.standing, "proved")
+        radius = np.concatenate([[np.nan], self.radii])[level]
+        tally = state.tally
+        return Proof(tally.chosen, radius, count=tally.count, counted=tally.drawn)
+
+    def _advance(
+        self,
+        noise: Noise,
+        before: Sequence[Standing | None],
+        chosen: Sequence[int],
+        votes: Sequence[Mapping[int, int]],
+        samples: ArrayLike,
+    ) -> list[Standing]:
+        """Where several inputs stand after one more look of each. The first look only teaches the first bet."""
+        ceilings = np.array([stage.ceiling for stage in self.stages]) + self.pilot
+        radii = np.array([stage.radii for stage in self.stages])
+        start = _start(noise, self.radii)
+        standing = [one or start for one in before]
+        stage = np.array([one.stage for one in standing])
+        total = np.array([one.total for one in standing]) + np.asarray(samples)
+        following = np.searchsorted(LOOKS, total, side="right")
+        histories = update_histories(
+            tangents(noise, self.radii),
+            [one.histories for one in standing],
+            votes,
+            samples,
+            chosen=chosen,
+            alpha=self.alpha,
+            look=(LOOKS[following - 1] == total) | (total == self.pilot),
+            radii=radii[stage],
+        )
+        while True:
+            shown = outcome(histories, ceilings[stage], alpha=self.alpha, give_up=self.give_up)
+            ended = (shown.proved >= radii[stage]) | shown.hopeless | (total >= ceilings[stage])
+            passed = ended & (stage < len(radii) - 1)
+            if not passed.any():
+                break
+            stage = stage + passed
+        due = np.minimum(LOOKS[following], ceilings[stage])
+        more = np.where(ended, 0, due - total)
+        numbers = (part.tolist() for part in (total, stage, shown.proved, more))
+        return [Standing(*one) for one in zip(histories, *numbers, strict=True)]
+
+    def coverage(self, noise: Noise) -> Coverage:
+        return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="Ville's inequality")
+
+    def p_value(
+        self, looks: Sequence[Look], radius: float, noise: Noise, label: int | None = None
+    ) -> float:
+        """1 / wealth, where every rival has its own wealth and payoffs are checked on the curve, not on tangents."""
+        best = self._best_wealth(looks, noise, label)
+        level = int(np.searchsorted(self.radii, radius, "right"))
+        return exp(-float(best[:, :level].min(initial=np.inf if level else 0.0)))
+
+    def _best_wealth(
+        self, looks: Sequence[Look], noise: Noise, label: int | None
+    ) -> NDArray[np.float64]:
+        """The largest log wealth that bets reached at some look, by rival and radius."""
+        case = Case(self, noise, label)
+        chosen = label if self.known_labels else looks[0].top
+        rivals = [*{c for look in looks for c in look.votes if c != chosen}, None]  # None: no votes
+        wealth = np.zeros((len(rivals), len(self.radii)))
+        best = wealth
+        payoffs = np.zeros((3, *wealth.shape))
+        seen = np.zeros((len(rivals), 3))
+        for look in looks:
+            own = look.of(chosen)
+            votes = np.array([look.of(c) for c in rivals])
+            new = np.stack([np.full(len(rivals), own), votes, look.samples - own - votes], axis=-1)
+            standing = case.state.standing
+            stage = 0 if standing is None else standing.stage
+            entered = np.arange(len(self.radii)) < self.stages[stage].radii
+            gain = sum(n[:, None] * payoff for n, payoff in zip(new.T, payoffs, strict=True))
+            wealth = np.where(entered, wealth + gain, 0.0)
+            best = np.maximum(best, wealth)
+            seen = seen + new
+            case.add(look)
+            total = int(seen[0].sum())
+            if total in LOOKS or total == self.pilot:
+                bet = best_bet(tangents(noise, self.radii), seen[0, 0], seen[:, 1], total)
+                payoffs = fair_payoffs(bet, noise, self.radii)
+        return best
+
+
+def _each(standing: Any, name: str) -> Any:
+    """A number of one `Standing`, or of many."""
+    if not isinstance(standing, np.ndarray):
+        return getattr(standing, name)
+    return np.array([getattr(one, name) for one in standing.ravel()]).reshape(standing.shape)
+
+
+@lru_cache(maxsize=64)
+def _start(noise: Noise, radii: tuple[float, ...]) -> Standing:
+    return Standing(begin_histories(tangents(noise, radii)))

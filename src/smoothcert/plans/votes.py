@@ -1,0 +1,125 @@
+"""The votes of one look: by class in a dictionary for one input, in arrays for many.
+
+A plan asks both the same questions: `of(chosen)`, `top`, `strongest_beside(chosen)` and `in_groups(chosen, rivals)`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert import _check
+from smoothcert.errors import InvalidInput
+
+RIVALS = 3
+"""Classes beside the chosen one that are counted one by one; all others are counted together."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The votes of one request.
+
+    Args:
+        samples: Forward passes of this request.
+        votes: Votes by class. A sample without a vote had an output that was not finite.
+    """
+
+    samples: int
+    votes: Mapping[int, int]
+
+    def __post_init__(self) -> None:
+        counts = [_check.whole(f"votes for class {c}", count) for c, count in self.votes.items()]
+        if sum(counts) > _check.whole("samples", self.samples):
+            raise InvalidInput(
+                "more-votes-than-samples",
+                "votes must be counts that sum to at most samples ({samples}), got {votes}",
+                samples=self.samples,
+                votes=sum(counts),
+            )
+
+    @property
+    def top(self) -> int | None:
+        """The class with most votes, the smallest one in a tie; None if there are no votes."""
+        if not any(self.votes.values()):
+            return None
+        return min(self.votes, key=lambda c: (-self.votes[c], c))
+
+    @property
+    def missing(self) -> int:
+        """Samples whose output was not finite: they count for no class."""
+        return self.samples - sum(self.votes.values())
+
+    def of(self, chosen: int | None) -> int:
+        """Votes for a class.
+
+        Args:
+            chosen: The class; None for no class.
+        """
+        return 0 if chosen is None else self.votes.get(chosen, 0)
+
+    def __add__(self, other: Look) -> Look:
+        """The votes of both looks together."""
+        return Look(self.samples + other.samples, dict(Counter(self.votes) + Counter(other.votes)))
+
+    def strongest_beside(self, chosen: int | None) -> tuple[int, ...]:
+        """The other classes with most votes, `RIVALS` of them at most.
+
+        Args:
+            chosen: The class that they are rivals of.
+        """
+        others = [c for c, count in self.votes.items() if count and c != chosen]
+        return tuple(sorted(others, key=lambda c: (-self.votes[c], c))[:RIVALS])
+
+    def in_groups(self, chosen: int | None, rivals: tuple[int, ...]) -> NDArray[np.int64]:
+        """Votes for each rival, and for all other classes together.
+
+        Args:
+            chosen: The class that they are rivals of.
+            rivals: Rivals that are counted one by one.
+        """
+        alone = [self.votes.get(c, 0) for c in rivals] + [0] * (RIVALS - len(rivals))
+        pooled = sum(self.votes.values()) - self.of(chosen) - sum(alone)
+        return np.array([*alone, pooled])
+
+
+class ManyVotes:
+    """The votes of one look at many inputs; the same questions as to a `Look`.
+
+    Args:
+        samples: Samples of each input; 0 for an input that has enough.
+        votes: Votes by class, shape (..., classes).
+    """
+
+    def __init__(self, samples: NDArray[np.int64], votes: NDArray[np.int64]) -> None:
+        self.samples = samples
+        self._votes = votes
+
+    @property
+    def votes(self) -> NDArray[np.int64]:
+        """Votes by class, shape (..., classes)."""
+        return self._votes
+
+    @property
+    def top(self) -> NDArray[np.int64]:
+        return np.asarray(self.votes.argmax(axis=-1))
+
+    def of(self, chosen: Any) -> Any:
+        return np.take_along_axis(self.votes, chosen[..., None], axis=-1)[..., 0]
+
+    def strongest_beside(self, chosen: Any) -> Any:
+        masked = np.where(np.arange(self.votes.shape[-1]) == chosen[..., None], -1, self.votes)
+        return np.argsort(-masked, axis=-1, kind="stable")[..., : min(RIVALS, masked.shape[-1] - 1)]
+
+    def in_groups(self, chosen: Any, rivals: Any) -> Any:
+        alone = np.take_along_axis(self.votes, rivals, axis=-1)
+        pooled = (self.votes.sum(axis=-1) - self.of(chosen) - alone.sum(axis=-1))[..., None]
+        missing = np.zeros((*alone.shape[:-1], RIVALS - alone.shape[-1]), np.int64)
+        return np.concatenate([alone, missing, pooled], axis=-1)
+
+
+Votes = Look | ManyVotes

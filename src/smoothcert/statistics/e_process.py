@@ -1,0 +1,216 @@
+"""The e-process of bets: the wealth of a class against its rivals at every radius, look after look.
+
+Wealth starts at 1 and is multiplied by the payoff of every vote (`betting`). Under a false claim it is a nonnegative
+supermartingale, so it ever reaches 1 / alpha with a probability of at most alpha (Ville's inequality).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from smoothcert.statistics.betting import Bet, Tangents, best_bet
+from smoothcert.statistics.bounds import Array, Counts
+from smoothcert.statistics.group_sequential import GIVE_UP
+
+_SUM_MARGIN = 1e-6
+"""The sum of all gains is off by less."""
+
+
+class Wealth(NamedTuple):
+    """What a plan keeps between looks, for bets against rivals in any shape (...)."""
+
+    own: Array
+    """Votes of the class so far (...)."""
+    rival: Array
+    """Votes of its rival (...)."""
+    drawn: Array
+    """All samples (...)."""
+    log: Array
+    """Log wealth (..., radii); infinite once the rival is beaten at the radius, for good."""
+    bet: Bet
+    """The bet on the votes up to the next look."""
+
+
+def begin(table: Tangents, shape: tuple[int, ...] = ()) -> Wealth:
+    """Wealth 1 everywhere. Nothing is known, so there is no bet on the first look."""
+    nothing, wealth = np.zeros(shape), np.zeros((*shape, table.radii))
+    distance = best_bet(table, nothing, nothing, nothing).distance
+    return Wealth(nothing, nothing, nothing, wealth, Bet(wealth, wealth, wealth, distance))
+
+
+def update(
+    table: Tangents,
+    wealth: Wealth,
+    own: ArrayLike,
+    rival: ArrayLike,
+    drawn: ArrayLike,
+    *,
+    alpha: float,
+    look: ArrayLike = True,
+) -> Wealth:
+    """Wealth after more votes, and the next bet.
+
+    Args:
+        table: From `tangents`.
+        wealth: Wealth before them.
+        own: New votes of the class (...).
+        rival: New votes of its rival (...).
+        drawn: New samples (...).
+        alpha: The largest probability to beat a rival wrongly.
+        look: Whether bets change now (...). Bets that change only at `LOOKS` do not depend on a ceiling.
+    """
+    a, b, n = (np.asarray(part, float) for part in (own, rival, drawn))
+    gain = sum(
+        votes[..., None] * payoff
+        for votes, payoff in zip((a, b, n - a - b), wealth.bet[:3], strict=True)
+    )
+    grown = wealth.log + gain
+    grown[grown >= _SUM_MARGIN - log(alpha)] = np.inf
+    votes = wealth.own + a, wealth.rival + b, wealth.drawn + n
+    if not np.any(look):
+        return Wealth(*votes, grown, wealth.bet)
+    changed = np.asarray(look)[..., None]
+    new = zip(best_bet(table, *votes), wealth.bet, strict=True)
+    return Wealth(*votes, grown, Bet(*(np.where(changed, *parts) for parts in new)))
+
+
+def hopeless(
+    wealth: Wealth, ceiling: ArrayLike, *, alpha: float, give_up: float = GIVE_UP
+) -> NDArray[np.bool_]:
+    """Whether the chance to beat a rival at a radius by the ceiling (...) is below `give_up` (..., radii).
+
+    With good bets, log wealth grows as n d^2 / 2 with the distance d of the votes from a tie, less what learning the
+    bet costs. d after N samples is normal around d after n, with variance 1 / n - 1 / N. Giving up proves nothing, so
+    an approximation is good enough.
+    """
+    n, ceiling = np.maximum(wealth.drawn, 1.0)[..., None], np.asarray(ceiling, float)[..., None]
+    d = wealth.bet.distance
+    missing = n / 2 * np.maximum(d, 0) ** 2 - wealth.log + (np.log(ceiling / n) / 2 - log(alpha))
+    needed = np.sqrt(np.maximum(missing, 0) * (2 / ceiling))
+    spread = np.sqrt(np.maximum(1 / n - 1 / ceiling, 1e-300))
+    given_up: NDArray[np.bool_] = (d - needed < ndtri(give_up) * spread) & (wealth.log < np.inf)
+    return given_up
+
+
+class Histories(NamedTuple):
+    """Wealth of one input, where rivals with the same votes at every look share a row.
+
+    So ten thousand classes are as cheap as the few histories that differ.
+    """
+
+    rows: Mapping[int, int]
+    """The row of each rival, by class. Row 0 is that of all other classes, which had no vote."""
+    wealth: Wealth
+    """The bets against the rival of each row (rows)."""
+
+
+def begin_histories(table: Tangents) -> Histories:
+    return Histories({}, begin(table, (1,)))
+
+
+def update_histories(
+    table: Tangents,
+    before: Sequence[Histories],
+    votes: Sequence[Mapping[int, int]],
+    drawn: ArrayLike,
+    *,
+    chosen: Sequence[int],
+    alpha: float,
+    look: ArrayLike = True,
+    radii: ArrayLike | None = None,
+) -> list[Histories]:
+    """The wealth of several inputs after more votes; see `update`. Together they are much faster than one by one.
+
+    Args:
+        table: From `tangents`.
+        before: Wealth of each input before them.
+        votes: New votes by class; classes without a vote may be left out.
+        drawn: New samples of each input.
+        chosen: The class that bets, for each input.
+        alpha: As for `update`.
+        look: As for `update`, for each input.
+        radii: How many radii each input bets on by now. The wealth at larger ones stays 1. Default: all.
+    """
+    together, starts = _stacked(before)
+    beaten: Any = np.isinf(together.log).all(axis=1).tolist()
+    maps, parents, new, sizes = [], [], [], []
+    for (rows, _), first, added, own in zip(before, starts.tolist(), votes, chosen, strict=True):
+        keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
+        joined: int | None = (
+            None  # rivals that are beaten at every radius need no rows of their own
+        )
+        now = {}
+        for rival in {**rows, **added}:
+            if rival != own:
+                row = first + rows.get(rival, 0)
+                if beaten[row]:
+                    joined = row if joined is None else joined
+                    key = (joined, 0)
+                else:
+                    key = (row, added.get(rival, 0))
+                now[rival] = keys.setdefault(key, len(keys))
+        maps.append(now)
+        sizes.append(len(keys))
+        parents += [row for row, _ in keys]
+        new += [count for _, count in keys]
+    repeats = np.asarray(sizes)
+    own_votes = [added.get(own, 0) for added, own in zip(votes, chosen, strict=True)]
+    split = _map(lambda part: part.take(parents, axis=0), together)
+    a, n, looks = (
+        np.repeat(np.broadcast_to(part, len(repeats)), repeats) for part in (own_votes, drawn, look)
+    )
+    grown = update(table, split, a, np.array(new), n, alpha=alpha, look=looks)
+    if radii is not None:
+        entered = np.repeat(np.asarray(radii), repeats)[:, None] > np.arange(table.radii)
+        grown = grown._replace(log=np.where(entered, grown.log, 0.0))
+    ends = np.cumsum(repeats).tolist()
+    return [
+        Histories(rows, _map(lambda part, i=end - size, j=end: part[i:j], grown))
+        for rows, size, end in zip(maps, sizes, ends, strict=True)
+    ]
+
+
+class Outcome(NamedTuple):
+    """What bets have shown so far, for each input."""
+
+    proved: Counts
+    """How many radii are proved, counted from the smallest one."""
+    hopeless: NDArray[np.bool_]
+    """Whether the chance to prove the next radius by the ceiling is small."""
+
+
+def outcome(
+    histories: Sequence[Histories], ceiling: ArrayLike, *, alpha: float, give_up: float
+) -> Outcome:
+    """What the bets of several inputs have shown; `ceiling` is that of each of them."""
+    wealth, starts = _stacked(histories)
+    sizes = np.diff(starts, append=len(wealth.own))
+    stop = hopeless(
+        wealth, np.repeat(np.broadcast_to(ceiling, len(sizes)), sizes), alpha=alpha, give_up=give_up
+    )
+    beaten = np.logical_and.reduceat(np.isinf(wealth.log), starts, axis=0)
+    proved = np.logical_and.accumulate(beaten, axis=1).sum(axis=1)
+    given_up = np.logical_or.reduceat(stop, starts, axis=0)
+    following = np.minimum(proved, given_up.shape[1] - 1)
+    return Outcome(proved, given_up[np.arange(len(sizes)), following])
+
+
+def _stacked(histories: Sequence[Histories]) -> tuple[Wealth, Counts]:
+    """The rows of several inputs, one below the other, and where each input begins."""
+    if len(histories) == 1:
+        return histories[0].wealth, np.zeros(1, int)
+    starts = np.cumsum([0, *(len(one.wealth.own) for one in histories[:-1])])
+    return _map(lambda *parts: np.concatenate(parts), *(one.wealth for one in histories)), starts
+
+
+def _map(function: Callable[..., Array], *wealth: Wealth) -> Wealth:
+    """Apply a function to every array."""
+    own, rivals, drawn, grown, bets = zip(*wealth, strict=True)
+    bet = Bet(*(function(*parts) for parts in zip(*bets, strict=True)))
+    return Wealth(function(*own), function(*rivals), function(*drawn), function(*grown), bet)
