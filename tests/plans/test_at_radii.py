@@ -5,19 +5,19 @@ import pytest
 import torch
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
-from smoothcert.plans.endings import Forward
-from smoothcert.plans.outlook import outlook
-from smoothcert.plans.second_route import p_value
 
 import smoothcert as sc
 from smoothcert.device.runtime import Runtime
-from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
 from smoothcert.plans import AtRadii, Case, Certificate, Look
+from smoothcert.plans.at_radii import State
 from smoothcert.plans.coverage import exact_coverage
+from smoothcert.plans.expected import expected
 from smoothcert.smoothed import Subject
 from smoothcert.tasks.audit import fault
+from smoothcert.statistics.group_sequential import stopping_distribution
 from smoothcert.tasks.replay import from_shares, simulate
+from tests.refusals import refused
 
 NOISE = sc.Gaussian(0.5)
 RADII = (0, 0.25, 0.5, 1.0)
@@ -48,12 +48,13 @@ def test_coverage_is_the_exact_crossing_probability(known_labels):
 def test_several_radii_need_no_correction():
     plan = AtRadii(np.linspace(0, 1.5, 7), samples=5_000, alpha=0.05)
     assert exact_coverage(plan, NOISE).worst_failure <= 0.05
-    # The forward pass over all states, with giving up: the chance to prove any false radius at each threshold.
-    for threshold in plan.tables(NOISE).thresholds:
-        assert (
-            Forward(plan, NOISE).ending((p := float(threshold) * (1 - 1e-12)), limit=p).failed
-            <= 0.05
-        )
+    # All states, with giving up: the chance to prove any false radius just below each threshold.
+    tables = plan.tables(NOISE)
+    for false, threshold in enumerate(tables.thresholds.tolist(), start=1):
+        p = threshold * (1 - 1e-12)
+        stop = stopping_distribution(p, tables.looks, tables.needed, tables.futile)
+        assert stop.levels.sum() == pytest.approx(1)
+        assert stop.levels[false:].sum() <= 0.05
 
 
 def test_boundaries_are_nested():
@@ -63,7 +64,7 @@ def test_boundaries_are_nested():
 
 def test_the_map_gives_expected_samples_and_chances():
     plan = AtRadii([0.5], samples=10_000, known_labels=True)
-    found = outlook(plan, NOISE, [0.85, 0.9, 0.95, 0.99])
+    found = expected(plan, NOISE, [0.85, 0.9, 0.95, 0.99])
     # Without giving up, the specification says 623, 167 and 76 samples, and a chance of .15102 at .85.
     assert found.samples[1:] == pytest.approx([623, 167, 76], abs=2)
     assert found.proved["proves 0.5"][1:] == pytest.approx([1, 1, 1], abs=1e-3)
@@ -73,8 +74,8 @@ def test_the_map_gives_expected_samples_and_chances():
 def test_expected_samples_are_those_of_simulated_inputs():
     plan = AtRadii(RADII, samples=2_000)
     spent = [walk(plan, 0.8, seed=seed).samples for seed in range(400)]
-    expected = Forward(plan, NOISE).ending(0.8, limit=np.inf).samples
-    assert np.mean(spent) == pytest.approx(expected, abs=4 * np.std(spent) / 20)
+    [average] = expected(plan, NOISE, 0.8).samples
+    assert np.mean(spent) == pytest.approx(average, abs=4 * np.std(spent) / 20)
 
 
 def test_a_proved_radius_of_zero_is_a_certificate():
@@ -96,7 +97,8 @@ def test_the_recorded_radius_is_the_one_that_was_asked_for():
         plan = AtRadii([radius], samples=100_000)
         [threshold] = plan.tables(NOISE).thresholds
         assert NOISE.radius(threshold) >= radius  # so that p above the threshold proves it
-        assert float(plan.certified_radius(threshold, None, NOISE)) == radius
+        proved = State(plan.init(NOISE, 0).tally, level=1)
+        assert plan.prove(proved).radius == radius
 
 
 def test_known_labels_need_no_pilot_and_count_every_sample():
@@ -105,7 +107,7 @@ def test_known_labels_need_no_pilot_and_count_every_sample():
     assert plan.most_samples == 100_000
     assert walk(plan, 0.99, seed=1).counted == walk(plan, 0.99, seed=1).samples
     assert AtRadii(RADII).pilot == 50
-    with pytest.raises(InvalidInput, match="no pilot"):
+    with refused("needless-pilot"):
         AtRadii(RADII, known_labels=True, pilot=20)
 
 
@@ -123,24 +125,23 @@ def test_audit_derives_each_certificate_again_and_finds_false_ones(p):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "code"),
     [
-        ({"radii": []}, "at least one radius"),
-        ({"radii": "0,0.25"}, "radii must be numbers, as in .*got '0,0.25'"),
-        ({"radii": [-1]}, "each radius must be a number of at least 0"),
-        ({"radii": [0.5], "samples": 5}, "can never certify"),
-        ({"radii": [float("nan")]}, "each radius"),
+        ({"radii": []}, "no-radii"),
+        ({"radii": "0,0.25"}, "radii-not-numbers"),
+        ({"radii": [-1]}, "below-limit"),
+        ({"radii": [0.5], "samples": 5}, "never-certifies"),
+        ({"radii": [float("nan")]}, "below-limit"),
+        ({"radii": [0.5], "bound": "third"}, "not-a-choice"),
     ],
 )
-def test_wrong_settings_are_told(settings, words):
-    with pytest.raises(InvalidInput, match=words):
+def test_wrong_settings_are_told(settings, code):
+    with refused(code):
         AtRadii(**settings)
 
 
 def test_a_radius_that_no_votes_prove_is_refused_before_the_run():
-    with pytest.raises(
-        InvalidInput, match=r"a radius above 3 can never be proved with 1,000 samples"
-    ):
+    with refused("too-few-samples", radius=3, samples=1_000):
         AtRadii([0, 3], samples=1_000).for_noise(NOISE)
 
 
@@ -207,8 +208,8 @@ def test_audit_tests_an_l0_radius_at_the_step_above_it():
     made = Certificate.from_votes(looks, plan=plan, noise=noise, label=3)
     assert made.radius == 1  # above 1, so 2 pixels: that needs p > .6116
     assert fault(made) is None
-    assert p_value(plan, looks, 1, noise, 3) <= plan.alpha
-    assert p_value(plan, looks, 2, noise, 3) == 1
+    assert plan.p_value(looks, 1, noise, 3) <= plan.alpha
+    assert plan.p_value(looks, 2, noise, 3) == 1
 
 
 @pytest.mark.parametrize("noise", [sc.Gaussian(0.5), sc.Uniform(1.0), sc.Laplace(0.3)], ids=str)
@@ -227,6 +228,5 @@ def test_thresholds_of_nearly_equal_radii_are_sorted(noise):
     ids=str,
 )
 def test_more_samples_are_not_advised_where_they_cannot_help(noise, radius, largest):
-    message = f"proves no radius above {largest}, whatever .*, got {radius}: use smaller radii$"
-    with pytest.raises(InvalidInput, match=message):
+    with refused("radius-never-proved", radius=radius, largest=largest):
         AtRadii([0, radius], samples=10_000).for_noise(noise)

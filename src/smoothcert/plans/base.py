@@ -87,6 +87,8 @@ class Rule(Recorded, ABC):
     """Samples of the first look, which chooses the class and does not count; 0 for no pilot."""
     known_labels: bool = False
     """Whether the class is the input's label instead of the pilot's choice."""
+    most_looks: ClassVar[int] = 10_000
+    """A rule that wants more looks at an input would hardly end, and is refused."""
 
     def init(self, noise: Noise, chosen: Any = None) -> Any:
         """The state before the first look, a named tuple. By default, it is a `Tally`.

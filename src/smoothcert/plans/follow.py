@@ -24,8 +24,8 @@ from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, Rule
 from smoothcert.plans.votes import Look, ManyVotes
 
-MOST_LOOKS = 10_000
 _MOST_WHOLE = 2**62
+"""Requests are smaller."""
 
 
 class Case:
@@ -79,7 +79,7 @@ class Case:
     def proof(self) -> Proof:
         """What the votes so far prove."""
         if isinstance(self.plan, Plan):
-            return _of_one_input(self.plan, type(self.plan).prove(self.plan, self.state))
+            return _of_one_input(proved(self.plan, self.state))
         return Proof(type(self.plan).answer(self.plan, self.state))
 
 
@@ -104,7 +104,7 @@ def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
             case.looks += 1
             case.spent += look.samples
             more = whole_samples(plan, type(plan).request(plan, state))
-            case.more = _within_limits(plan, more, case.spent, case.looks)
+            case.more = within_limits(plan, more, case.spent, case.looks)
             yield case
 
 
@@ -152,7 +152,7 @@ def follow(
         spent += more
         looks += 1
         wanted = whole_samples(plan, kind.request(plan, state), taking_part=more > 0)
-        more = _within_limits(plan, wanted, spent, looks)
+        more = within_limits(plan, wanted, spent, looks)
     return Followed(state, spent)
 
 
@@ -183,18 +183,18 @@ def _first_request(plan: Rule, state: Any) -> int:
             "{plan}.request asks for 0 samples at the first look: an input needs some",
             plan=type(plan).__name__,
         )
-    return int(_within_limits(plan, first, 0, 0))
+    return int(within_limits(plan, first, 0, 0))
 
 
-def _within_limits(plan: Rule, more: Any, spent: Any, looks: int) -> Any:
+def within_limits(plan: Rule, more: Any, spent: Any, looks: int) -> Any:
     """Refuse a rule that would never end, or that asks for more than an input may cost."""
     total = int(np.max(np.where(more, more + spent, 0), initial=0))
-    if total and looks >= MOST_LOOKS:
+    if total and looks >= plan.most_looks:
         raise InvalidInput(
             "too-many-looks",
             '"{plan}" takes more than {most:,} looks',
             plan=plan,
-            most=MOST_LOOKS,
+            most=plan.most_looks,
         )
     if total > plan.most_samples:
         raise InvalidInput(
@@ -210,7 +210,7 @@ def _within_limits(plan: Rule, more: Any, spent: Any, looks: int) -> Any:
 
 def _of_those(taking_part: NDArray[np.bool_], new: Any, old: Any) -> Any:
     """The new state of the inputs that took part in a look, the old one of those that had enough before."""
-    if new is old or np.all(taking_part):
+    if new is old or old is None or np.all(taking_part):
         return new
     if isinstance(new, tuple):
         parts = [_of_those(taking_part, *pair) for pair in zip(new, old, strict=True)]
@@ -221,29 +221,34 @@ def _of_those(taking_part: NDArray[np.bool_], new: Any, old: Any) -> Any:
     return np.where(taking_part.reshape(taking_part.shape + more_axes), new, old)
 
 
-def _of_one_input(plan: Plan, proof: Proof) -> Proof:
-    """The proof as plain numbers, after a check, because the plan may be the user's own."""
-    radius = None
-    if proof.prediction is not None and proof.radius is not None:
-        radius = None if isnan(proof.radius) else float(proof.radius)
-    lower = float(proof.lower)
-    if not 0 <= lower <= 1:
+def proved(plan: Plan, state: Any) -> Proof:
+    """What a plan proves, after a check, because it may be the user's own."""
+    proof = type(plan).prove(plan, state)
+    lower = np.asarray(proof.lower, float)
+    if not np.all((lower >= 0) & (lower <= 1)):
         raise InvalidInput(
             "bound-not-a-probability",
             "{plan}.prove must return a lower bound between 0 and 1, got {value}",
             plan=type(plan).__name__,
-            value=lower,
+            value=proof.lower,
         )
-    if radius is not None and radius < 0:
+    if np.any(np.asarray(proof.radius, float) < 0):
         raise InvalidInput(
             "negative-radius",
             "{plan}.prove must return a radius of at least 0, got {value}",
             plan=type(plan).__name__,
-            value=radius,
+            value=proof.radius,
         )
-    upper = None
+    return proof
+
+
+def _of_one_input(proof: Proof) -> Proof:
+    """The proof as plain numbers."""
+    radius = upper = None
+    if proof.prediction is not None and proof.radius is not None and not isnan(proof.radius):
+        radius = float(proof.radius)
     if proof.upper is not None and proof.counted:
         upper = float(proof.upper)
     return Proof(
-        proof.prediction, radius, lower, upper, count=int(proof.count), counted=int(proof.counted)
+        proof.prediction, radius, float(proof.lower), upper, int(proof.count), int(proof.counted)
     )

@@ -12,7 +12,7 @@ from smoothcert._users_code import naming_users_code
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Proof, Rule
-from smoothcert.plans.follow import Followed, follow
+from smoothcert.plans.follow import Followed, follow, proved
 from smoothcert.plans.votes import ManyVotes
 from smoothcert.statistics.bounds import Array, Counts
 
@@ -116,7 +116,7 @@ def simulated_stops(
     shape = (len(each), repetitions)
     fixed = None if by_pilot else np.zeros(shape, np.int64)
     end = simulate(plan, noise, each[:, None], shape, rng, fixed)
-    proof = type(plan).prove(plan, end.state)
+    proof = proved(plan, end.state)
     chosen = np.broadcast_to(proof.prediction, shape)
     return Simulation(proof, end.samples, of_class(each[:, None], chosen))
 

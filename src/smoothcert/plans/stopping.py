@@ -14,7 +14,7 @@ import numpy as np
 
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Plan, Rule
-from smoothcert.plans.follow import whole_samples
+from smoothcert.plans.follow import proved, whole_samples, within_limits
 from smoothcert.plans.simulation import needed_probability
 from smoothcert.plans.tally import Tally
 from smoothcert.statistics.bounds import Array, likely
@@ -106,8 +106,9 @@ class StoppingDistribution:
             state = state._replace(pilot_count=counts, count=nothing, drawn=nothing)
         plan = self.plan
         wanted = whole_samples(plan, type(plan).request(plan, state), taking_part=counts >= 0)
+        within_limits(plan, wanted, state.drawn + self._start.pilot, look)
         needed = np.zeros(len(counts))
         if not np.all(wanted):
-            proof = type(plan).prove(plan, state)
+            proof = proved(plan, state)
             needed = np.broadcast_to(needed_probability(plan, self.noise, proof), counts.shape)
         return np.stack([wanted, np.where(wanted == 0, needed, 0.0)])

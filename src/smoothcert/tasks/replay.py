@@ -20,6 +20,7 @@ from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
 from smoothcert.plans import Plan
+from smoothcert.plans.follow import proved
 from smoothcert.plans.simulation import of_class
 from smoothcert.plans.simulation import simulate as follow_simulated
 from smoothcert.runs.formats import read_results
@@ -292,7 +293,7 @@ def simulate(
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
     end = follow_simulated(plan, noise, population.p, shape, rng, chosen)
     with naming_users_code():
-        proof = type(plan).prove(plan, end.state)
+        proof = proved(plan, end.state)
     radius = np.broadcast_to(np.asarray(proof.radius, float), shape)
     predicted = np.broadcast_to(proof.prediction, shape)
     p = of_class(population.p, predicted)
