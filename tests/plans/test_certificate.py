@@ -143,8 +143,9 @@ def test_a_radius_that_is_no_positive_number_certifies_nothing(radius):
 class Majority(Fixed):
     """Certifies a majority as a radius of 0, and nothing beyond."""
 
-    def certified_radius(self, lower, upper, noise):
-        return np.where(np.asarray(lower) > 0.5, 0.0, np.nan)[()]
+    def prove(self, state):
+        proof = super().prove(state)
+        return replace(proof, radius=np.where(np.asarray(proof.lower) > 0.5, 0.0, np.nan)[()])
 
 
 def test_only_a_missing_prediction_is_an_abstention_and_a_radius_of_0_can_be_proved():
@@ -174,7 +175,8 @@ def test_a_certificate_holds_what_was_proved_also_where_that_is_too_little():
     looks = [Look(100, {0: 90, 2: 10}), Look(1_000, {0: 400, 2: 600})]
     found = Certificate.from_votes(looks, plan=Fixed(1_000), noise=NOISE)
     assert found.abstained
-    assert found.proof == Proof(0, lower_bound(400, 1_000, alpha=0.001), None, 400, 1_000)
+    lower = lower_bound(400, 1_000, alpha=0.001)
+    assert found.proof == Proof(0, None, lower, count=400, counted=1_000)
 
 
 def test_the_public_names_are_all_there():

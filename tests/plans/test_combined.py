@@ -1,8 +1,9 @@
 """Several plans on the same draws."""
 
 import pytest
+from tests.refusals import refused
 
-from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Look, certify
+from smoothcert import Combined, Fixed, Gaussian, InputSpecific, Look, certify
 from smoothcert._registry import describe, restore
 from smoothcert.plans import Case
 from smoothcert.plans.combined import looks_seen_by
@@ -116,5 +117,5 @@ def test_plans_that_know_the_label_share_draws_with_plans_that_do_not():
 
 
 def test_no_plans_are_refused():
-    with pytest.raises(InvalidInput, match="at least one plan"):
+    with refused("no-plans"):
         Combined(())

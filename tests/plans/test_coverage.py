@@ -1,14 +1,30 @@
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 from scipy.stats import binom
-from smoothcert.plans.endings import Forward
+from tests.refusals import refused
 
-from smoothcert import AtRadii, Coverage, Fixed, Gaussian, InputSpecific, Plan, exact_coverage
-from smoothcert.errors import InvalidInput
+from smoothcert import (
+    AtRadii,
+    BettingRadii,
+    Coverage,
+    Exact,
+    Fixed,
+    Gaussian,
+    InputSpecific,
+    InvalidInput,
+    Plan,
+    Price,
+    Proof,
+    Tally,
+    exact_coverage,
+)
 from smoothcert.plans import Case
+from smoothcert.plans.base import Rule
+from smoothcert.plans.combined import Combined
+from smoothcert.plans.coverage import caveat
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
@@ -71,7 +87,7 @@ def test_a_reused_pilot_is_never_called_valid_for_nearly_tied_classes_can_be_wor
 
 @dataclass(frozen=True)
 class _OwnPlan(Plan):
-    """100 samples after a pilot; `lower_bound` is up to the subclass."""
+    """100 samples after a pilot; what they prove is up to the subclass."""
 
     samples: int = 100
     alpha: float = 0.001
@@ -81,65 +97,75 @@ class _OwnPlan(Plan):
     def __str__(self):
         return "own plan"
 
-    def request(self, state, noise):
-        return np.where(np.asarray(state.look) < 2, self.samples, 0)[()]
+    def request(self, state):
+        return [self.pilot or self.samples, self.samples if self.pilot else 0, 0][state.look]
 
-    def lower_bound(self, state, noise):
-        return lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha)
+    def prove(self, state):
+        lower = lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha)
+        return Proof.from_bounds(state, lower)
 
 
 class _CertifiesTheRare(_OwnPlan):
-    def lower_bound(self, state, noise):
-        return np.where(np.asarray(state.count) < 20, 0.99, 0.0)
+    def prove(self, state):
+        return Proof.from_bounds(state, np.where(np.asarray(state.count) < 20, 0.99, 0.0)[()])
 
 
 class _WithRivals(_OwnPlan):
-    uses_rivals = True
+    def init(self, noise, chosen=None):
+        return Tally.begin(self, noise, chosen, rivals=True)
 
-    def upper_bound(self, state, noise):
-        return np.zeros(np.shape(state.count))
-
-
-class _Bold(Fixed):
-    def lower_bound(self, state, noise):
-        return np.asarray(state.count / np.maximum(state.drawn, 1))
+    def prove(self, state):
+        nothing = np.zeros(np.shape(state.count))[()]
+        return Proof.from_bounds(state, nothing + 0.5, nothing)
 
 
-def test_a_plan_without_a_closed_form_is_searched_and_this_is_said():
-    found = exact_coverage(_OwnPlan(), Gaussian(0.5))
-    assert (found.valid, found.searched) == (True, True)
-    assert not exact_coverage(Fixed(1000), Gaussian(0.5)).searched
+def test_a_plan_without_a_proof_is_searched_and_this_is_said():
+    found = exact_coverage(_OwnPlan(), NOISE)
+    assert (found.valid, found.searched, found.proved) == (True, True, False)
+    assert found.verdict == "not disproved"
+    assert "nothing proves that this plan keeps its alpha" in caveat(_OwnPlan())
+    assert not exact_coverage(Fixed(1000), NOISE).searched
+    assert caveat(Fixed(1000)) is None
 
 
 def test_a_class_is_never_chosen_by_the_votes_that_count_for_it():
     """Two tied classes would fail with up to twice alpha, and no figure for a class fixed in advance shows that."""
     plan = _OwnPlan(pilot=0)
-    with pytest.raises(
-        InvalidInput,
-        match='"own plan" has no pilot, so the votes that choose the class would count',
-    ):
-        exact_coverage(plan, Gaussian(0.5))
+    with refused("no-pilot", plan=plan):
+        exact_coverage(plan, NOISE)
     with pytest.raises(InvalidInput, match="give it a pilot, or known_labels=True"):
-        Case(plan, Gaussian(0.5))
+        Case(plan, NOISE)
 
 
 def test_the_search_finds_plans_that_fail_below_one_half():
-    assert not exact_coverage(_CertifiesTheRare(), Gaussian(0.5)).valid
+    assert not exact_coverage(_CertifiesTheRare(), NOISE).valid
 
 
 def test_nothing_is_said_of_own_bounds_on_other_classes():
-    with pytest.raises(InvalidInput, match="nothing is known about its failure"):
-        exact_coverage(_WithRivals(), Gaussian(0.5))
-    found = exact_coverage(Fixed(1000, bound="runner-up"), Gaussian(0.5))
-    assert (found.worst_failure, found.tie_failure, found.exact, found.valid) == (
-        0.001,
-        0.001,
-        False,
-        True,
-    )
+    with refused("unknown-failure", plan=_WithRivals()):
+        exact_coverage(_WithRivals(), NOISE)
+    found = exact_coverage(Fixed(1000, bound="runner-up"), NOISE)
+    assert (found.worst_failure, found.tie_failure) == (0.001, 0.001)
+    assert (found.exact, found.valid) == (False, True)
+
+
+# --- a subclass never inherits a proof
+
+
+def _share(state):
+    return np.asarray(state.count / np.maximum(state.drawn, 1))[()]
+
+
+class _Bold(Fixed):
+    """Takes the share of votes for a bound."""
+
+    def prove(self, state):
+        return Proof.from_bounds(state, _share(state))
 
 
 class _Greedy(Fixed):
+    """Spends twenty times its alpha."""
+
     @property
     def level(self):
         return 20 * self.alpha
@@ -148,15 +174,108 @@ class _Greedy(Fixed):
 class _Longer(Fixed):
     """Claims a tenth more than its bound proves."""
 
-    def certified_radius(self, lower, upper, noise):
-        return 1.1 * super().certified_radius(lower, upper, noise)
+    def prove(self, state):
+        proof = super().prove(state)
+        return replace(proof, radius=1.1 * proof.radius)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FieldHidesMethod(Fixed):
+    """A field that is named like a method of its class."""
+
+    prove: Any = lambda state: Proof.from_bounds(state, _share(state))
+
+
+class _HidesInInstance(Fixed):
+    """Every instance hides what its class says about the bound."""
+
+    def __post_init__(self):
+        Fixed.__post_init__(self)
+        vars(self)["_lower"] = _share
+
+
+class _Renamed(Fixed):
+    name = "renamed"
+
+
+@pytest.mark.parametrize("kind", [_Bold, _Greedy, _Longer, _HidesInInstance])
+def test_a_subclass_that_claims_more_is_found_out(kind):
+    found = exact_coverage(kind(100), NOISE)
+    assert (found.searched, found.exact, found.simulated) == (True, True, None)
+    assert found.worst_failure > 2 * found.alpha
+    assert not found.valid
+    assert "nothing proves" in caveat(kind(100))
+
+
+def test_a_field_that_hides_a_method_is_not_called_and_gets_no_proof():
+    plan = _FieldHidesMethod(100)
+    assert "nothing proves" in caveat(plan)
+    with pytest.raises(TypeError):  # the class has no such method any more
+        exact_coverage(plan, NOISE)
+
+
+BUILT_IN = [
+    Fixed(1_000),
+    InputSpecific(1_000),
+    Price(1_000, price=1e-5),
+    AtRadii([0, 0.5], 1_000),
+    BettingRadii([0, 0.5], 1_000),
+    Combined((Fixed(1_000),)),
+    Exact(),
+]
+
+
+@pytest.mark.parametrize("plan", BUILT_IN, ids=lambda plan: type(plan).__name__)
+@pytest.mark.parametrize("name", ["request", "prove", "update", "coverage", "level", "tables"])
+def test_no_attribute_of_an_instance_hides_a_method_of_a_built_in_plan(plan, name):
+    with pytest.raises(TypeError):
+        vars(plan)[name] = None
+    with pytest.raises(AttributeError):
+        object.__setattr__(plan, name, None)
+
+
+@pytest.mark.parametrize("plan", BUILT_IN, ids=lambda plan: type(plan).__name__)
+def test_whatever_a_subclass_changes_it_has_no_proof_of_its_own(plan):
+    class Mine(type(plan)):
+        pass
+
+    for derived in ("coverage", "p_value", "expected", "expected_samples", "basis"):
+        assert getattr(Mine, derived) is getattr(Plan, derived)
+    assert Mine.adaptive
+
+
+def test_a_subclass_that_changes_nothing_but_its_name_is_searched():
+    found = exact_coverage(_Renamed(100), NOISE)
+    assert (found.searched, found.valid, found.proved) == (True, True, False)
+    assert found.worst_failure == pytest.approx(exact_coverage(Fixed(100), NOISE).worst_failure)
+
+
+def test_a_subclass_can_say_what_is_proved_about_its_own_rule():
+    class Proved(Fixed):
+        def coverage(self, noise):
+            return Coverage(self.alpha, self.alpha, 0.5, self.alpha, theorem="its own")
+
+    found = exact_coverage(Proved(100), NOISE)
+    assert (found.proved, found.theorem) == (True, "its own")
+    assert caveat(Proved(100)) is None
+
+
+# --- plans that are known not to be valid
 
 
 class _AtEveryLook(AtRadii):
     """Clopper-Pearson at full alpha at every look."""
 
-    def lower_bound(self, state, noise):
-        return lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha)
+    def update(self, state, votes):
+        tally = state.tally.add(votes)
+        lower = lower_bound(tally.count, np.maximum(tally.drawn, 1), alpha=self.alpha)
+        level = np.searchsorted(self.tables(tally.noise).thresholds, lower, side="right")
+        return type(state)(tally, np.maximum(state.level, level)[()])
+
+
+class _Best(NamedTuple):
+    tally: Tally
+    lower: Any = 0.0
 
 
 @dataclass(frozen=True)
@@ -165,27 +284,21 @@ class _Growing(_OwnPlan):
 
     samples: int = 10_000
 
-    def request(self, state, noise):
-        following = [0, 100, 200, 700, 2_000, 7_000, 0][state.look]
-        return np.where((state.look == 1) | (np.asarray(state.lower) > 0.5), following, 0)[()]
+    def init(self, noise, chosen=None):
+        return _Best(Tally.begin(self, noise, chosen))
 
+    def update(self, state, votes):
+        tally = state.tally.add(votes)
+        lower = lower_bound(tally.count, np.maximum(tally.drawn, 1), alpha=self.alpha)
+        return _Best(tally, np.maximum(state.lower, lower)[()])
 
-@pytest.mark.parametrize("kind", [_Bold, _Greedy, _Longer])
-def test_the_formulas_for_two_looks_are_not_used_for_a_subclass_that_claims_something_else(kind):
-    found = exact_coverage(kind(100), NOISE)
-    assert (found.searched, found.exact, found.simulated) == (True, True, None)
-    assert found.worst_failure > 2 * found.alpha
-    assert not found.valid
+    def request(self, state):
+        look = state.tally.look
+        following = [self.pilot, 100, 200, 700, 2_000, 7_000, 0][look]
+        return np.where((look <= 1) | (np.asarray(state.lower) > 0.5), following, 0)[()]
 
-
-def test_a_subclass_that_changes_no_method_keeps_the_closed_form():
-    class Renamed(Fixed):
-        name = "renamed"
-
-        def __str__(self):
-            return "another name"
-
-    assert exact_coverage(Renamed(1_000), NOISE) == exact_coverage(Fixed(1_000), NOISE)
+    def prove(self, state):
+        return Proof.from_bounds(state.tally, state.lower)
 
 
 @pytest.mark.parametrize(
@@ -202,17 +315,15 @@ def test_plans_that_test_again_at_full_alpha_are_simulated_and_not_valid(plan, t
     assert found.worst_failure / plan.alpha == pytest.approx(times, rel=0.25)
 
 
-def test_a_simulation_agrees_with_the_enumeration(monkeypatch):
-    class Reading(_OwnPlan):
-        """Reads what was proved before, and ignores it."""
+def test_a_simulation_agrees_with_the_enumeration():
+    class OwnUpdate(_OwnPlan):
+        """Counts as every plan does, but nobody knows that."""
 
-        def request(self, state, noise):
-            return super().request(state, noise) + 0 * np.asarray(state.lower, int)
+        def update(self, state, votes):
+            return Rule.update(self, state, votes)
 
-    plan = Reading(alpha=0.05)
-    exact = exact_coverage(plan, NOISE)
-    monkeypatch.setattr(Forward.__init__, "__defaults__", (0,))
-    found = exact_coverage(plan, NOISE)
+    exact = exact_coverage(_OwnPlan(alpha=0.05), NOISE)
+    found = exact_coverage(OwnUpdate(alpha=0.05), NOISE)
     assert exact.exact
     assert found.simulated.at_least <= exact.worst_failure <= found.simulated.at_most * 1.02
     assert found.valid == (found.simulated.at_most <= 0.05)

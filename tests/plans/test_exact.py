@@ -2,19 +2,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from smoothcert.plans.outlook import outlook
+from tests.refusals import refused
 
 from smoothcert import (
     Certificate,
     Exact,
     Fixed,
     Gaussian,
-    InvalidInput,
     Look,
     Splitting,
     exact_coverage,
 )
 from smoothcert.plans import Case
+from smoothcert.plans.expected import expected
 from smoothcert.tasks.audit import fault
 
 NOISE = Splitting(0.5, 255)
@@ -47,12 +47,11 @@ def test_a_class_that_leads_without_a_majority_is_certified():
 def test_no_radius_exceeds_the_exact_fraction(outcomes):
     """A radius of 2 / 510 that is rounded up would also certify changes by one whole level, 1 / 255."""
     noise = Splitting(outcomes / 510, levels=255)
-    plan = Exact().for_noise(noise)
     count, rival = (votes.ravel() for votes in np.mgrid[: outcomes + 1, : outcomes + 1])
     keep = (count > rival) & (count + rival <= outcomes)
     share = count[keep] / outcomes, rival[keep] / outcomes
     for radius, lead, votes in zip(
-        plan.certified_radius(*share, noise).tolist(),
+        noise.certified_radius(*share).tolist(),
         (count - rival)[keep].tolist(),
         count[keep].tolist(),
         strict=True,
@@ -66,17 +65,15 @@ def test_it_fails_never():
 
 
 def test_counting_and_sampling_are_not_confused():
-    with pytest.raises(InvalidInput, match="has too many outcomes to count"):
+    with refused("too-many-outcomes"):
         Exact().for_noise(Gaussian(0.5))
-    with pytest.raises(
-        InvalidInput, match=r"is not random: use the plan Exact\(\), which counts its 255 outcomes"
-    ):
+    with refused("not-random", outcomes=255):
         Fixed(1000).for_noise(NOISE)
-    with pytest.raises(InvalidInput, match="has 255 outcomes, got samples=100"):
+    with refused("other-outcomes", outcomes=255):
         Exact(100).for_noise(NOISE)
 
 
 def test_nothing_is_random():
-    found = outlook(Exact().for_noise(NOISE), NOISE, [0.5, 0.501, 1])
-    assert (found.samples.tolist(), found.expected) == ([255, 255, 255], False)
+    found = expected(Exact().for_noise(NOISE), NOISE, [0.5, 0.501, 1])
+    assert (found.samples.tolist(), found.average) == ([255, 255, 255], False)
     assert found.proved["radius"].tolist() == pytest.approx([0, 0.001 * 0.5 * 2, 0.5], abs=1e-12)

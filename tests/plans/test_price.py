@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
-from smoothcert.plans.endings import simulated, simulated_endings
-from smoothcert.plans.machine import upper
-from smoothcert.plans.outlook import expected_samples, outlook
+from tests.refusals import refused
 
-from smoothcert import Gaussian, InputSpecific, InvalidInput, Look, Price, exact_coverage
+from smoothcert import Gaussian, InputSpecific, Look, Price, exact_coverage
 from smoothcert.plans import Case
+from smoothcert.plans.expected import expected, expected_samples
+from smoothcert.plans.simulation import simulate as follow_simulated
+from smoothcert.plans.simulation import simulated_stops
 from smoothcert.statistics.empirical_bayes import P, distribution
 from smoothcert.tasks.replay import from_shares, simulate
 
@@ -84,9 +85,10 @@ def test_whatever_the_limits_are_the_certificate_is_wrong_at_most_alpha_often(se
 class OnGoodNews(WithLimits):
     """The opposite: it goes on where there are many misses, and stops where there are few."""
 
-    def request(self, state, noise):
-        wanted = super().request(state._replace(count=state.drawn - state.count), noise)
-        return wanted if state.look > 1 else super().request(state, noise)
+    def request(self, state):
+        if state.look < 2:
+            return super().request(state)
+        return super().request(state._replace(count=state.drawn - state.count))
 
 
 def test_stopping_on_good_news_would_be_noticed():
@@ -106,13 +108,12 @@ def test_coverage_names_the_theorem():
 def test_with_the_runner_up_certificates_are_wrong_at_most_alpha_often(p):
     plan = Price(2_000, price=1e-4, alpha=0.05, bound="runner-up")
     shares, repetitions = np.array(p), 4_000
-    state = simulated(plan, NOISE, shares, (repetitions,), np.random.default_rng(0))
-    radius = np.nan_to_num(
-        plan.certified_radius(state.lower, upper(plan, NOISE, state), NOISE), nan=-1
-    )
+    end = follow_simulated(plan, NOISE, shares, (repetitions,), np.random.default_rng(0))
+    proof = plan.prove(end.state)
+    radius = np.nan_to_num(proof.radius, nan=-1)
     others = np.array([np.delete(shares, c).max() for c in range(len(p))])
     true = 0.25 * (ndtri(shares) - ndtri(others))  # negative for a class that does not win
-    wrong = (radius >= 0) & (radius > true[state.chosen])
+    wrong = (radius >= 0) & (radius > true[proof.prediction])
     assert wrong.mean() <= 0.05
     if p[0] >= 0.7:
         assert np.median(radius) > 0.5 * true[0]
@@ -125,18 +126,18 @@ def test_with_known_labels_every_sample_counts():
     assert case.more == 30
     assert case.add(Look(30, {3: 30})) == 15
     assert Case(plan, NOISE, label=3, looks=[Look(30, {5: 30})]).proof().counted == 30
-    with pytest.raises(InvalidInput, match="with known labels, price sampling has no pilot"):
+    with refused("needless-pilot", plan="price"):
         Price(price=1e-5, known_labels=True, pilot=50)
 
 
 def test_the_map_tells_the_expected_samples_and_radii():
     plan, p = Price(10_000, price=1e-5), np.array([0.4, 0.6, 0.9, 0.999])
-    found = outlook(plan, NOISE, p)
-    seen = simulated_endings(plan, NOISE, p, repetitions=4_000, rng=np.random.default_rng(0))
-    assert found.expected
+    found = expected(plan, NOISE, p)
+    seen = simulated_stops(plan, NOISE, p, repetitions=4_000, rng=np.random.default_rng(0))
+    assert found.average
     assert found.samples == pytest.approx(seen.samples.mean(axis=1), rel=0.05)
     assert found.samples == pytest.approx(expected_samples(plan, p, NOISE), rel=0.1)
-    radius = np.maximum(NOISE.radius(np.maximum(seen.needed, 0.5)), 0).mean(axis=1)
+    radius = np.maximum(NOISE.radius(np.maximum(seen.proof.lower, 0.5)), 0).mean(axis=1)
     assert found.proved["radius"] == pytest.approx(radius, abs=0.02)
 
 
@@ -163,5 +164,5 @@ def test_on_a_population_it_needs_fewer_samples_than_input_specific_sampling_for
 
 
 def test_a_pilot_that_counts_is_refused():
-    with pytest.raises(InvalidInput, match="needs fresh samples"):
+    with refused("price-needs-fresh"):
         Price(price=1e-6, pilot_use="reuse")

@@ -8,9 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, ndtri, xlogy
 
-from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, State, exact_coverage
+from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look, Tally, exact_coverage
 from smoothcert.plans import Case
-from smoothcert.plans.base import RIVALS
+from smoothcert.plans.tally import Rivals
+from smoothcert.plans.votes import RIVALS
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.tasks.audit import fault
 
@@ -57,9 +58,16 @@ def radii(plan, n, chosen, alone):
     for place, c in enumerate(alone):
         groups[:, place] = votes[:, c]
     groups[:, -1] = n - votes[:, chosen] - groups.sum(axis=1)
-    state = State(2, votes[:, chosen], np.full(len(votes), n), np.zeros(len(votes)), groups)
-    lower, upper = plan.lower_bound(state, NOISE), plan.upper_bound(state, NOISE)
-    return np.asarray(plan.certified_radius(lower, upper, NOISE))
+    state = Tally(
+        NOISE,
+        plan.pilot,
+        look=2,
+        chosen=chosen,
+        count=votes[:, chosen],
+        drawn=np.full(len(votes), n),
+        rivals=Rivals(alone, None, groups),
+    )
+    return np.asarray(plan.prove(state).radius)
 
 
 def followers(pilot, chosen):
@@ -100,10 +108,7 @@ def test_at_most_alpha_of_all_outcomes_are_wrong_whatever_the_classes_probabilit
 def test_the_enumeration_finds_a_bound_that_spends_too_much():
     class Spendthrift(Fixed):
         level = 0.2
-
-        def upper_bound(self, state, noise):
-            drawn = np.asarray(state.drawn)[..., None]
-            return upper_bound(state.rivals, drawn, alpha=0.2).max(axis=-1)
+        level_of_rivals = 0.2
 
     assert failure(Spendthrift(**SETTINGS), probabilities()).max() > 0.05
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.refusals import refused
 
 from smoothcert import Gaussian, SampleMap
-from smoothcert.errors import InvalidInput
 from smoothcert.statistics.sample_map import refined_grid
 
 REFERENCE_P = [0.55, 0.6, 0.7, 0.8, 0.9, 0.95, 0.999, 1]
@@ -81,26 +81,27 @@ def test_unanimity_costs_less_when_more_decline_is_agreed():
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "code", "fields"),
     [
-        ({"samples": 9}, "samples 9 can never certify at alpha 0.001.*use at least 10"),
-        ({"samples": 10, "alpha": 0.5**10}, "use at least 11"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
-        ({"samples": 10.5}, "got 10.5"),
-        ({"samples": math.nan}, "got nan"),
-        ({"samples": True}, "got True"),
-        ({"samples": 10**10}, "between 1 and 1,000,000,000"),
-        ({"decline": math.nan}, "got nan"),
+        ({"samples": 9}, "never-certifies", {"least": 10}),
+        ({"samples": 10, "alpha": 0.5**10}, "never-certifies", {"least": 11}),
+        ({"samples": 0}, "too-small", {"name": "samples", "value": 0}),
+        ({"samples": 10.5}, "not-whole", {"value": 10.5}),
+        ({"samples": math.nan}, "not-whole", {"name": "samples"}),
+        ({"samples": True}, "not-whole", {"value": True}),
+        ({"samples": 10**10}, "samples-out-of-range", {"samples": 10**10}),
+        ({"decline": math.nan}, "not-between", {"name": "decline"}),
+        ({"alpha": 0.95}, "alpha-too-large", {"alpha": 0.95}),
     ],
 )
-def test_bad_settings_are_named(settings, named):
-    with pytest.raises(InvalidInput, match=named):
+def test_bad_settings_are_named(settings, code, fields):
+    with refused(code, **fields):
         SampleMap(Gaussian(0.5), **settings)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
 def test_p_must_be_a_probability(p):
-    with pytest.raises(InvalidInput, match=f"p must lie between 0 and 1, got {p:g}"):
+    with refused("not-probability", name="p"):
         SampleMap(Gaussian(0.5))(p)
 
 

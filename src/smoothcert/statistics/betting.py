@@ -43,7 +43,7 @@ _PLACES = 2.0**12
 _STAKES = 2.0**24
 _LARGEST_STAKE = 1 - 2.0**-10
 _LOG_MARGIN = 1e-12  # the logarithm of a payoff is off by less
-_CHUNK = 2**22  # numbers in the largest array
+_MOST_NUMBERS = 2**22  # in the largest array
 _LOGITS = 21.0  # the largest logit of a probability that is searched for the best payoff
 _ROUNDS = 5  # of that search, each 32 times as fine
 _SIDES = np.array([-1, 0, 1]).reshape(3, 1, 1)
@@ -114,7 +114,14 @@ class Bet(NamedTuple):
     """How far the votes are from a tie, in standard deviations of one vote; negative on the side of a false claim."""
 
 
-def best_bet(table: Tangents, own: ArrayLike, rival: ArrayLike, drawn: ArrayLike) -> Bet:
+def best_bet(
+    table: Tangents,
+    own: ArrayLike,
+    rival: ArrayLike,
+    drawn: ArrayLike,
+    *,
+    numbers: int = _MOST_NUMBERS,
+) -> Bet:
     """The bet whose wealth grows fastest if votes go on as they came so far.
 
     With q = (votes + 1/2) / (n + 3/2), b0 maximises qa log h(b) + qb log b + qo log(1 - h(b) - b), and
@@ -125,10 +132,12 @@ def best_bet(table: Tangents, own: ArrayLike, rival: ArrayLike, drawn: ArrayLike
         own: Votes of the class so far (...).
         rival: Votes of its rival (...).
         drawn: All samples (...).
+        numbers: How many numbers the largest array may hold.
     """
     a, b, n = np.broadcast_arrays(*(np.asarray(part, float) for part in (own, rival, drawn)))
     q = ((np.stack([a, b, n - a - b]) + 0.5) / (n + 1.5)).reshape(3, -1, 1)
-    shape, size = (*a.shape, table.radii), _CHUNK // (_COARSE * table.radii)
+    shape = (*a.shape, table.radii)
+    size = numbers // (_COARSE * table.radii)
     parts = [_bet(table, q[:, i : i + size]) for i in range(0, q.shape[1], size)]
     return Bet(*(np.concatenate(part).reshape(shape) for part in zip(*parts, strict=True)))
 

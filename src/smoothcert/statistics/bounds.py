@@ -30,6 +30,8 @@ Counts = NDArray[np.int64]
 # and costs no more than the same share of the bound. (For few votes among millions at alpha > .5 it is off by 2e-8.)
 _TAIL_MARGIN = 1e-10
 _MOST_SAMPLES = 10**9
+_MANY = 10_000
+"""Among more pairs (votes, samples) than this, many are equal, and each pair takes a microsecond."""
 _SMALLEST_ALPHA = 1e-50
 
 
@@ -48,16 +50,26 @@ def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     """
     a, k = _counts(count, samples)
     alpha = check_alpha(alpha)
+    if a.size > _MANY:
+        pairs, where = np.unique(np.stack([a.ravel(), k.ravel()]), axis=1, return_inverse=True)
+        return _lower_bound(*pairs, alpha)[where].reshape(a.shape)
+    return _lower_bound(a, k, alpha)
+
+
+def _lower_bound(a: Array, k: Array, alpha: float) -> Any:
     b = k - a + 1
     voted = np.where(a > 0, a, 1.0)  # Beta(0, .) has no quantile; its bound is 0
     exact = np.where(a > 0, betaincinv(voted, b, alpha), 0.0)
     # A failed inversion (some SciPy releases) starts at 1 and is brought down by the check like any other guess.
     bound = np.where(np.isfinite(exact), exact, 1.0)
     step = float(np.finfo(float).eps)
-    while np.any(over := (a > 0) & ~(betainc(voted, b, bound) <= alpha * (1 - _TAIL_MARGIN))):
+    limit = alpha * (1 - _TAIL_MARGIN)
+    while True:
+        over = (a > 0) & ~(betainc(voted, b, bound) <= limit)
+        if not np.any(over):
+            return bound[()]
         bound = np.where(over, bound * (1 - step), bound)
         step = min(2 * step, 0.5)
-    return bound[()]
 
 
 def upper_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
@@ -113,11 +125,15 @@ def critical_count(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDA
     def reaches(count: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.bool_]:
         return (count > n[of]) | keeps_bound(np.minimum(count, n[of]), n[of], p[of], alpha=alpha)
 
-    short = long = np.arange(len(count))
-    while len(short := short[~reaches(count[short], short)]):
+    every = np.arange(len(count))
+    short = every[~reaches(count, every)]
+    while len(short):
         count[short] += 1
-    while len(long := long[(count[long] > 0) & reaches(count[long] - 1, long)]):
+        short = short[~reaches(count[short], short)]
+    long = every[(count > 0) & reaches(count - 1, every)]
+    while len(long):
         count[long] -= 1
+        long = long[(count[long] > 0) & reaches(count[long] - 1, long)]
     return count.reshape(t.shape)
 
 
@@ -135,12 +151,18 @@ def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:
     wrong = ~((k >= 1) & (k <= _MOST_SAMPLES))
     if np.any(wrong):
         raise InvalidInput(
-            f"samples must lie between 1 and {_MOST_SAMPLES:,}, got {k[wrong].flat[0]:g}"
+            "samples-out-of-range",
+            "samples must lie between 1 and {most:,}, got {samples:g}",
+            most=_MOST_SAMPLES,
+            samples=k[wrong].flat[0],
         )
     wrong = ~((a >= 0) & (a <= k))  # NaN is wrong, too
     if np.any(wrong):
         raise InvalidInput(
-            f"count must lie between 0 and samples ({k[wrong].flat[0]:g}), got {a[wrong].flat[0]:g}"
+            "count-out-of-range",
+            "count must lie between 0 and samples ({samples:g}), got {count:g}",
+            samples=k[wrong].flat[0],
+            count=a[wrong].flat[0],
         )
     return a, k
 
@@ -200,8 +222,11 @@ def smallest(
     numbers that are found already, from `low` on. These answers are ignored.
     """
     low, high = np.broadcast_arrays(np.asarray(low, np.int64), np.asarray(high, np.int64))
-    while np.any(apart := high - low > 1):
+    while True:
+        apart = high - low > 1
+        if not np.any(apart):
+            return np.asarray(high)
         middle = (low + high) // 2
         held = holds(middle)
-        low, high = np.where(apart & ~held, middle, low), np.where(apart & held, middle, high)
-    return np.asarray(high)
+        low = np.where(apart & ~held, middle, low)
+        high = np.where(apart & held, middle, high)

@@ -39,7 +39,7 @@ Group = tuple[int, Array]
 
 _ROUNDING = 1e-14
 """Per sample; a binomial probability of n samples is off by up to 3.5e-15 * n (relative)."""
-_DIRECT = 10_000_000
+DIRECT = 10_000_000
 """Products of lengths up to which a direct convolution is as fast as one by FFT."""
 _RARE = 1e-20
 """Counts with a smaller probability are cut off at both ends of a distribution."""
@@ -72,8 +72,10 @@ def growing_looks(first: int, growth: float, last: int) -> tuple[int, ...]:
     return tuple(looks)
 
 
-def boundary(threshold: float, looks: Sequence[int], *, alpha: float) -> Boundary:
-    """The exact boundary for one threshold.
+def boundary(
+    threshold: float, looks: Sequence[int], *, alpha: float, direct: int = DIRECT
+) -> Boundary:
+    """The exact boundary for one threshold; `direct` says from which size on convolutions use an FFT.
 
     >>> from scipy.special import ndtr
     >>> votes, spent = boundary(float(ndtr(1)), [100, 1_000, 10_000], alpha=0.001)
@@ -82,16 +84,18 @@ def boundary(threshold: float, looks: Sequence[int], *, alpha: float) -> Boundar
     """
     budgets = alpha * (np.asarray(looks, float) / looks[-1]) ** SPENDING
     votes = np.empty(len(looks), np.int64)
-    walk = _Walk(threshold, looks)
+    walk = _Walk(threshold, looks, direct)
     for i, n in enumerate(looks):
         walk.step(i)
         votes[i] = n - walk.absorb_up_to_budget(budgets[i])
     return Boundary(votes, walk.spent)
 
 
-def crossing_probability(votes: ArrayLike, looks: Sequence[int], p: float) -> float:
+def crossing_probability(
+    votes: ArrayLike, looks: Sequence[int], p: float, *, direct: int = DIRECT
+) -> float:
     """The probability to reach a given boundary at some look, never rounded down."""
-    walk = _Walk(p, looks)
+    walk = _Walk(p, looks, direct)
     for i, (n, needed) in enumerate(zip(looks, np.asarray(votes).tolist(), strict=True)):
         walk.step(i)
         walk.absorb(n - needed)
@@ -221,8 +225,9 @@ def merged(parts: dict[Any, list[Group]]) -> tuple[dict[Any, Group], float]:
 class _Walk:
     """The distribution of misses among those that have not reached the boundary."""
 
-    def __init__(self, p: float, looks: Sequence[int]) -> None:
+    def __init__(self, p: float, looks: Sequence[int], direct: int) -> None:
         self.p = p
+        self.direct = direct
         self.looks = looks
         self.spent = 0.0
         self._first = 0
@@ -234,7 +239,8 @@ class _Walk:
     def step(self, i: int) -> None:
         """Draw up to look i."""
         misses, draw = likely(self.looks[i] - (self.looks[i - 1] if i else 0), 1 - self.p)
-        mass = _convolve(self._mass, draw) + _fft_error(self._mass, draw)
+        mass = _convolve(self._mass, draw, self.direct)
+        mass = mass + _fft_error(self._mass, draw, self.direct)
         # What is cut off at the far end, many misses, could still have reached the boundary: it counts as spent.
         end = len(mass) - int(np.searchsorted(np.cumsum(mass[::-1]), 1e-20))
         self.spent += float(mass[end:].sum()) + 2e-20
@@ -260,19 +266,19 @@ class _Walk:
             self._mass = np.zeros(1)
 
 
-def _fft_error(a: Array, b: Array) -> float:
+def _fft_error(a: Array, b: Array, direct: int) -> float:
     """How far each value of `_convolve` may be too small. Small values of an FFT have large relative errors.
 
     The bound follows Brent, Percival and Zimmermann (2007).
     """
-    if len(a) * len(b) <= _DIRECT:
+    if len(a) * len(b) <= direct:
         return 0.0
     stages = np.log2(2 * (len(a) + len(b)))
     return float(8 * np.finfo(float).eps * stages * np.linalg.norm(a) * np.linalg.norm(b))
 
 
-def _convolve(a: Array, b: Array) -> Array:
-    if len(a) * len(b) <= _DIRECT:
+def _convolve(a: Array, b: Array, direct: int = DIRECT) -> Array:
+    if len(a) * len(b) <= direct:
         return np.convolve(a, b)
     size = len(a) + len(b) - 1
     fast = next_fast_len(size, real=True)

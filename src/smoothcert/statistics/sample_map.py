@@ -73,8 +73,13 @@ class SampleMap:
         largest = float(self.radius(self.samples, 1.0))
         if self.kind == "absolute" and self.decline >= largest:
             raise InvalidInput(
-                f"decline {self.decline:g} gives up every radius: {self.samples} samples prove at most "
-                f"{largest:.4f} under {self.noise}; use a smaller decline"
+                "decline-too-large",
+                "decline {decline:g} gives up every radius: {samples} samples prove at most "
+                "{largest:.4f} under {noise}; use a smaller decline",
+                decline=self.decline,
+                samples=self.samples,
+                largest=largest,
+                noise=self.noise,
             )
 
     def __call__(self, p: ArrayLike) -> NDArray[np.int64]:
@@ -203,17 +208,25 @@ def after_decline(radius: Any, decline: float, kind: Kind) -> Any:
 
 def check_ceiling(samples: Any, alpha: Any) -> int:
     """The ceiling as an integer; raises if not even unanimous votes would certify."""
-    if (alpha := check_alpha(alpha)) > 0.5:
+    alpha = check_alpha(alpha)
+    if alpha > 0.5:
         raise InvalidInput(
-            f"alpha is the probability that a certificate is wrong, and {alpha:g} is too large: for a confidence of "
-            f"{alpha:g}, give {setting('alpha', float(f'{1 - alpha:.6g}'))}"
+            "alpha-too-large",
+            "alpha is the probability that a certificate is wrong, and {alpha:g} is too large: for "
+            "a confidence of {alpha:g}, give {instead}",
+            alpha=alpha,
+            instead=setting("alpha", float(f"{1 - alpha:.6g}")),
         )
     ceiling = _check.whole("samples", samples, least=1)
     if not can_certify(ceiling, alpha=alpha):
         raise InvalidInput(
-            f"samples {ceiling} can never certify at alpha {alpha:g}: even unanimous votes prove only "
-            f"{alpha ** (1 / ceiling):.3f}, not a majority; use at least "
-            f"{next(fewest for fewest in count(ceiling) if can_certify(fewest, alpha=alpha))}"
+            "never-certifies",
+            "samples {samples} can never certify at alpha {alpha:g}: even unanimous votes prove "
+            "only {proved:.3f}, not a majority; use at least {least}",
+            samples=ceiling,
+            alpha=alpha,
+            proved=alpha ** (1 / ceiling),
+            least=next(n for n in count(ceiling) if can_certify(n, alpha=alpha)),
         )
     return ceiling
 

@@ -1,21 +1,19 @@
 import numpy as np
 import pytest
 from scipy.stats import binom
-from smoothcert.plans.until_settled import LOOKS, UntilSettled
 
 from smoothcert.noises import Gaussian
-from smoothcert.plans import Look, State
+from smoothcert.plans import Look
+from smoothcert.plans.top_class import LOOKS, TopClass
 
 NOISE = Gaussian(0.25)
 
 
 def advance(contests, votes, samples, alpha):
     """Contests after one more look of each."""
-    states, looks = (
-        [State(0, 0, 0, memory=contest) for contest in contests],
-        [Look(samples, one) for one in votes],
-    )
-    return UntilSettled(10**9, alpha).remember_each(states, looks, NOISE)
+    rule = TopClass(10**9, alpha)
+    states = [contest or rule.init(NOISE) for contest in contests]
+    return rule.update_each(states, [Look(samples, one) for one in votes])
 
 
 def settle(p, ceiling, alpha, repetitions=1, seed=0):

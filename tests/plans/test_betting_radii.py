@@ -1,22 +1,24 @@
-"""`AtRadii` with the runner-up: bets, from the votes of one input up to runs, audits and replays."""
+"""`BettingRadii`: bets, from the votes of one input up to runs, audits and replays."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, norm
-from smoothcert.plans.machine import follow
-from smoothcert.plans.outlook import outlook
-from smoothcert.plans.second_route import p_value
-from smoothcert.statistics.bets import LOOKS, begin, tangents, update
+from tests.refusals import refused
 
 import smoothcert as sc
 from smoothcert._registry import describe, restore
-from smoothcert.plans import AtRadii, Case, Certificate, Look
-from smoothcert.plans.base import ManyVotes
+from smoothcert.plans import AtRadii, BettingRadii, Case, Certificate, Look
 from smoothcert.plans.coverage import exact_coverage
-from smoothcert.statistics import bets
+from smoothcert.plans.expected import expected
+from smoothcert.plans.follow import follow
+from smoothcert.plans.votes import ManyVotes
+from smoothcert.statistics import betting
+from smoothcert.statistics.betting import LOOKS, tangents
+from smoothcert.statistics.e_process import begin, update
 from smoothcert.tasks.audit import audit, fault
 from smoothcert.tasks.replay import from_votes, simulate
 
@@ -45,7 +47,7 @@ def test_a_class_that_leads_without_a_majority_is_certified():
     assert true_radius(p) == pytest.approx(0.179, abs=1e-3)
     certificate = walk(PLAN, p)
     assert (certificate.prediction, certificate.radius, certificate.correct) == (0, 0.0, True)
-    assert walk(replace(PLAN, bound="binary"), p).abstained
+    assert walk(AtRadii(RADII, known_labels=True), p).abstained
     assert walk(PLAN, [0.8, 0.1, 0.1]).radius == 0.5
     assert walk(PLAN, [0.4, 0.41, 0.19]).prediction is None
 
@@ -142,23 +144,24 @@ def test_ties_within_a_radius_are_certified_less_often_than_alpha():
     shares = np.stack([a, b, (1 - a - b) / 2, (1 - a - b) / 2], axis=1)
     plan = AtRadii(RADII, 2_000, alpha=alpha, bound="runner-up", known_labels=True)
     shape = (repetitions, len(ties))
-    state = follow(
+    end = follow(
         plan,
         NOISE,
-        lambda state: ManyVotes(state.more, rng.multinomial(state.more, shares)),
+        lambda more: ManyVotes(more, rng.multinomial(more, shares)),
         shape,
         np.zeros(shape, int),
     )
-    wrong = (state.lower * len(RADII) > level + 0.5).sum(axis=0)
+    radius = plan.prove(end.state).radius
+    wrong = (radius >= np.array(RADII)[level.astype(int)]).sum(axis=0)
     assert wrong.sum() > 0
     assert np.all(binom.sf(wrong - 1, repetitions, alpha) > 1e-3)
 
 
 def test_the_map_is_simulated():
-    found = outlook(
+    found = expected(
         AtRadii([0.5], 10_000, bound="runner-up", known_labels=True), NOISE, [0.8, 0.9, 0.99]
     )
-    assert found.expected
+    assert found.average
     assert found.proved["proves 0.5"] == pytest.approx([0, 1, 1], abs=0.02)
     assert found.samples[2] < 150
 
@@ -184,41 +187,34 @@ def test_a_replay_of_all_votes_needs_a_tenth_of_the_samples():
 )
 @pytest.mark.parametrize("radii", [[0], [0, 1]])
 def test_a_noise_without_a_curve_is_refused_before_the_run(noise, radii):
-    with pytest.raises(sc.InvalidInput, match=r"no tie curve|is not random"):
+    with pytest.raises(sc.InvalidInput):
         AtRadii(radii, bound="runner-up").for_noise(noise)
 
 
 @pytest.mark.parametrize(
-    ("settings", "noise", "words"),
+    ("settings", "noise", "code", "radius"),
     [
-        (
-            {"radii": [0, 3], "samples": 1_000},
-            NOISE,
-            "a radius above 3 can never be proved with 1,000 samples",
-        ),
-        (
-            {"radii": [0], "samples": 50},
-            NOISE,
-            "a radius above 0 can never be proved with 50 samples",
-        ),
-        ({"radii": [0, 2]}, sc.Uniform(0.5), "proves no radius above 0.5, whatever .*, got 2"),
+        ({"radii": [0, 3], "samples": 1_000}, NOISE, "too-few-samples", 3),
+        ({"radii": [0], "samples": 50}, NOISE, "too-few-samples", 0),
+        ({"radii": [0, 2]}, sc.Uniform(0.5), "radius-never-proved", 2),
     ],
 )
-def test_a_radius_that_no_votes_prove_is_refused_before_the_run(settings, noise, words):
-    with pytest.raises(sc.InvalidInput, match=words):
+def test_a_radius_that_no_votes_prove_is_refused_before_the_run(settings, noise, code, radius):
+    with refused(code, radius=radius):
         AtRadii(**settings, bound="runner-up", known_labels=True).for_noise(noise)
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "code"),
     [
-        ({"give_up": 1}, "give_up must be below 1, got 1"),
-        ({"give_up": -0.1}, "give_up must be a number of at least 0"),
-        ({"bound": "runner-up", "version": 2}, "bets follow rule 1 in this version"),
+        ({"give_up": 1}, "give-up-too-large"),
+        ({"give_up": -0.1}, "not-at-least"),
+        ({"bound": "runner-up", "version": 2}, "other-rule"),
+        ({"bound": "runner-up", "earlier": ((10**6, 1),)}, "stages-shrink"),
     ],
 )
-def test_wrong_settings_are_told(settings, words):
-    with pytest.raises(sc.InvalidInput, match=words):
+def test_wrong_settings_are_told(settings, code):
+    with refused(code):
         AtRadii(RADII, **settings)
 
 
@@ -248,11 +244,32 @@ def test_the_record_of_a_plan_for_the_class_alone_is_what_it_always_was():
         "known_labels": False,
     }
     recorded = describe(replace(PLAN, give_up=0.1))
-    assert (recorded["bound"], recorded["give_up"], recorded["version"]) == ("runner-up", 0.1, 1)
+    assert (recorded["name"], recorded["give_up"], recorded["version"]) == ("BettingRadii", 0.1, 1)
     assert restore(recorded) == replace(PLAN, give_up=0.1)
     assert str(restore(recorded)) == (
         "radii 0, 0.25, 0.5, 1, ceiling 100,000, runner-up bound, known labels, giving up at 0.1"
     )
+
+
+def test_the_record_of_version_1_and_the_runner_up_of_at_radii_are_this_plan():
+    recorded = {
+        "name": "AtRadii",
+        "radii": [0.0, 0.25],
+        "samples": 2_000,
+        "alpha": 0.001,
+        "pilot": 105,
+        "known_labels": False,
+        "bound": "runner-up",
+        "earlier": [[500, 1]],
+        "version": 1,
+    }
+    plan = BettingRadii((0, 0.25), 2_000, earlier=((500, 1),))
+    assert restore(recorded) == plan
+    assert AtRadii((0, 0.25), 2_000, bound="runner-up", earlier=((500, 1),)) == plan
+    assert plan.bound == "runner-up"
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert pickle.loads(pickle.dumps(AtRadii([0]))) == AtRadii([0], bound="binary")
+    assert replace(AtRadii([0], 500), samples=600) == AtRadii([0], 600)
 
 
 def three_ways(x):
@@ -286,14 +303,14 @@ def test_the_second_route_finds_the_same_wealth_and_an_unfair_bet(noise, monkeyp
         [0.6, 0.25, 0.1, 0.05],
     )
     found = walk(plan, p, noise=noise)
-    assert p_value(plan, found.looks, found.radius, noise, 0) <= plan.alpha
+    assert plan.p_value(found.looks, found.radius, noise, 0) <= plan.alpha
     for larger in (r for r in plan.radii if r > found.radius):
-        assert p_value(plan, found.looks, larger, noise, 0) > plan.alpha
-    fair = bets._offset
+        assert plan.p_value(found.looks, larger, noise, 0) > plan.alpha
+    fair = betting._offset
     tangents.cache_clear()
     monkeypatch.setattr(
-        bets, "_offset", lambda *args: fair(*args) - 0.1
+        betting, "_offset", lambda *args: fair(*args) - 0.1
     )  # tangents that cut into the false claims
     unfair = walk(plan, p, noise=noise)
-    assert p_value(plan, unfair.looks, unfair.radius, noise, 0) > plan.alpha
+    assert plan.p_value(unfair.looks, unfair.radius, noise, 0) > plan.alpha
     tangents.cache_clear()

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refused
 
 import smoothcert as sc
 
@@ -21,18 +22,22 @@ class Own(sc.Plan):
     known_labels: bool = False
     mistake: str = ""
 
-    def request(self, state, noise):
+    def request(self, state):
+        if state.look == 0:
+            return self.pilot
         if self.mistake == "class 1" and state.look == 2 and state.count < state.drawn:
             raise KeyError("no such key")
         if self.mistake == "raises":
             raise ZeroDivisionError("oh no")
         if self.mistake == "calls":
-            return noise.radius("much")
+            return state.noise.radius("much")
         answers = {"negative": -5, "nan": float("nan"), "text": "many"}
         return answers.get(self.mistake, np.where(state.look == 1, 100, 0))
 
-    def lower_bound(self, state, noise):
-        return float("nan") if self.mistake == "bound" else 0.5
+    def prove(self, state):
+        if self.mistake == "bound":
+            return sc.Proof(state.chosen, float("nan"), lower=float("nan"))
+        return sc.Proof.from_bounds(state, 0.5)
 
     def __str__(self):
         return "own"
@@ -62,27 +67,37 @@ def certify(out, plan, noise=None):
 
 
 @pytest.mark.parametrize(
-    ("mistake", "message"),
+    ("mistake", "code"),
     [
-        ("negative", "Own.request must return a whole number of samples, at least 0, got -5"),
-        ("nan", "Own.request must return a whole number of samples, at least 0, got nan"),
-        ("text", "Own.request must return a whole number of samples, at least 0, got many"),
-        (
-            "raises",
-            r"Own.request fails \(ZeroDivisionError\): oh no \(.*test_users_plan.py, line \d+\)",
-        ),
-        ("calls", r"Own.request fails \(\w+Error\): .* \(.*test_users_plan.py, line \d+\)"),
-        ("bound", "Own.lower_bound must return a number between 0 and 1, got nan"),
+        ("negative", "request-not-whole"),
+        ("nan", "request-not-whole"),
+        ("text", "request-not-whole"),
+        ("bound", "bound-not-a-probability"),
     ],
 )
-def test_a_mistake_of_a_plan_is_named(mistake, message, tmp_path):
+def test_a_wrong_answer_of_a_plan_is_named(mistake, code, tmp_path):
+    with refused(code, plan="Own"):
+        certify(tmp_path, Own(mistake=mistake))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (
+            "raises",
+            r"Own.request fails \(ZeroDivisionError\): oh no \(.*test_mistakes.py, line \d+\)",
+        ),
+        ("calls", r"Own.request fails \(\w+Error\): .* \(.*test_mistakes.py, line \d+\)"),
+    ],
+)
+def test_a_mistake_of_a_plan_is_named_with_its_place(mistake, message, tmp_path):
     with pytest.raises(sc.InvalidInput, match=message):
         certify(tmp_path, Own(mistake=mistake))
 
 
 @dataclass(frozen=True)
 class Once(Own):
-    def request(self, state, noise):
+    def request(self, state):
         return self.samples if state.look == 0 else 0
 
     @property
@@ -90,12 +105,13 @@ class Once(Own):
         return 100
 
 
-@pytest.mark.parametrize(("samples", "limit"), [(1_000, "at most 100"), (0, "no pilot")])
-def test_a_first_request_that_would_never_end_is_refused(samples, limit, tmp_path):
+@pytest.mark.parametrize(
+    ("samples", "code", "fields"),
+    [(1_000, "too-many-samples", {"samples": 1_000, "most": 100}), (0, "no-first-look", {})],
+)
+def test_a_first_request_that_would_never_end_is_refused(samples, code, fields, tmp_path):
     plan = Once(samples=samples, pilot=0, known_labels=True)
-    with pytest.raises(
-        sc.InvalidInput, match=f"Once.request asks for {samples:,} samples.* has {limit}"
-    ):
+    with refused(code, plan="Once", **fields):
         certify(tmp_path, plan)
 
 

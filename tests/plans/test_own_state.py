@@ -1,21 +1,29 @@
-"""A plan with a memory of its own: bets against a majority, whose stakes depend on the votes of every earlier look."""
+"""A plan with a state of its own: bets against a majority, whose stakes depend on the votes of every earlier look."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 from scipy.special import ndtri
-from smoothcert.plans.outlook import outlook
 
 import smoothcert as sc
 from smoothcert.plans import Case
+from smoothcert.plans.expected import expected
 from smoothcert.statistics.bounds import lower_bound
 from smoothcert.tasks.audit import audit
 from smoothcert.tasks.replay import from_shares, simulate
 
 NOISE = sc.Gaussian(0.5)
-ABOVE_HALF = float(np.nextafter(0.5, 1))
+
+
+class Wealth(NamedTuple):
+    """The logarithm of the wealth, and the votes for the class and in all that the next stake rests on."""
+
+    tally: sc.Tally
+    log: Any = 0.0
+    seen: Any = 0
+    cast: Any = 0
 
 
 @dataclass(frozen=True)
@@ -32,23 +40,29 @@ class Bets(sc.Plan):
     def __str__(self):
         return f"bets {self.samples:,}"
 
-    def request(self, state, noise):
-        rich = self.lower_bound(state, noise) > 0
-        return np.where(rich | (state.look > self.samples // 50), 0, 50)[()]
+    def init(self, noise, chosen=None):
+        return Wealth(sc.Tally.begin(self, noise, chosen))
 
-    def remember(self, state, votes, noise):
-        """The logarithm of the wealth, and the votes for the class and in all that the next stake rests on."""
-        wealth, seen, cast = state.memory or (0.0, 0.0, 0.0)
-        mine = votes.of(state.chosen)
-        stake = np.clip(2 * (seen + 0.5) / (cast + 1) - 1, 0, 0.9)
-        wealth = wealth + mine * np.log1p(stake) + (votes.samples - mine) * np.log1p(-stake)
-        return (wealth, seen + mine, cast + votes.samples)
+    def update(self, state, votes):
+        tally = state.tally.add(votes)
+        mine = votes.of(tally.chosen)
+        stake = np.clip(2 * (state.seen + 0.5) / (state.cast + 1) - 1, 0, 0.9)
+        gain = mine * np.log1p(stake) + (votes.samples - mine) * np.log1p(-stake)
+        return Wealth(tally, state.log + gain, state.seen + mine, state.cast + votes.samples)
 
-    def lower_bound(self, state, noise):
-        return np.where(state.memory[0] >= np.log(self.limit / self.alpha), ABOVE_HALF, 0.0)[()]
+    def rich(self, state):
+        return np.asarray(state.log) >= np.log(self.limit / self.alpha)
 
-    def certified_radius(self, lower, upper, noise):
-        return np.where(np.asarray(lower) > 0.5, 0.0, np.nan)[()]
+    def request(self, state):
+        look = state.tally.look
+        if look == 0 and self.pilot:
+            return self.pilot
+        return np.where(self.rich(state) | (look > self.samples // 50), 0, 50)[()]
+
+    def prove(self, state):
+        tally = state.tally
+        radius = np.where(self.rich(state), 0.0, np.nan)[()]
+        return sc.Proof(tally.chosen, radius, count=tally.count, counted=tally.drawn)
 
 
 def right_of_zero(x):
@@ -83,8 +97,8 @@ def test_the_same_looks_give_the_same_proof_and_their_order_matters():
     orders = ([pilot, good, bad], [pilot, good, bad], [pilot, bad, good])
     one, again, turned = (Case(Bets(), NOISE, looks=looks) for looks in orders)
     assert one.state == again.state
-    assert one.state.count == turned.state.count
-    assert one.state.memory != turned.state.memory
+    assert one.state.tally == turned.state.tally
+    assert one.state.log != turned.state.log
 
 
 def test_a_replay_simulates_it_as_its_certificates_are_made():
@@ -100,7 +114,7 @@ def test_a_replay_simulates_it_as_its_certificates_are_made():
             case.add(looks[-1])
         made.append(sc.Certificate.from_votes(looks, plan=plan, noise=NOISE, label=0))
     assert found.samples == pytest.approx(np.mean([c.samples for c in made]), rel=0.05)
-    assert outlook(plan, NOISE, 0.62).samples == pytest.approx([found.samples], rel=0.05)
+    assert expected(plan, NOISE, 0.62).samples == pytest.approx([found.samples], rel=0.05)
 
 
 def test_its_failure_is_simulated_because_counts_do_not_tell_its_wealth():
@@ -123,10 +137,14 @@ def test_its_failure_is_simulated_because_counts_do_not_tell_its_wealth():
 class Leader(Bets):
     """Claims a majority for a class with twice the votes of the strongest other one: wrong if there are several."""
 
-    def remember(self, state, votes, noise):
-        own, others = votes.of(state.chosen), np.array(votes.votes)
-        np.put_along_axis(others, np.asarray(state.chosen)[..., None], 0, axis=-1)
-        return (np.where(own > 2 * others.max(axis=-1), 1e9, 0.0), own, own)
+    def update(self, state, votes):
+        tally = state.tally.add(votes)
+        by_class = votes.votes
+        if isinstance(by_class, dict):
+            by_class = np.array([by_class.get(c, 0) for c in range(4)])
+        own, others = votes.of(tally.chosen), np.array(by_class)
+        np.put_along_axis(others, np.asarray(tally.chosen)[..., None], 0, axis=-1)
+        return Wealth(tally, np.where(own > 2 * others.max(axis=-1), 1e9, 0.0))
 
 
 def test_a_plan_that_fails_only_against_several_rivals_is_found_out():
@@ -135,13 +153,13 @@ def test_a_plan_that_fails_only_against_several_rivals_is_found_out():
     assert found.simulated.rivals == 3
 
 
-def test_an_input_that_has_enough_keeps_its_memory_while_others_go_on():
-    """With memories that went on, the radius at the end would be another one."""
+def test_an_input_that_has_enough_keeps_its_state_while_others_go_on():
+    """With states that went on, the radius at the end would be another one."""
 
     class LastWord(Bets):
-        def remember(self, state, votes, noise):
-            wealth, seen, cast = super().remember(state, votes, noise)
-            return (wealth + 0 * votes.samples - 1e9 * (np.asarray(votes.samples) == 0), seen, cast)
+        def update(self, state, votes):
+            state = super().update(state, votes)
+            return state._replace(log=state.log - 1e9 * (np.asarray(votes.samples) == 0))
 
     p = np.linspace(0.5, 1, 40)
     kinds = (Bets(), LastWord())
@@ -152,9 +170,14 @@ def test_an_input_that_has_enough_keeps_its_memory_while_others_go_on():
     assert one == other
 
 
+class AllVotes(NamedTuple):
+    tally: sc.Tally
+    total: Any = 0
+
+
 @dataclass(frozen=True)
 class CountsThePilot(sc.Plan):
-    """Its memory counts the votes that chose the class, at a level that would be sound for a class fixed in advance."""
+    """Its state counts the votes that chose the class, at a level that would be sound for a class fixed in advance."""
 
     samples: int = 20
     alpha: float = 0.05
@@ -164,19 +187,22 @@ class CountsThePilot(sc.Plan):
     def __str__(self):
         return "counts the pilot"
 
-    def remember(self, state, votes, noise):
-        return (0 if state.memory is None else state.memory) + np.asarray(votes.of(state.chosen))
+    def init(self, noise, chosen=None):
+        return AllVotes(sc.Tally.begin(self, noise, chosen))
 
-    def request(self, state, noise):
-        return np.full(np.shape(state.count), 20 if state.look == 1 else 0)[()]
+    def update(self, state, votes):
+        tally = state.tally.add(votes)
+        return AllVotes(tally, state.total + votes.of(tally.chosen))
 
-    def lower_bound(self, state, noise):
-        return np.where(
-            state.look == 2, lower_bound(state.memory, 420, alpha=0.6 * self.alpha), 0.0
-        )[()]
+    def request(self, state):
+        return [self.pilot, self.samples, 0][state.tally.look]
+
+    def prove(self, state):
+        lower = lower_bound(state.total, 420, alpha=0.6 * self.alpha)
+        return sc.Proof.from_bounds(state.tally, lower)
 
 
-def test_coverage_notices_a_memory_that_counts_the_votes_which_chose_the_class():
+def test_coverage_notices_a_state_that_counts_the_votes_which_chose_the_class():
     found = sc.exact_coverage(CountsThePilot(), NOISE)
     assert found.exceeds
     assert found.tie_failure > 0.05

@@ -3,11 +3,10 @@
 import math
 
 import pytest
-from smoothcert.plans.second_route import p_value
+from tests.refusals import refused
 
 from smoothcert import Fixed, Gaussian, InputSpecific, Look
 from smoothcert._registry import describe
-from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
 from smoothcert.statistics.bounds import lower_bound
 
@@ -73,31 +72,29 @@ def test_the_pilot_is_one_percent_of_the_ceiling_and_at_least_100(samples, pilot
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "code", "fields"),
     [
-        ({"samples": 9}, "samples 9 can never certify"),
-        ({"samples": 100, "pilot": 101}, r"pilot must not exceed samples \(100\), got 101"),
-        ({"pilot": -5}, "pilot must be at least 0, got -5"),
-        ({"pilot": math.nan}, "pilot must be a whole number of at least 0, got nan"),
-        ({"pilot": "many"}, "got 'many'"),
-        ({"pilot_use": "twice"}, "pilot_use must be one of fresh, reuse, got 'twice'"),
-        ({"alpha": 2}, "alpha must be .* got 2"),
-        ({"bound": "third"}, "bound must be one of binary, runner-up, got 'third'"),
-        ({"bound": "runner-up", "pilot_use": "reuse"}, 'bound "runner-up" needs fresh samples'),
+        ({"samples": 9}, "never-certifies", {"samples": 9}),
+        ({"samples": 100, "pilot": 101}, "pilot-above-samples", {"samples": 100, "pilot": 101}),
+        ({"pilot": -5}, "too-small", {"name": "pilot", "value": -5}),
+        ({"pilot": math.nan}, "not-whole", {"name": "pilot"}),
+        ({"pilot": "many"}, "not-whole", {"value": "many"}),
+        ({"pilot_use": "twice"}, "not-one-of", {"name": "pilot_use", "value": "twice"}),
+        ({"alpha": 2}, "not-between", {"name": "alpha", "value": 2}),
+        ({"bound": "third"}, "not-one-of", {"name": "bound", "value": "third"}),
+        ({"bound": "runner-up", "pilot_use": "reuse"}, "runner-up-needs-fresh", {}),
     ],
 )
 @pytest.mark.parametrize("plan", [Fixed, InputSpecific])
-def test_bad_settings_are_named(plan, settings, named):
-    with pytest.raises(InvalidInput, match=named):
+def test_bad_settings_are_named(plan, settings, code, fields):
+    with refused(code, **fields):
         plan(**settings)
 
 
 def test_a_pilot_that_would_choose_nothing_is_refused():
     assert Fixed(1_000, known_labels=True).pilot == 0
     assert Fixed(1_000, known_labels=True).most_samples == 1_000
-    with pytest.raises(
-        InvalidInput, match="with known labels, fixed sampling has no pilot, got pilot=100"
-    ):
+    with refused("needless-pilot", plan="fixed"):
         Fixed(1_000, pilot=100, known_labels=True)
     # It has something to choose where rivals are bounded one by one, and something to plan with a sample map.
     assert Fixed(1_000, pilot=50, known_labels=True, bound="runner-up").pilot == 50
@@ -129,11 +126,11 @@ def test_the_p_value_at_the_proved_bound_is_alpha_by_another_route(count):
     plan = Fixed(1_000, alpha=0.01)
     looks = [Look(100, {1: 100}), Look(1_000, {1: count})]
     radius = float(NOISE.radius(Case(plan, NOISE, looks=looks).proof().lower))
-    assert p_value(plan, looks, radius, NOISE) == pytest.approx(0.01, rel=1e-6)
-    assert p_value(plan, looks, radius - 1e-6, NOISE) < 0.01
-    assert p_value(plan, looks[:1], 0.9, NOISE) == 1  # nothing was counted
+    assert plan.p_value(looks, radius, NOISE) == pytest.approx(0.01, rel=1e-6)
+    assert plan.p_value(looks, radius - 1e-6, NOISE) < 0.01
+    assert plan.p_value(looks[:1], 0.9, NOISE) == 1  # nothing was counted
 
 
 def test_a_second_route_that_does_not_know_the_rivals_is_not_offered():
     looks = [Look(100, {1: 100}), Look(1_000, {1: 400, 2: 300})]
-    assert p_value(Fixed(1_000, bound="runner-up"), looks, 0.4, NOISE) is None
+    assert Fixed(1_000, bound="runner-up").p_value(looks, 0.4, NOISE) is None

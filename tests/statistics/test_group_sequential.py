@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from smoothcert.statistics import boundaries
 from smoothcert.statistics.group_sequential import (
     SPENDING,
     boundary,
@@ -112,13 +111,11 @@ def test_two_recursions_in_opposite_directions_agree(p):
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1e-9, 1e-13])
-def test_what_is_spent_is_never_rounded_down_by_an_fft(monkeypatch, alpha):
+def test_what_is_spent_is_never_rounded_down_by_an_fft(alpha):
     looks = default_looks(100_000)
     direct = boundary(0.9, looks, alpha=alpha)
-    monkeypatch.setattr(boundaries, "_DIRECT", 0)
-    assert crossing_probability(direct.votes, looks, 0.9) >= direct.spent
-    found = boundary(0.9, looks, alpha=alpha)
-    monkeypatch.undo()
+    assert crossing_probability(direct.votes, looks, 0.9, direct=0) >= direct.spent
+    found = boundary(0.9, looks, alpha=alpha, direct=0)
     assert crossing_probability(found.votes, looks, 0.9) <= found.spent <= alpha
 
 

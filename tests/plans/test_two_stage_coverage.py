@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from smoothcert import Certificate, Fixed, Gaussian, InputSpecific, Look
+from smoothcert import Certificate, Discrete, Fixed, Gaussian, InputSpecific, Look
 from smoothcert.plans import Case
-from smoothcert.plans.coverage import failure_probability, tie_failure, worst_case
+from smoothcert.plans.two_stage import failure_probability, tie_failure, worst_case
 from smoothcert.statistics.bounds import lower_bound
 
 NOISE = Gaussian(0.5)
@@ -24,7 +24,7 @@ SMALL = [
 def by_tables(plan, p, *, tied=False):
     """Failure by going through every pair (votes in the pilot, votes after it) with SciPy's binomial tables."""
     failure = 0.0
-    before = plan.counted_before()
+    before = plan.reused
     for a0 in range(plan.pilot + 1):
         top = max(a0, plan.pilot - a0) if tied else a0
         drawn = int(plan.after_pilot(top, NOISE))
@@ -54,13 +54,12 @@ def test_no_p_is_worse_than_the_worst_case(plan):
     assert failure_probability(plan, NOISE, where) == worst
 
 
-def test_the_search_comes_close_where_not_every_break_point_is_tried(monkeypatch):
+def test_the_search_comes_close_where_not_every_break_point_is_tried():
     plan = InputSpecific(
         1_000, pilot=100, decline=0.2, kind="relative", pilot_use="reuse", alpha=0.01
     )
     exact, _ = worst_case(plan, NOISE)
-    monkeypatch.setattr("smoothcert.plans.coverage._SMALL", 0)
-    searched, _ = worst_case(plan, NOISE)
+    searched, _ = worst_case(plan, NOISE, small=0)
     assert 0.97 * exact < searched <= exact * (1 + 1e-9)
 
 
@@ -108,3 +107,10 @@ def test_simulated_certificates_fail_as_often_as_computed(plan, p):
 def test_a_larger_reused_pilot_makes_the_tie_worse():
     plan = InputSpecific(100_000, pilot=10_000, kind="relative", pilot_use="reuse")
     assert tie_failure(plan, NOISE) / plan.alpha == pytest.approx(1.87, abs=0.01)
+
+
+def test_a_plan_that_never_draws_never_fails():
+    noise = Discrete(0.6, 256).for_size(784)
+    plan = InputSpecific(2_000, decline=0.2, kind="relative")
+    assert not plan.after_pilot(np.arange(plan.pilot + 1), noise).any()
+    assert worst_case(plan, noise) == (0.0, 0.5)

@@ -1,23 +1,27 @@
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
+from tests.refusals import refused
 
 from smoothcert import (
     Certificate,
     Fixed,
     Gaussian,
     InputSpecific,
+    InvalidInput,
     Look,
     Plan,
+    Proof,
+    Tally,
     certify,
     exact_coverage,
 )
-from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
+from smoothcert.plans.simulation import SimulatedVotes
 from smoothcert.statistics.bounds import lower_bound
 from smoothcert.tasks.replay import from_shares, simulate
 
@@ -48,8 +52,16 @@ def test_a_sample_without_a_finite_output_is_a_vote_for_no_class():
     ],
 )
 def test_votes_are_counts_of_the_samples(samples, votes):
-    with pytest.raises(InvalidInput, match=r"votes|samples"):
+    with pytest.raises(InvalidInput) as raised:
         Look(samples, votes)
+    assert raised.value.code in ("more-votes-than-samples", "not-whole", "too-small")
+
+
+class Best(NamedTuple):
+    """A tally, and the largest bound that a look has proved."""
+
+    tally: Tally
+    lower: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,27 +72,29 @@ class Doubling(Plan):
     pilot: int = 20
     alpha: float = 0.03
     known_labels: bool = False
-    counts_pilot: bool = False
     name: ClassVar[str] = "doubling"
 
-    def request(self, state, noise):
-        reached = np.asarray(state.drawn) if state.look > 1 or self.pilot_counts else 0
-        after = np.where(np.asarray(reached) < 50, 50, 2 * np.asarray(reached))
-        stop = (np.asarray(state.lower) > 0.5) | (np.asarray(reached) >= 200)
+    def init(self, noise, chosen=None):
+        return Best(Tally.begin(self, noise, chosen))
+
+    def update(self, state, votes):
+        tally = state.tally.add(votes)
+        bound = lower_bound(tally.count, np.maximum(tally.drawn, 1), alpha=self.alpha / 3)
+        return Best(tally, np.maximum(state.lower, bound)[()])
+
+    def request(self, state):
+        if state.tally.look == 0 and self.pilot:
+            return self.pilot
+        reached = np.asarray(state.tally.drawn)
+        after = np.where(reached < 50, 50, 2 * reached)
+        stop = (np.asarray(state.lower) > 0.5) | (reached >= 200)
         return np.where(stop, 0, np.minimum(after, 200) - reached)[()]
 
-    def lower_bound(self, state, noise):
-        drawn = np.maximum(state.drawn, 1)
-        return np.where(
-            np.asarray(state.drawn) < 50, 0.0, lower_bound(state.count, drawn, alpha=self.alpha / 3)
-        )[()]
+    def prove(self, state):
+        return Proof.from_bounds(state.tally, state.lower)
 
     def __str__(self):
         return f"doubling {self.samples}"
-
-    @property
-    def pilot_counts(self):
-        return self.counts_pilot
 
 
 def test_a_plan_of_many_looks_draws_until_it_wants_no_more():
@@ -120,14 +134,6 @@ def test_a_case_that_is_told_look_after_look_knows_what_the_whole_list_says():
     assert case.more == Case(plan, NOISE, looks=looks).more == 0
 
 
-@pytest.mark.parametrize("counts", [False, True])
-def test_the_pilot_counts_only_where_the_plan_says_so(counts):
-    plan = Doubling(counts_pilot=counts)
-    proof = Case(plan, NOISE, looks=[Look(20, {1: 20}), Look(30 if counts else 50, {1: 5})]).proof()
-    assert (proof.count, proof.counted) == ((25, 50) if counts else (5, 50))
-    assert plan.most_samples == (200 if counts else 220)
-
-
 def test_a_pilot_that_does_not_count_proves_nothing_however_unanimous():
     proof = Case(replace(Doubling(), pilot=100), NOISE, looks=[Look(100, {1: 100})]).proof()
     assert (proof.prediction, proof.lower, proof.count, proof.counted) == (1, 0, 0, 0)
@@ -158,9 +164,7 @@ def test_an_input_specific_plan_with_known_labels_plans_for_the_label():
 
 
 def test_an_input_without_its_label_is_refused_where_labels_are_to_be_known():
-    with pytest.raises(
-        InvalidInput, match="known_labels needs the label of every input, and this one has none"
-    ):
+    with refused("label-missing"):
         Case(Fixed(1_000, known_labels=True), NOISE)
     assert Case(Fixed(1_000), NOISE).more == 100  # elsewhere nobody asks
 
@@ -182,21 +186,23 @@ class Endless(Plan):
     pilot: int = 5
     known_labels: bool = False
     name: ClassVar[str] = "endless"
+    most_looks: ClassVar[int] = 30
 
     def __str__(self):
         return "endless"
 
-    def request(self, state, noise):
-        return np.ones(np.shape(state.count), int)[()]
+    def request(self, state):
+        return self.pilot if state.look == 0 else 1
 
-    def lower_bound(self, state, noise):
-        return np.zeros(np.shape(state.count))[()]
+    def prove(self, state):
+        return Proof.from_bounds(state, 0.0)
 
 
 def follow_one(plan):
     case = Case(plan, NOISE)
     while case.more:
         case.add(Look(case.more, {0: case.more}))
+    return case.proof()
 
 
 def replay_some(plan):
@@ -218,34 +224,62 @@ FOLLOWED = [follow_one, replay_some, partial(exact_coverage, noise=NOISE), certi
 
 
 @pytest.mark.parametrize("use", FOLLOWED)
-def test_a_plan_that_never_stops_is_refused_wherever_it_is_followed(use, monkeypatch):
-    monkeypatch.setattr("smoothcert.plans.machine.MOST_LOOKS", 30)
-    with pytest.raises(InvalidInput, match=r'^"endless" takes more than 30 looks$'):
+def test_a_plan_that_never_stops_is_refused_wherever_it_is_followed(use):
+    with refused("too-many-looks", most=30):
         use(Endless())
 
 
 @pytest.mark.parametrize("use", FOLLOWED)
 def test_a_request_beyond_the_most_samples_is_refused_wherever_a_plan_is_followed(use):
-    with pytest.raises(
-        InvalidInput, match=r"Endless.request asks for 16 samples of an input, .* at most 15"
-    ):
+    with refused("too-many-samples", plan="Endless", samples=16, most=15):
         use(Endless(samples=10))
 
 
 class Mistaken(Endless):
-    def request(self, state, noise):
-        return np.full(np.shape(state.count), 1.5)[()]
+    def request(self, state):
+        return 5 if state.look == 0 else 1.5
 
 
 class TooSure(Endless):
-    def lower_bound(self, state, noise):
-        return np.full(np.shape(state.count), 1.5)[()]
+    def request(self, state):
+        return 5 if state.look == 0 else 0
+
+    def prove(self, state):
+        nothing = np.full(np.shape(state.count), np.nan)[()]
+        return Proof(state.chosen, nothing, lower=1.5 + 0 * state.count)
+
+
+class Negative(TooSure):
+    def prove(self, state):
+        return Proof(state.chosen, np.full(np.shape(state.count), -1.0)[()])
 
 
 @pytest.mark.parametrize("use", FOLLOWED)
 @pytest.mark.parametrize(
-    ("plan", "words"), [(Mistaken(), "a whole number"), (TooSure(), "a number between 0 and 1")]
+    ("plan", "code"),
+    [
+        (Mistaken(), "request-not-whole"),
+        (TooSure(), "bound-not-a-probability"),
+        (Negative(), "negative-radius"),
+    ],
 )
-def test_requests_and_bounds_are_checked_wherever_a_plan_is_followed(use, plan, words):
-    with pytest.raises(InvalidInput, match=f"{type(plan).__name__}.* must return {words}"):
+def test_requests_and_proofs_are_checked_wherever_a_plan_is_followed(use, plan, code):
+    with refused(code, plan=type(plan).__name__):
         use(plan)
+
+
+# --- votes that a simulation draws
+
+
+def test_votes_of_a_simulation_are_the_same_however_they_are_asked_for():
+    p = np.array([0.5, 0.3, 0.1])
+    samples = np.full(4_000, 30)
+    first = np.zeros(4_000, int)
+    votes = SimulatedVotes(np.random.default_rng(0), samples, p, first)
+    count = votes.of(first)
+    assert np.array_equal(votes.votes[:, 0], count)
+    assert np.array_equal(votes.of(first), count)
+    assert votes.votes.mean(axis=0) == pytest.approx(30 * p, abs=0.2)
+    rest = 30 - votes.votes.sum(axis=1)
+    assert rest.mean() == pytest.approx(3, abs=0.2)
+    assert np.corrcoef(votes.votes[:, 1], rest)[0, 1] < 0
