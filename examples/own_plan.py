@@ -21,7 +21,7 @@ from smoothcert.statistics.bounds import lower_bound
 
 @dataclass(frozen=True)
 class ThreeLooks(sc.Plan):
-    """Stop as soon as the wanted radius is proved."""
+    """Stop as soon as the wanted radius is proved. Its state is that of every plan which counts, a `Tally`."""
 
     samples: int = 3_000
     alpha: float = 0.001
@@ -33,18 +33,18 @@ class ThreeLooks(sc.Plan):
     def __str__(self):
         return f"three looks, radius {self.wanted:g} wanted"
 
-    def request(self, state, noise):
-        """How many more samples each state gets. The pilot is look 1."""
-        proved = noise.radius(self.lower_bound(state, noise)) >= self.wanted
+    def request(self, state):
+        """How many more samples each input gets. The pilot is the first look, and chooses the class."""
         tenth, third = self.samples // 10, self.samples // 3
-        next_draw = np.array([0, tenth, third, self.samples - tenth - third, 0])[
-            np.minimum(state.look, 4)
-        ]
-        return np.where(proved & (np.asarray(state.look) > 1), 0, next_draw)[()]
+        draws = [self.pilot, tenth, third, self.samples - tenth - third, 0]
+        if state.look <= 1:
+            return draws[state.look]
+        return np.where(self.prove(state).radius >= self.wanted, 0, draws[state.look])[()]
 
-    def lower_bound(self, state, noise):
-        """The lower bound on the probability of the class that the votes so far prove."""
-        return lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha / 3)
+    def prove(self, state):
+        """What the votes so far prove: a bound on the probability of the class, and its radius."""
+        lower = lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha / 3)
+        return sc.Proof.from_bounds(state, lower)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ MODULE = """
 from dataclasses import dataclass
 from typing import ClassVar
 
-from smoothcert import Additive, Noise, Plan
+from smoothcert import Additive, Noise, Plan, Proof
 from smoothcert.statistics.bounds import lower_bound
 
 
@@ -30,11 +30,13 @@ class Halves(Plan):
     partner: Plan | None = None
     name: ClassVar[str] = "halves"
 
-    def request(self, state, noise):
-        return (self.samples // 2) * (state.look < 3) + 0 * state.count
+    def request(self, state):
+        half = self.samples // 2
+        return [self.pilot, half, half, 0][state.look]
 
-    def lower_bound(self, state, noise):
-        return lower_bound(state.count, state.drawn, alpha=self.alpha / 2)
+    def prove(self, state):
+        lower = lower_bound(state.count, max(state.drawn, 1), alpha=self.alpha / 2)
+        return Proof.from_bounds(state, lower)
 
     def __str__(self):
         return f"halves {self.samples}"

@@ -102,7 +102,7 @@ def test_options_that_make_no_noise_are_named(options, named):
         (
             "class Hum(sc.Plan):\n    name = 'hum'\n    __str__ = request = None",
             "map --sigma 1 --method hum",
-            "lower_bound",
+            "prove",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_noise_or_plan_of_the_user_that_lacks_a_method_is_told_so(
 def test_a_plan_of_the_user_that_is_no_dataclass_is_told_so(smoothcert, tmp_path):
     (tmp_path / "plain_plan.py").write_text(
         "import smoothcert as sc\n\n\n"
-        "class Plain(sc.Plan):\n    name = 'plain'\n    __str__ = request = lower_bound = lambda *_: 'x'\n"
+        "class Plain(sc.Plan):\n    name = 'plain'\n    __str__ = request = prove = lambda *_: 'x'\n"
     )
     imported = f"--import {tmp_path / 'plain_plan.py'} map --sigma 1"
     answer = smoothcert(f"{imported} --method plain")

@@ -8,7 +8,7 @@ import pytest
 
 from smoothcert.noises import Gaussian
 from smoothcert.plans import AtRadii, Fixed
-from smoothcert.plans.base import Plan
+from smoothcert.plans.base import Plan, Proof
 from smoothcert.statistics.bounds import lower_bound
 
 
@@ -22,12 +22,16 @@ class Doubling(Plan):
     known_labels: bool = True
     name: ClassVar[str] = "doubling"
 
-    def request(self, state, noise):
-        more = np.where(np.asarray(state.count) < 0.9 * np.asarray(state.drawn), state.drawn, 0)
-        return np.where(state.look == 0, 100, np.where(np.asarray(state.look) < 4, more, 0))[()]
+    def request(self, state):
+        if state.look == 0:
+            return 100
+        if state.look == 4:
+            return 0
+        return np.where(np.asarray(state.count) < 0.9 * np.asarray(state.drawn), state.drawn, 0)[()]
 
-    def lower_bound(self, state, noise):
-        return lower_bound(state.count, state.drawn, alpha=self.alpha / 4)
+    def prove(self, state):
+        lower = lower_bound(state.count, np.maximum(state.drawn, 1), alpha=self.alpha / 4)
+        return Proof.from_bounds(state, lower)
 
     def __str__(self):
         return "doubling 800"

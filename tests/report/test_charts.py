@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from smoothcert.plans.outlook import outlook
 
 from smoothcert.noises import Translation
 from smoothcert.plans import Price
+from smoothcert.plans.expected import expected
 from smoothcert.report import charts
 from smoothcert.runs.formats import read_results, write_results
 from smoothcert.statistics.sample_map import SampleMap
@@ -64,7 +64,7 @@ def test_every_adaptive_plan_has_a_sample_map(doubling_run, iss_run, fixed_run):
     [line] = chart.layers
     assert line.series == "doubling"
     assert (
-        line.y.tolist() == outlook(doubling_run.plan, doubling_run.noise, line.x).samples.tolist()
+        line.y.tolist() == expected(doubling_run.plan, doubling_run.noise, line.x).samples.tolist()
     )
     assert line.y[0] == pytest.approx(800, rel=0.01)
     assert line.y[-1] == 100

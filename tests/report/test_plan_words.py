@@ -76,10 +76,10 @@ class Own(Plan):
     pilot: int = 0
     name: ClassVar[str] = "own"
 
-    def request(self, state, noise):
+    def request(self, state):
         raise NotImplementedError
 
-    def lower_bound(self, state, noise):
+    def prove(self, state):
         raise NotImplementedError
 
     def __str__(self):

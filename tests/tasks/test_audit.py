@@ -170,11 +170,12 @@ class Naive(sc.Plan):
     pilot: int = 10
     known_labels: bool = False
 
-    def request(self, state, noise):
-        return np.where(np.asarray(state.look) == 1, self.samples, 0)
+    def request(self, state):
+        return [self.pilot, self.samples, 0][state.look]
 
-    def lower_bound(self, state, noise):
-        return np.asarray(state.count) / np.maximum(state.drawn, 1)
+    def prove(self, state):
+        share = np.asarray(state.count) / np.maximum(state.drawn, 1)
+        return sc.Proof.from_bounds(state, share[()])
 
     def __str__(self):
         return "naive 100"

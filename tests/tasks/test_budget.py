@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import smoothcert as sc
-from smoothcert.plans import OneLook
+from smoothcert.plans import SingleDraw
 from smoothcert.runs.progress import Progress
 
 RNG = np.random.default_rng(0)
@@ -211,7 +211,7 @@ def test_no_time_is_lost_between_blocks_of_a_short_run(monkeypatch):
         monkeypatch, lambda rows: 100_000
     )  # a look takes a batch of 2,000 rows, however few it needs
     results = certify(clock.model, minutes=0.1, since=0.0, batch=2_000)
-    assert not any(isinstance(c.plan, OneLook) for c in results)
+    assert not any(isinstance(c.plan, SingleDraw) for c in results)
     assert results.samples.sum() > 200_000
     assert clock.now < 6.5
 
@@ -220,7 +220,7 @@ def test_inputs_for_which_no_time_is_left_abstain(monkeypatch):
     clock = Clock(monkeypatch, lambda rows: 1_000 if rows < 20_000 else 10)
     results = certify(clock.model, minutes=1.5, since=0.0, batch=32)
     assert len(results) == 120
-    late = [c for c in results if isinstance(c.plan, OneLook)]
+    late = [c for c in results if isinstance(c.plan, SingleDraw)]
     assert late
     assert all(c.abstained and c.samples == 1 for c in late)
 

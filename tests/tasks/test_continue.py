@@ -120,8 +120,8 @@ def test_a_radius_that_enters_late_starts_with_nothing():
         (SHORT, replace(LONGER, alpha=0.01), "plan.alpha"),
         (SHORT, replace(LONGER, give_up=0.1), "plan"),
         (
-            replace(SHORT, bound="binary"),
-            replace(LONGER, bound="binary"),
+            AtRadii([0, 0.2], 300, known_labels=True),
+            AtRadii([0, 0.2], 2_000, known_labels=True),
             'only AtRadii.*bound="runner-up".* goes on',
         ),
         (

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from smoothcert.plans.endings import simulated
 
 from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Look, Price, certify
 from smoothcert.errors import InvalidInput
 from smoothcert.plans import Case
+from smoothcert.plans.simulation import simulate as follow_simulated
 from smoothcert.runs.formats import write_results
 from smoothcert.runs.logs import read_log
 from smoothcert.statistics import metrics
@@ -316,6 +316,6 @@ def test_samples_without_a_vote_lower_the_probability_of_every_class():
     population = from_votes([[60, 20], [0, 0]], [0, 0], [100, 100])
     assert population.p.tolist() == [[0.6, 0.2], [0, 0]]
     plan = Fixed(10_000, pilot=100, bound="runner-up")
-    found = simulated(plan, NOISE, population.p, (20, 2), np.random.default_rng(0))
-    assert found.count[:, 0].mean() == pytest.approx(6_000, rel=0.02)
-    assert not found.count[:, 1].any()
+    found = follow_simulated(plan, NOISE, population.p, (20, 2), np.random.default_rng(0))
+    assert found.state.count[:, 0].mean() == pytest.approx(6_000, rel=0.02)
+    assert not found.state.count[:, 1].any()

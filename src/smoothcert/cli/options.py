@@ -261,8 +261,8 @@ class PlanOptions(Group):
         from smoothcert.plans import METHODS, Plan
 
         theirs = [cls for cls in _subclasses(Plan) if defining_module(cls) is not None]
-        known: dict[str, Any] = dict(METHODS)
-        known |= {cls.name: cls for cls in theirs if isinstance(getattr(cls, "name", None), str)}
+        known = {cls.name: cls for cls in theirs if isinstance(getattr(cls, "name", None), str)}
+        known |= METHODS  # a subclass of a built-in plan has its name unless it says another one
         method = self.method or ("price" if budget else "input-specific")
         cls = _find("--method", method, known)
         own = _settings_of(cls)

@@ -21,7 +21,9 @@ from smoothcert.statistics.bounds import lower_bound
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fixed(TwoStagePlan):
-    """`pilot` samples (n0) pick the class, then `samples` (n) give the bound. The arguments are those of `TwoStagePlan`.
+    """`pilot` samples (n0) pick the class, then `samples` (n) give the bound.
+
+    The arguments are those of `TwoStagePlan`.
 
     >>> print(Fixed(10_000))
     fixed 10,000

@@ -216,9 +216,9 @@ def sample_maps(results: Sequence[Results]) -> Chart:
         if (plan := r.certified_by) is not None and r.noise is not None and plan.adaptive
     }
     layers = tuple(Line(name, p, np.asarray(found.samples)) for name, (p, found) in shown.items())
-    expected = [found.expected for _, found in shown.values()]
-    title = "expected samples" if all(expected) else "samples needed"
-    some = any(expected) and not all(expected)
+    averages = [found.average for _, found in shown.values()]
+    title = "expected samples" if all(averages) else "samples needed"
+    some = any(averages) and not all(averages)
     return Chart(
         "sample-map",
         "The sample map in use",
@@ -228,7 +228,7 @@ def sample_maps(results: Sequence[Results]) -> Chart:
         layers,
         _sentences(
             "How many samples an input gets, given the probability of its class.",
-            any(expected)
+            any(averages)
             and "Where the number depends on chance, the curve shows its expectation.",
             any(found.pilot_not_counted for _, found in shown.values())
             and "A planned number leaves out the pilot.",
