@@ -35,7 +35,6 @@ from smoothcert.plans import Look as Look
 from smoothcert.plans import Plan as Plan
 from smoothcert.plans import Price as Price
 from smoothcert.plans import Proof as Proof
-from smoothcert.plans import Rule as Rule
 from smoothcert.plans import Tally as Tally
 from smoothcert.plans.coverage import Coverage as Coverage
 from smoothcert.plans.coverage import exact_coverage as exact_coverage

@@ -83,8 +83,8 @@ def restore(description: Mapping[str, Any] | None) -> Any:
     name, module, file = (settings.pop(key, None) for key in ("name", "module", "file"))
     if module is None and name in _FORMER:
         name, renamed = _FORMER[name]
-        settings = {renamed.get(key, key): value for key, value in settings.items()}
-        settings.pop(None, None)
+        now = {key: renamed.get(key, key) for key in settings}
+        settings = {new: settings[key] for key, new in now.items() if new is not None}
     cls = _find(str(name), module, file)
     values = {key: _restored(value) for key, value in settings.items()}
     try:

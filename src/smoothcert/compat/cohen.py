@@ -166,10 +166,10 @@ def vote(
     This is the test of Cohen et al.: the two leading classes would share their votes as they do with a probability of
     at most alpha if both were equally likely.
     """
-    plan = SingleDraw(_check.whole("samples", samples, least=1))
+    rule: Any = SingleDraw(_check.whole("samples", samples, least=1))
     alpha = _check.between("alpha", alpha, 0, 1)
     answers: list[tuple[int | None, bool]] = []
-    for certificate in certify(smoothed, x, plan=plan):
+    for certificate in certify(smoothed, x, plan=rule):
         [look] = certificate.looks
         first, second, *_ = [*sorted(look.votes.values(), reverse=True), 0, 0]
         answers.append((look.top, mcnemar(first, second) <= alpha))

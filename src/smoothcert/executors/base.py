@@ -14,7 +14,7 @@ from math import inf
 from smoothcert.data.base import Dataset
 from smoothcert.device.runtime import Device, Dtype, Runtime
 from smoothcert.errors import InvalidInput, UnreadableInput, setting
-from smoothcert.plans import Certificate, Look, Rule
+from smoothcert.plans import Certificate, Look, Plan, Rule
 from smoothcert.sampling.engine import Begun, Engine
 from smoothcert.smoothed.subject import Prepared, Say, Subject
 
@@ -32,7 +32,7 @@ class Job:
 
     subject: Subject
     dataset: Dataset
-    plan: Rule
+    plan: Plan
     begun: Mapping[int, Sequence[Look]] = field(default_factory=dict)
 
     def read(self, id: int, plan: Rule) -> Begun:

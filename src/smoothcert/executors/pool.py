@@ -50,7 +50,7 @@ class PoolExecutor(Executor, Generic[Handle]):
         """Forget the last job, because an executor can be used again."""
         self._runtime = None
         self._assignment = Assignment(())
-        self._order: tuple[Plan | None, int | None] = None, None
+        self._order: tuple[Rule | None, int | None] = None, None
         """Plan and key of the noise of the inputs that are being certified."""
         self._joined: list[_Record] = []
         """All workers that were ready, lost ones included."""

@@ -130,7 +130,7 @@ class Rule(Recorded, ABC):
         """
         return map(self.update, states, looks)
 
-    def answer(self, state: Any) -> int | None:
+    def answer(self, state: Any) -> Any:
         """The class that a rule answers with, which nothing is proved about; None for no answer.
 
         Args:
@@ -148,24 +148,6 @@ class Rule(Recorded, ABC):
             InvalidInput: The rule can never reach its aim under this noise.
         """
         check_random(noise)
-        return self
-
-    @property
-    def primary(self) -> Rule:
-        """The rule behind the certificates: this one or, of a combined plan, its first."""
-        return self
-
-    @property
-    def earlier_plans(self) -> tuple[Rule, ...]:
-        """For a run that was continued: its plans before that, in order."""
-        return ()
-
-    def continuing(self, recorded: Rule) -> Rule:
-        """The plan of a recorded run that goes on with this plan; this plan itself where it cannot go on.
-
-        Args:
-            recorded: The plan of the run so far.
-        """
         return self
 
     @property
@@ -212,6 +194,24 @@ class Plan(Rule):
         Args:
             state: Where the inputs stand.
         """
+
+    @property
+    def primary(self) -> Plan:
+        """The plan behind the certificates: this one or, of a combined plan, its first."""
+        return self
+
+    @property
+    def earlier_plans(self) -> tuple[Plan, ...]:
+        """For a run that was continued: its plans before that, in order."""
+        return ()
+
+    def continuing(self, recorded: Plan) -> Plan:
+        """The plan of a recorded run that goes on with this plan; this plan itself where it cannot go on.
+
+        Args:
+            recorded: The plan of the run so far.
+        """
+        return self
 
     @property
     def caveat(self) -> str | None:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert._registry import LATER
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Plan, Proof, Rule, check_random, settle
+from smoothcert.plans.base import Plan, Proof, check_random, settle
 from smoothcert.plans.coverage import Coverage
 from smoothcert.plans.decided import (
     check_provable,
@@ -146,7 +146,7 @@ class BettingRadii(Plan):
         return (*self.earlier, Stage(self.samples, len(self.radii)))
 
     @property
-    def earlier_plans(self) -> tuple[Rule, ...]:
+    def earlier_plans(self) -> tuple[Plan, ...]:
         plans = []
         for i, stage in enumerate(self.earlier):
             radii = self.radii[: stage.radii]
@@ -155,7 +155,7 @@ class BettingRadii(Plan):
             )
         return tuple(plans)
 
-    def continuing(self, recorded: Rule) -> Rule:
+    def continuing(self, recorded: Plan) -> Plan:
         """With a higher ceiling, or with radii above its largest, a recorded run of this plan goes on."""
         if not isinstance(recorded, BettingRadii) or self.earlier:
             return self

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 from smoothcert.noises import Noise
-from smoothcert.plans.base import Proof, Rule
+from smoothcert.plans.base import Plan, Proof
 from smoothcert.plans.follow import Case
 from smoothcert.plans.votes import Look
 
@@ -36,7 +36,7 @@ class Certificate:
     radius: float
     proof: Proof
     looks: tuple[Look, ...]
-    plan: Rule
+    plan: Plan
     noise: Noise
     seconds: float = 0.0
 
@@ -45,7 +45,7 @@ class Certificate:
         cls,
         looks: Sequence[Look],
         *,
-        plan: Rule,
+        plan: Plan,
         noise: Noise,
         id: int = 0,
         label: int | None = None,
@@ -90,7 +90,7 @@ class Certificate:
             radius=proof.radius if certified else 0.0,
             proof=proof,
             looks=tuple(looks),
-            plan=case.plan,
+            plan=cast(Plan, case.plan),  # or a rule, where nothing is certified
             noise=case.noise,
             seconds=seconds,
         )
@@ -98,12 +98,12 @@ class Certificate:
     @property
     def count(self) -> int:
         """Votes for the class among the `counted` samples that the bound rests on."""
-        return self.proof.count
+        return int(self.proof.count)
 
     @property
     def counted(self) -> int:
         """Samples that the bound rests on."""
-        return self.proof.counted
+        return int(self.proof.counted)
 
     @property
     def samples(self) -> int:

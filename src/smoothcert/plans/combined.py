@@ -82,7 +82,7 @@ class Combined(Plan):
         return self.plans[0].bound
 
     @property
-    def primary(self) -> Any:
+    def primary(self) -> Plan:
         return self.plans[0].primary
 
     @property

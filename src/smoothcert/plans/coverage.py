@@ -135,9 +135,9 @@ class Coverage:
 
 def caveat(plan: Rule) -> str | None:
     """A sentence about what the plan does not guarantee; None if a theorem says that it keeps its alpha."""
-    plan = plan.primary
     if not isinstance(plan, Plan):  # a rule certifies nothing
         return None
+    plan = plan.primary
     if type(plan).coverage is Plan.coverage:
         return (
             f"nothing proves that this plan keeps its alpha ({plan.alpha:g}); "
@@ -159,7 +159,7 @@ def exact_coverage(plan: Plan, noise: Noise) -> Coverage:
     >>> round(found.worst_failure / 0.001, 3), round(found.worst_p, 2), found.valid
     (1.045, 0.6, False)
     """
-    primary: Any = plan.primary.for_noise(noise)
+    primary = plan.primary.for_noise(noise)
     type(primary).init(primary, noise)  # a plan without a pilot that needs one refuses
     derived = primary.coverage(noise)
     found = derived

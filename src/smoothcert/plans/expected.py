@@ -45,7 +45,7 @@ def expected(plan: Plan, noise: Noise, p: ArrayLike, *, simulated: int = _SIMULA
         p: Probabilities of the class.
         simulated: Simulated inputs in all, for a plan that decides radii and needs a simulation.
     """
-    primary: Any = plan.primary.for_noise(noise)
+    primary = plan.primary.for_noise(noise)
     values = np.atleast_1d(_check.probabilities("p", p))
     derived = primary.expected(values, noise)
     if derived is not None:

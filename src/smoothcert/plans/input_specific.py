@@ -13,7 +13,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.plans import two_stage
-from smoothcert.plans.base import Rule, check_random, settle
+from smoothcert.plans.base import Plan, Rule, check_random, settle
 from smoothcert.plans.expected import Expected
 from smoothcert.plans.two_stage import TwoStagePlan
 from smoothcert.statistics.bounds import interval, lower_bound, one_minus_up, smallest, upper_bound
@@ -187,7 +187,7 @@ def _needed_with_rivals(plan: InputSpecific, noise: Noise, p: Any, q: Any) -> ND
     return np.where(required > 0, found, 0)
 
 
-def plan_or_default(plan: Rule | None) -> Rule:
+def plan_or_default(plan: Plan | None) -> Plan:
     """What the caller gave, or input-specific sampling with its defaults; anything else is refused.
 
     Args:

@@ -30,5 +30,5 @@ class SingleDraw(Rule):
     def request(self, state: Tally) -> int:
         return 0 if state.look else self.samples
 
-    def answer(self, state: Tally) -> int | None:
+    def answer(self, state: Tally) -> Any:
         return state.chosen

@@ -38,7 +38,7 @@ class SimulatedVotes(ManyVotes):
         self._count: Any = None
 
     @cached_property
-    def votes(self) -> Counts:  # type: ignore[override]
+    def votes(self) -> Counts:
         classes = self._p.shape[-1]
         rest = np.maximum(1 - self._p.sum(axis=-1, keepdims=True), 0)
         shares = self._p

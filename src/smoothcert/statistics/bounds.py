@@ -52,7 +52,7 @@ def lower_bound(count: ArrayLike, samples: ArrayLike, *, alpha: float) -> Any:
     alpha = check_alpha(alpha)
     if a.size > _MANY:
         pairs, where = np.unique(np.stack([a.ravel(), k.ravel()]), axis=1, return_inverse=True)
-        return _lower_bound(*pairs, alpha)[where].reshape(a.shape)
+        return _lower_bound(pairs[0], pairs[1], alpha)[where].reshape(a.shape)
     return _lower_bound(a, k, alpha)
 
 

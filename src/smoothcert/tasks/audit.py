@@ -21,7 +21,7 @@ from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
 from smoothcert.kernels import StageClassifier
 from smoothcert.noises.base import VERSION
-from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof, Rule
+from smoothcert.plans import BettingRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
 from smoothcert.report.page import dataset_of, write_page
 from smoothcert.report.pictures import pictures_of
@@ -289,7 +289,7 @@ def _draw_again(
                 f"cannot draw again: the classifier of the run was compiled: {manifest.compile}, and here it would be "
                 f"compiled: {runtime.compile}"
             )
-        by_plan: dict[Rule, list[int]] = {}
+        by_plan: dict[Plan, list[int]] = {}
         for c in sorted(chosen, key=lambda c: c.id, reverse=True):
             by_plan.setdefault(c.plan, []).append(c.id)
         drawn = [

@@ -53,6 +53,8 @@ _PILOT_SHARE = 1 / 30
 _SMALLEST_PILOT = 25
 _TEACHERS = 2_000
 """The votes of this many inputs tell how p is distributed."""
+_TOO_LATE: Plan = SingleDraw(1)  # type: ignore[assignment]
+"""The rule of inputs that there is no time for."""
 _PRICES = np.geomspace(1e3, 1e-11, 900)
 """The prices that are tried, from the cheapest run to the dearest one."""
 _SIZES = np.unique(np.rint(np.geomspace(10, 1e9, 240)).astype(int))
@@ -255,7 +257,7 @@ class Spending:
             max((rest - self._least * (len(left) - size)) / size, min(self._least, rest / size))
         )
         if most < self._least:  # only if the clock ran faster than expected
-            return SingleDraw(1)
+            return _TOO_LATE
         ceiling, weights = min(self.plan.samples, most - self.plan.pilot), self._expected(left)
         tried: list[dict[str, Any]] = [{"samples": int(size)} for size in _SIZES[ceiling > _SIZES]]
         tried.append({"samples": ceiling})
@@ -267,7 +269,7 @@ class Spending:
             return 0.0 if plan is None else float(weights @ costs(plan, self.noise))
 
         found = self._with(tried[max(bisect_right(tried, rest / len(left), key=cost) - 1, 0)])
-        return SingleDraw(1) if found is None else found
+        return _TOO_LATE if found is None else found
 
     def _expected(self, left: Sequence[int]) -> Any:
         """The distribution of p over these inputs: what the survey says of each, and of all others what is usual."""

@@ -31,7 +31,7 @@ from smoothcert.executors import Executor, Job, LocalExecutor
 from smoothcert.executors.base import Status
 from smoothcert.models import Classifier
 from smoothcert.noises import Gaussian, GridGaussian
-from smoothcert.plans import Certificate, Plan, Rule, SingleDraw
+from smoothcert.plans import Certificate, Plan, SingleDraw
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.journal import FILE, Journal
 from smoothcert.runs.manifest import Manifest, circumstances
@@ -381,7 +381,7 @@ def _finish(journal: Journal, manifest: Manifest, job: Job) -> None:
 
 
 def _follow(
-    executor: Executor, ids: list[int], plan: Rule, spending: Spending | None
+    executor: Executor, ids: list[int], plan: Plan, spending: Spending | None
 ) -> Iterator[list[Certificate]]:
     """Certificates as they finish, with the time that they took. The budget is told after they are kept."""
     start = time.perf_counter()

@@ -65,11 +65,13 @@ def predict(
         if milliseconds is None
         else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
     )
-    plan = TopClass(_check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1))
+    rule: Any = TopClass(
+        _check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1)
+    )
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, flexible=True)
-    job = job_for(subject, dataset, plan, ids)
+    job = job_for(subject, dataset, rule, ids)
     engine = subject.prepared.engine(job.plan, seed=smoothed.next_key("interactive"))
     found = {c.id: c for c in engine.certify((subject.read(dataset, id) for id in ids), end=end)}
     return [_prediction(found.get(id)) for id in ids]
