@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from smoothcert.plans.machine import follow
 
 from benchmarks import results
 from benchmarks.cifar10 import CEILING, RADII, subject, weights
@@ -17,12 +16,10 @@ from smoothcert import (
     InputSpecific,
     Price,
     Smoothed,
-    State,
     certify,
     forecast,
     probe,
 )
-from smoothcert.plans.base import ClassVotes
 from smoothcert.runs.logs import read_log
 from smoothcert.tasks.probe import _UntilClear
 from smoothcert.tasks.replay import Population, from_shares, probabilities, simulate
@@ -94,13 +91,11 @@ def estimates(inputs: Inputs, *, logs: list[tuple[str, float, float]]) -> dict[s
             RADII[sigma],
         )
         p = population.p[np.arange(len(population)), population.label]
-        plan, draw = _UntilClear.at(radii, noise, CEILING), np.random.default_rng(0).binomial
+        plan, rng = _UntilClear.at(radii, noise, CEILING), np.random.default_rng(0)
         shape = (REPETITIONS, len(p))
 
-        def votes(state: State, p: Any = p, draw: Any = draw) -> ClassVotes:
-            return ClassVotes(state.more, draw(state.more, p))
-
-        state = follow(plan, noise, votes, shape, np.zeros(shape, int))
+        shares = np.stack([p, 1 - p], axis=-1)
+        state = simulate_rule(plan, noise, shares, shape, rng, np.zeros(shape, int)).state
         found = (plan.likely(state.count, state.drawn) > 0.5).mean(axis=1)
         error = 100 * (found - (p[:, None] >= np.array(plan.thresholds)).mean(axis=0))
         largest = np.abs(error).max(axis=1)  # over the radii, in each repetition

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from smoothcert.plans.machine import Case
 from torch import Tensor, nn
 
 from benchmarks.cifar10 import weights
@@ -19,6 +18,7 @@ from smoothcert import AtRadii, Certificate, Fixed, Gaussian, InputSpecific, Loo
 from smoothcert.compat.cohen import Smooth
 from smoothcert.data import load_dataset
 from smoothcert.models import load_classifier
+from smoothcert.plans.follow import Case
 from smoothcert.statistics.group_sequential import default_looks, futility_counts
 
 Found = tuple[float, bool, float]
