@@ -20,6 +20,7 @@ from smoothcert import (
     forecast,
     probe,
 )
+from smoothcert.plans.simulation import simulate as simulate_rule
 from smoothcert.runs.logs import read_log
 from smoothcert.tasks.probe import _UntilClear
 from smoothcert.tasks.replay import Population, from_shares, probabilities, simulate
