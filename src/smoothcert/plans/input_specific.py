@@ -163,7 +163,8 @@ def _planned_with_rivals(
     # Where the map may peak between the ends, we also look at points between them.
     shares = np.linspace(0, 1, 2 if noise.map_peaks_at_ends else _POINTS_BETWEEN)
     shares = shares.reshape(-1, *[1] * p_low.ndim)
-    p, q = (1 - shares) * p_low + shares * p_high, (1 - shares) * q_high + shares * q_low
+    p = (1 - shares) * p_low + shares * p_high
+    q = (1 - shares) * q_high + shares * q_low
     needed = _needed_with_rivals(plan, noise, p, np.minimum(q, one_minus_up(p)))
     return np.asarray(needed.max(axis=0), np.int64)
 

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from smoothcert.noises import Noise
-from smoothcert.statistics.bounds import Array, Counts
+from smoothcert.statistics.bounds import Array, Counts, bisect
 from smoothcert.statistics.group_sequential import default_looks
 
 _COARSE = 128  # tangents among which the best one is searched
@@ -85,7 +85,9 @@ def tangents(noise: Noise, radii: tuple[float, ...]) -> Tangents:
 
 def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Any:
     """k = h - s b (tangent), rounded up, for votes whose probabilities are off by the drawing error; 1 for no bet."""
-    h, slope, product = np.asarray(h), np.asarray(s), np.asarray(s) * np.asarray(b)
+    h = np.asarray(h)
+    slope = np.asarray(s)
+    product = slope * np.asarray(b)
     return np.minimum(
         h - product + _MARGIN * (h + product) + (1 + slope) * noise.drawing_error * (1 + _MARGIN),
         1.0,
@@ -94,11 +96,7 @@ def _offset(noise: Noise, h: ArrayLike, s: ArrayLike, b: ArrayLike) -> Any:
 
 def _points(noise: Noise, radius: float) -> Array:
     """Where tangents touch: b0 from almost 0 to where h(b0) + b0 = 1, dense at both ends."""
-    low, high = _LEAST, 0.5
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (
-            (middle, high) if noise.tie_curve(radius, middle)[0] + middle < 1 else (low, middle)
-        )
+    low = bisect(lambda b: noise.tie_curve(radius, b)[0] + b >= 1, _LEAST, 0.5)[0]
     points: Array = low * expit(np.linspace(log(_LEAST / low), -log(_LEAST) / 2, _COARSE * _FINE))
     return points
 
@@ -145,7 +143,9 @@ def best_bet(
 def _bet(table: Tangents, q: Array) -> Bet:
     """The best bets for expected votes q (3, n, 1); arrays (n, radii)."""
     h, s, k, likelihood = _touching(table, q)
-    edge, span, rest = q[0] / h - 1, s + k, 1 - k
+    edge = q[0] / h - 1
+    span = s + k
+    rest = 1 - k
     # lam (s + k), from 0 to almost 1. Any stake is sound. Its grid makes results equal on all machines.
     stake = np.minimum(np.maximum(edge * span / np.maximum(rest, _MARGIN), 0), _LARGEST_STAKE) * (
         rest > 0
@@ -185,7 +185,8 @@ def _search(table: Tangents, q: Array, found: Array) -> None:
     top = np.rint(_PLACES * _top(likelihood)) / _PLACES
     # A mean of bounds is a bound, so s and k between two tangents are as sound as theirs.
     middle = points[3:, 1]
-    right, left = np.maximum(top, 0), np.maximum(-top, 0)
+    right = np.maximum(top, 0)
+    left = np.maximum(-top, 0)
     found[:3] = middle + right * (points[3:, 2] - middle) + left * (points[3:, 0] - middle)
     found[3] = likelihood[1]
 

@@ -117,7 +117,8 @@ def critical_count(bound: ArrayLike, samples: ArrayLike, *, alpha: float) -> NDA
     """
     alpha = check_alpha(alpha)
     t, k = np.broadcast_arrays(_check.probabilities("a bound", bound), np.asarray(samples))
-    p, n = t.ravel(), k.ravel().astype(np.int64)
+    p = t.ravel()
+    n = k.ravel().astype(np.int64)
     z = -ndtri(alpha)
     guess = n * p + z * np.sqrt(n * p * (1 - p)) + (1 - 2 * p) * (z * z - 1) / 6
     count: NDArray[np.int64] = np.clip(np.ceil(guess), 0, n + 1).astype(np.int64)
@@ -169,7 +170,9 @@ def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:
 
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """P(exactly k votes of n)."""
-    k, n, p = np.asarray(k), np.asarray(n), np.asarray(p, float)
+    k = np.asarray(k)
+    n = np.asarray(n)
+    p = np.asarray(p, float)
     log = xlogy(k, p) + xlog1py(n - k, -p) - betaln(k + 1, n - k + 1) - np.log(n + 1)
     return np.asarray(np.exp(log))
 
@@ -183,7 +186,8 @@ def likely(n: int, p: float) -> tuple[Counts, Array]:
 
 def tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """P(at least k votes of n): 1 for k <= 0 and 0 for k > n."""
-    k, n = np.asarray(k), np.asarray(n)
+    k = np.asarray(k)
+    n = np.asarray(n)
     inside = (k >= 1) & (k <= n)
     return np.where(
         inside, betainc(np.where(inside, k, 1), np.where(inside, n - k + 1, 1), p), k < 1
@@ -230,3 +234,15 @@ def smallest(
         held = holds(middle)
         low = np.where(apart & ~held, middle, low)
         high = np.where(apart & held, middle, high)
+
+
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Two neighbouring floating-point numbers: something does not hold at the first, and holds at the second."""
+    while True:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            return low, high
+        if holds(middle):
+            high = middle
+        else:
+            low = middle

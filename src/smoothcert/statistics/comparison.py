@@ -94,7 +94,8 @@ def differ(a: ArrayLike, b: ArrayLike, *, alpha: float) -> bool:
     >>> differ([True] * 12 + [False] * 8, [False] * 20, alpha=0.05), differ([0.5, 0.2], [0.4, 0.3], alpha=0.05)
     (True, False)
     """
-    a, b = np.asarray(a), np.asarray(b)
+    a = np.asarray(a)
+    b = np.asarray(b)
     if a.dtype == bool:
         return mcnemar(int(np.sum(a & ~b)), int(np.sum(b & ~a))) <= alpha
     low, high = mean_interval(b - a, alpha=alpha)
@@ -179,8 +180,10 @@ def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 def _reaches(only_a: int, only_b: int, inputs: int, delta: float) -> float:
     """P(sum of D >= only_b - only_a) under delta, at the most likely share of differing pairs (Tango 1998)."""
-    n, net = inputs, only_b - only_a
-    linear, constant = (2 * n - net) * delta - only_a - only_b, -only_a * delta * (1 - delta)
+    n = inputs
+    net = only_b - only_a
+    linear = (2 * n - net) * delta - only_a - only_b
+    constant = -only_a * delta * (1 - delta)
     only_a_share = (math.sqrt(max(linear**2 - 8 * n * constant, 0.0)) - linear) / (4 * n)
     differing = min(max(2 * only_a_share + delta, abs(delta)), 1.0)
     if differing == 0:

@@ -39,7 +39,8 @@ class Wealth(NamedTuple):
 
 def begin(table: Tangents, shape: tuple[int, ...] = ()) -> Wealth:
     """Wealth 1 everywhere. Nothing is known, so there is no bet on the first look."""
-    nothing, wealth = np.zeros(shape), np.zeros((*shape, table.radii))
+    nothing = np.zeros(shape)
+    wealth = np.zeros((*shape, table.radii))
     distance = best_bet(table, nothing, nothing, nothing).distance
     return Wealth(nothing, nothing, nothing, wealth, Bet(wealth, wealth, wealth, distance))
 
@@ -89,7 +90,8 @@ def hopeless(
     bet costs. d after N samples is normal around d after n, with variance 1 / n - 1 / N. Giving up proves nothing, so
     an approximation is good enough.
     """
-    n, ceiling = np.maximum(wealth.drawn, 1.0)[..., None], np.asarray(ceiling, float)[..., None]
+    n = np.maximum(wealth.drawn, 1.0)[..., None]
+    ceiling = np.asarray(ceiling, float)[..., None]
     d = wealth.bet.distance
     missing = n / 2 * np.maximum(d, 0) ** 2 - wealth.log + (np.log(ceiling / n) / 2 - log(alpha))
     needed = np.sqrt(np.maximum(missing, 0) * (2 / ceiling))
@@ -139,7 +141,10 @@ def update_histories(
     """
     together, starts = _stacked(before)
     beaten: Any = np.isinf(together.log).all(axis=1).tolist()
-    maps, parents, new, sizes = [], [], [], []
+    maps = []
+    parents = []
+    new = []
+    sizes = []
     for (rows, _), first, added, own in zip(before, starts.tolist(), votes, chosen, strict=True):
         keys: dict[tuple[int, int], int] = {(first, 0): 0}  # of the old row and the new votes
         joined: int | None = (

@@ -33,7 +33,8 @@ def posterior(votes: ArrayLike, weights: Array | float = 1.0) -> Array:
 
 def likely_above(p: ArrayLike, count: ArrayLike, samples: ArrayLike) -> Array:
     """How likely it is that the probability of the class is above p, given its votes (with a Jeffreys prior)."""
-    k, n = np.asarray(count), np.asarray(samples)
+    k = np.asarray(count)
+    n = np.asarray(samples)
     return np.asarray(1 - betainc(k + 0.5, n - k + 0.5, p))
 
 
@@ -45,7 +46,8 @@ def distribution(votes: Mapping[tuple[int, int], int]) -> Array:
     """
     pairs = sorted(votes)  # so that the order of the inputs changes no digit
     inputs = np.array([votes[pair] for pair in pairs])
-    likely, weights = posterior(pairs), np.full(len(P), 1 / len(P))
+    likely = posterior(pairs)
+    weights = np.full(len(P), 1 / len(P))
     for _ in range(_ROUNDS):
         weights *= inputs / (likely @ weights) @ likely / inputs.sum()
     return weights

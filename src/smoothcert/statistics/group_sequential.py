@@ -109,11 +109,10 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
     boundary later. An audit compares the two.
     """
     # Before the first look there is one count, 0, that has reached nothing.
-    looks, needed = (0, *looks), (1, *np.asarray(votes).tolist())
-    first, chance = (
-        looks[-1],
-        np.zeros(0),
-    )  # the chances of counts from `first` to just below the boundary
+    looks = (0, *looks)
+    needed = (1, *np.asarray(votes).tolist())
+    first = looks[-1]
+    chance = np.zeros(0)  # of counts from `first` to just below the boundary
     for i in reversed(range(len(looks))):
         # Counts this far below their mean hardly occur, and would not reach the boundary.
         low = max(int(looks[i] * p - 9.5 * np.sqrt(looks[i] * p * (1 - p)) - 1), 0)
@@ -127,7 +126,8 @@ def crossing_probability_backward(votes: ArrayLike, looks: Sequence[int], p: flo
             known = (counts >= first) & (counts < first + len(chance))
             later[known] = chance[counts[known] - first]
             later = _convolve(later, draw[::-1])[len(draw) - 1 : len(draw) - 1 + size]
-        first, chance = low, later
+        first = low
+        chance = later
     return float(chance[0])
 
 
@@ -153,12 +153,12 @@ def stopping_distribution(
         pilot: Samples of a pilot that does not count.
     """
     levels = np.zeros(len(needed) + 1)
-    first_count, mass = 0, np.ones(1)
+    mass = np.ones(1)
     samples = 0.0
     if pilot:
         samples = float(pilot)
         mass = likely(pilot, p)[1].sum(keepdims=True)
-    groups = {0: (first_count, mass)}
+    groups = {0: (0, mass)}
     for i, step in enumerate(np.diff(looks, prepend=0).tolist()):
         drawn: dict[int, list[Group]] = defaultdict(list)
         more, draw = likely(step, p)

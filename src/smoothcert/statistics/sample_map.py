@@ -23,6 +23,7 @@ from smoothcert import _check
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import (
+    bisect,
     can_certify,
     check_alpha,
     keeps_bound,
@@ -164,9 +165,7 @@ class SampleMap:
 
     def _smallest_with_radius(self) -> float:
         """The smallest p whose required radius is above 0."""
-        low, high = 0.5, 1.0
-        while low < (middle := (low + high) / 2) < high:
-            low, high = (low, middle) if self.required_radius(middle) > 0 else (middle, high)
+        _, high = bisect(lambda p: bool(self.required_radius(p) > 0), 0.5, 1.0)
         return high
 
 
@@ -178,7 +177,8 @@ def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
     floating point allows to every p where psi leaps.
     """
     edges = np.union1d(refined_grid(400), [0.5])
-    at_edges, bounds = psi(edges), psi._at_most(edges[:-1], edges[1:])
+    at_edges = psi(edges)
+    bounds = psi._at_most(edges[:-1], edges[1:])
     for _ in range(_MOST_HALVINGS):
         middle = (edges[:-1] + edges[1:]) / 2
         loose = bounds > _TIGHT * np.maximum(at_edges[:-1], at_edges[1:]) + 1
@@ -187,7 +187,8 @@ def _cells(psi: SampleMap) -> tuple[NDArray[np.float64], list[int]]:
             break
         split = np.flatnonzero(loose)
         new = middle[split]
-        left, right = psi._at_most(edges[split], new), psi._at_most(new, edges[split + 1])
+        left = psi._at_most(edges[split], new)
+        right = psi._at_most(new, edges[split + 1])
         bounds[split] = left
         bounds = np.insert(bounds, split + 1, right)
         at_edges = np.insert(at_edges, split + 1, psi(new))
