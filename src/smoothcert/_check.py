@@ -1,4 +1,4 @@
-"""Check arguments. Each function returns the value, or raises `InvalidInput` with a sentence that names it."""
+"""Checks of arguments. Each function returns the value, or raises `InvalidInput` that names it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidInput
 
 NO_CLASS = -1
-"""Stands for "no class" in arrays of classes: an abstention among predictions, an unknown label among labels."""
+"""Stands for "no class": an abstention among predictions, an unknown label among labels."""
 
 
 def whole(name: str, value: Any, *, least: int = 0) -> int:
     """An integer of at least `least`. 1000.0 is accepted as 1000; 0.5 and True are not."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        try:
-            exact = not isinstance(value, (bool, str)) and float(value) == int(value)
-        except (TypeError, ValueError, OverflowError):
-            exact = False
-        if not exact:
-            raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if not _is_whole(value):
+        raise InvalidInput(
+            "not-whole",
+            "{name} must be a whole number of at least {least}, got {value!r}",
+            name=name,
+            value=value,
+            least=least,
+        )
     if value < least:
-        raise InvalidInput(f"{name} must be at least {least}, got {value}")
+        raise InvalidInput(
+            "too-small",
+            "{name} must be at least {least}, got {value}",
+            name=name,
+            value=value,
+            least=least,
+        )
     return int(value)
 
 
@@ -34,7 +41,12 @@ def number_or_auto(name: str, value: Any) -> int:
     if value == "auto":
         return 0
     if isinstance(value, str) and not value.isdecimal():
-        raise InvalidInput(f"{name} must be a number or auto, got {value!r}")
+        raise InvalidInput(
+            "not-number-or-auto",
+            "{name} must be a number or auto, got {value!r}",
+            name=name,
+            value=value,
+        )
     return whole(name, int(value) if isinstance(value, str) else value, least=1)
 
 
@@ -42,7 +54,13 @@ def at_least(name: str, value: Any, low: float) -> float:
     """A finite number of at least `low`."""
     number = _number(value)
     if not (low <= number < math.inf):  # also true for NaN
-        raise InvalidInput(f"{name} must be a number of at least {low:g}, got {value!r}")
+        raise InvalidInput(
+            "not-at-least",
+            "{name} must be a number of at least {least:g}, got {value!r}",
+            name=name,
+            value=value,
+            least=low,
+        )
     return number
 
 
@@ -55,12 +73,17 @@ def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
     """A finite number strictly between `low` and `high`."""
     number = _number(value)
     if not (low < number < high):  # also true for NaN
-        allowed = (
-            f"above {low:g}"
-            if high == math.inf
-            else f"between {low:g} and {high:g} (both excluded)"
+        allowed = "between {low:g} and {high:g} (both excluded)"
+        if high == math.inf:
+            allowed = "above {low:g}"
+        raise InvalidInput(
+            "not-between",
+            "{name} must be a number " + allowed + ", got {value!r}",
+            name=name,
+            value=value,
+            low=low,
+            high=high,
         )
-        raise InvalidInput(f"{name} must be a number {allowed}, got {value!r}")
     return number
 
 
@@ -69,21 +92,44 @@ def probabilities(name: str, value: ArrayLike) -> NDArray[np.float64]:
     p = np.asarray(value, float)
     wrong = ~((p >= 0) & (p <= 1))  # true for NaN as well
     if np.any(wrong):
-        raise InvalidInput(f"{name} must lie between 0 and 1, got {p[wrong].flat[0]:g}")
+        raise InvalidInput(
+            "not-probability",
+            "{name} must lie between 0 and 1, got {value:g}",
+            name=name,
+            value=float(p[wrong].flat[0]),
+        )
     return p
 
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
     """One of several texts."""
     if value not in allowed:
-        raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        raise InvalidInput(
+            "not-one-of",
+            "{name} must be one of {allowed}, got {value!r}",
+            name=name,
+            value=value,
+            allowed=", ".join(allowed),
+        )
     return value
 
 
 def fields(config: object, check: Callable[..., Any], *names: str, **limits: float) -> None:
-    """Check these fields of a frozen dataclass, and store what the check returns: Python numbers, for records."""
+    """Check these fields of a frozen dataclass, and store the Python numbers that the check returns."""
     for name in names:
         object.__setattr__(config, name, check(name, getattr(config, name), **limits))
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether the value is a number without a fraction; neither a truth value nor a text."""
+    if isinstance(value, (bool, str)):
+        return False
+    if isinstance(value, int):
+        return True
+    try:
+        return float(value) == int(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _number(value: Any) -> float:
