@@ -11,7 +11,7 @@ from tests.users_code import forget
 
 from smoothcert import Combined, Fixed, Gaussian, InputSpecific, InvalidInput, Noise, Plan, certify
 from smoothcert._registry import check_recordable, check_settings, describe, differences, restore
-from smoothcert._users_code import import_users_module
+from smoothcert._user_errors import import_users_module
 
 MODULE = """
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from smoothcert.data import load_dataset, published
+from smoothcert.data import load_dataset, mnist_cifar
 from smoothcert.errors import InvalidInput
 
 pytest.importorskip("torchvision")
@@ -43,7 +43,7 @@ def _offer(monkeypatch, tmp_path, name, files, server):
     for file, content in files.items():
         (folder / file).write_bytes(content)
         known[f"{address}/{file}"] = hashlib.md5(content).hexdigest()
-    monkeypatch.setattr(published, "files_of", {name: known}.__getitem__)
+    monkeypatch.setattr(mnist_cifar, "files_of", {name: known}.__getitem__)
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path / "cache"))
 
 
@@ -71,7 +71,7 @@ def _mnist(count=3):
     ("name", "train"), [("mnist", False), ("mnist", True), ("fashion-mnist", True)]
 )
 def test_files_are_downloaded_once(name, train, server, tmp_path, monkeypatch):
-    monkeypatch.setattr("smoothcert.data.published._DEBIAN", str(tmp_path / "absent"))
+    monkeypatch.setattr("smoothcert.data.mnist_cifar._DEBIAN", str(tmp_path / "absent"))
     _offer(monkeypatch, tmp_path, name, _mnist(), server)
     assert [load_dataset(name, train=train)[i][1] for i in range(3)] == [0, 1, 2]
     asked = len(server[2])
@@ -100,7 +100,7 @@ def test_a_file_with_another_checksum_is_refused(server, tmp_path, monkeypatch):
 
 def test_without_a_network_there_is_one_sentence(tmp_path, monkeypatch):
     nowhere = {"http://127.0.0.1:9/t10k-images-idx3-ubyte.gz": "0" * 32}
-    monkeypatch.setattr(published, "files_of", lambda name: nowhere)
+    monkeypatch.setattr(mnist_cifar, "files_of", lambda name: nowhere)
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path))
     with pytest.raises(InvalidInput, match=r"cannot download mnist .*check the connection"):
         load_dataset("mnist")

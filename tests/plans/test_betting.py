@@ -137,7 +137,7 @@ def test_ties_within_a_radius_are_certified_less_often_than_alpha():
         (0.5, (0.01, 0.05, 0.15)),
         (1.0, (0.002, 0.02)),
     ):
-        ties += [(RADII.index(radius), float(NOISE.tie_curve(radius, b)[0]), b) for b in rivals]
+        ties += [(RADII.index(radius), float(NOISE.trade_off(radius, b)[0]), b) for b in rivals]
     level, a, b = np.array(ties).T
     shares = np.stack([a, b, (1 - a - b) / 2, (1 - a - b) / 2], axis=1)
     plan = AtRadii(RADII, 2_000, alpha=alpha, bound="runner-up", known_labels=True)
@@ -184,7 +184,7 @@ def test_a_replay_of_all_votes_needs_a_tenth_of_the_samples():
 )
 @pytest.mark.parametrize("radii", [[0], [0, 1]])
 def test_a_noise_without_a_curve_is_refused_before_the_run(noise, radii):
-    with pytest.raises(sc.InvalidInput, match=r"no tie curve|is not random"):
+    with pytest.raises(sc.InvalidInput, match=r"no trade-off curve|is not random"):
         AtRadii(radii, bound="runner-up").for_noise(noise)
 
 

@@ -17,17 +17,17 @@ from smoothcert import _check
 from smoothcert.data import images
 from smoothcert.data.arrays import ArrayDataset, load_npz
 from smoothcert.data.base import Dataset
-from smoothcert.data.wrap import LabelledDataset, as_dataset
+from smoothcert.data.coerce import LabelledDataset, as_dataset
 from smoothcert.errors import InvalidInput, did_you_mean, number_of, setting
 
 __all__ = ["ArrayDataset", "Dataset", "load_dataset", "select_ids"]
 
 _SOURCES = {
-    "cifar10": "published:load_cifar10",
-    "fashion-mnist": "published:load_fashion_mnist",
+    "cifar10": "mnist_cifar:load_cifar10",
+    "fashion-mnist": "mnist_cifar:load_fashion_mnist",
     "hf": "huggingface:load",
     "imagenet": "images:load_imagenet",
-    "mnist": "published:load_mnist",
+    "mnist": "mnist_cifar:load_mnist",
 }
 
 

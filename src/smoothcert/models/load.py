@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert._users_code import import_users_module, users_code
+from smoothcert._user_errors import import_users_module, user_errors
 from smoothcert.errors import InvalidInput, did_you_mean, setting
 from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build, bundled_name
 from smoothcert.models.base import (
@@ -193,7 +193,7 @@ def make(spec: str, what: str = "model") -> tuple[str, Any]:
     if not callable(factory):
         raise InvalidInput(f"{place} ({file or 'built in'}) has no function {attribute!r}")
     hint = f"it is called without arguments and must return the {what}"
-    with _fresh_weights(), users_code(f"calling {name}", near=file, hint=hint):
+    with _fresh_weights(), user_errors(f"calling {name}", near=file, hint=hint):
         return name, factory if isinstance(factory, nn.Module) else factory()
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert._agreement import Answer, in_full_batch, repeats, with_other_neighbours
-from smoothcert._users_code import where_raised
+from smoothcert._user_errors import where_raised
 from smoothcert.errors import InvalidInput, ModelFailed, SmoothcertError, first_line, setting
 from smoothcert.models.base import copied
 

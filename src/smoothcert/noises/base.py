@@ -195,7 +195,7 @@ class Noise(Recorded, ABC):
         """
         return self.radius(lower)
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
         """A concave bound h(b) on how likely a class A may be that does not beat B everywhere within a radius.
 
         Let A and B have the probabilities a and b at the input. If A does not beat B after some change of at most
@@ -209,7 +209,7 @@ class Noise(Recorded, ABC):
             h(b), which never decreases, and its slope h'(b), both to a relative accuracy of 1e-13.
         """
         raise InvalidInput(
-            f"there are no bets on the runner-up under {self}, because this noise supplies no tie curve"
+            f"there are no bets on the runner-up under {self}, because this noise supplies no trade-off curve"
         )
 
     def other_radii(self, radius: ArrayLike, shape: tuple[int, ...]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class GaussianRadius(Noise):
             self.sigma, *(ndtri(_check.probabilities("p", p)) for p in (lower, upper))
         )
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
         """h(b) = Phi(Phi^-1(b) + c) with c = 2 r / sigma: A may lose half of c, and B may gain the other half."""
         z, c = ndtri(_check.probabilities("b", b)), 2 * radius / self.sigma
         return ndtr(z + c), np.exp(-c * (z + c / 2))

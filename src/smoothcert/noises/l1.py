@@ -58,7 +58,7 @@ class LipschitzNoise(Noise):
         a, b = (_check.probabilities("p", p) for p in (lower, upper))
         return down(self.scale * (a - b))
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
         """h(b) = min(b + r / scale, 1): A may lose half of r / scale, and B may gain the other half."""
         h = _check.probabilities("b", b) + radius / self.scale
         return np.minimum(h, 1.0), np.where(h < 1, 1.0, 0.0)[()]
@@ -113,10 +113,10 @@ class Splitting(OwnDraw, LipschitzNoise):
     def _offsets(self) -> int:
         return max(round(2 * self.scale * self.levels), 1)
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
         if self.levels:  # all offsets are counted, and none is drawn: there is nothing to bet on
-            return Noise.tie_curve(self, radius, b)
-        return super().tie_curve(radius, b)
+            return Noise.trade_off(self, radius, b)
+        return super().trade_off(radius, b)
 
     @property
     def drawing_error(self) -> float:
@@ -177,7 +177,7 @@ class Laplace(Noise):
         a, b = (_distance(_check.probabilities("p", p)) for p in (lower, upper))
         return half_difference(self.scale, a, b)
 
-    def tie_curve(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
+    def trade_off(self, radius: float, b: ArrayLike) -> tuple[Any, Any]:
         """h = g(g(b)) = u^-1(u(b) + c) with c = 2 r / scale; g(b) is the most that b can become by a shift of r.
 
         The derivative of a probability p by one coordinate is E[vote * sign(z)] / scale, so its absolute value is at

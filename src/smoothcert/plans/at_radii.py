@@ -188,7 +188,7 @@ class AtRadii(Plan):
     def for_noise(self, noise: Noise) -> Self:
         super().for_noise(noise)
         if self.remembers:
-            noise.tie_curve(
+            noise.trade_off(
                 max(self.radii) or 1.0, 0.25
             )  # a noise without a curve refuses, also at radius 0
         most = self.certified_radius(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Look, Plan, Proof
 from smoothcert.plans.machine import Case
@@ -83,7 +83,7 @@ class Certificate:
             seconds: How long it took.
         """
         proof, plan, noise = case.proof(), case.plan, case.noise
-        with naming_users_code():
+        with naming_user_errors():
             radius = float(plan.certified_radius(proof.lower, proof.upper, noise))
         radius = radius if proof.radius is None else proof.radius
         certified = proof.prediction is not None and not math.isnan(radius)

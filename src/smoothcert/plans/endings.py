@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.noises import Noise
 from smoothcert.plans import machine
 from smoothcert.plans.base import ClassVotes, ManyVotes, Plan, State, Votes
@@ -235,7 +235,7 @@ class SimulatedEndings(NamedTuple):
     """The probability that the class really has."""
 
 
-@naming_users_code()
+@naming_user_errors()
 def simulated_endings(
     plan: Plan,
     noise: Noise,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Noise
 from smoothcert.plans.base import Look, Plan, Proof, State, Votes
@@ -130,7 +130,7 @@ def follow(
 ) -> State:
     """Follow a plan on many inputs to the end; `draw` gives the votes for the samples that a state wants."""
     conclude_all = _conclude_once_per_state if reads_only_counts(plan) else conclude
-    with naming_users_code():
+    with naming_user_errors():
         state = begin(plan, noise, shape, chosen)
         while np.any(state.more):
             state = conclude_all(plan, noise, accumulate(plan, noise, state, draw(state)))
@@ -187,7 +187,7 @@ class Case:
     (100, 10000)
     """
 
-    @naming_users_code()
+    @naming_user_errors()
     def __init__(
         self, plan: Plan, noise: Noise, label: int | None = None, looks: Iterable[Look] = ()
     ) -> None:
@@ -216,7 +216,7 @@ class Case:
             pass
         return self.more
 
-    @naming_users_code()
+    @naming_user_errors()
     def proof(self) -> Proof:
         """What the votes so far prove."""
         return proof(self.plan, self.noise, self.state)
@@ -242,7 +242,7 @@ def add_each(cases: Sequence[Case], looks: Sequence[Look]) -> Iterator[Case]:
     ]
     if wanted:
         plan, noise = cases[0].plan, cases[0].noise
-        with naming_users_code():
+        with naming_user_errors():
             states = [_counted(plan, case.state, look) for case, look in wanted]
             memories = plan.remember_each(states, [look for _, look in wanted], noise)
             for (case, _), state, memory in zip(wanted, states, memories, strict=True):

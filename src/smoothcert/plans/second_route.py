@@ -96,7 +96,7 @@ def _least_wealth(
     """The least logarithm of wealth that bets reached at some look, over all rivals and this many radii.
 
     Every rival has its own wealth here, and every payoff is divided by the most that it yields on average under a false
-    claim. That is computed from the tie curve itself, not from its tangents.
+    claim. That is computed from the trade-off curve itself, not from its tangents.
     """
     table, case = tangents(noise, plan.radii), Case(plan, noise, label)
     chosen = label if plan.known_labels else looks[0].top
@@ -130,7 +130,7 @@ def _fair(bet: Bet, noise: Noise, radii: Sequence[float]) -> tuple[Array, Array,
         for _ in range(5):
             place = centre + width * np.linspace(-1, 1, 65)
             b = expit(place)
-            a = np.minimum(noise.tie_curve(radius, b)[0], expit(-place))
+            a = np.minimum(noise.trade_off(radius, b)[0], expit(-place))
             mean = a * own[:, [j]] + b * rival[:, [j]] + (1 - a - b) * other[:, [j]]
             centre, width = (
                 np.take_along_axis(place, mean.argmax(axis=1)[:, None], axis=1),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert._agreement import REDUCED_FORMAT, check_labels_of_form, differing_labels
-from smoothcert._users_code import is_our_own, where_raised
+from smoothcert._user_errors import is_our_own, where_raised
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.host import (
     SetupClock,

@@ -1,7 +1,7 @@
 """Bets that a class A beats its rivals everywhere within a radius, on the votes of A, of a rival B and of all others.
 
-The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's tie curve. h is concave,
-so every tangent encloses the false claims:
+The claim "A beats B everywhere within r" is false only if pA <= h(pB), where h is the noise's trade-off curve.
+h is concave, so every tangent encloses the false claims:
 
     pA - s pB <= k    with s = h'(b0), k = h(b0) - s b0                                                 (tangent)
 
@@ -53,7 +53,7 @@ LOOKS: Counts = np.array(default_looks(10**10)[:-1])
 
 
 class Tangents(NamedTuple):
-    """Tangents of the tie curves of some radii, on a grid of b0."""
+    """Tangents of the trade-off curves of some radii, on a grid of b0."""
 
     radii: int
     """How many radii there are."""
@@ -74,7 +74,7 @@ def tangents(noise: Noise, radii: tuple[float, ...]) -> Tangents:
     points = np.empty((6, len(above), _COARSE * _FINE))
     for j, radius in enumerate(above):
         b = _points(noise, radius)
-        h, s = noise.tie_curve(radius, b)
+        h, s = noise.trade_off(radius, b)
         logs = np.log([h, b, np.maximum(1 - h - b, 1e-300)])
         points[:, j] = [*logs, h, s, _offset(noise, h, s, b)]
     coarse = points[:3, :, _FINE // 2 :: _FINE].reshape(3, -1)
@@ -96,7 +96,7 @@ def _points(noise: Noise, radius: float) -> Array:
     low, high = _LEAST, 0.5
     while low < (middle := (low + high) / 2) < high:
         low, high = (
-            (middle, high) if noise.tie_curve(radius, middle)[0] + middle < 1 else (low, middle)
+            (middle, high) if noise.trade_off(radius, middle)[0] + middle < 1 else (low, middle)
         )
     points: Array = low * expit(np.linspace(log(_LEAST / low), -log(_LEAST) / 2, _COARSE * _FINE))
     return points

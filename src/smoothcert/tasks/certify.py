@@ -17,7 +17,7 @@ from torch import Tensor
 from smoothcert._agreement import same_votes
 from smoothcert._files import exclusive
 from smoothcert._registry import check_recordable
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import (
     InvalidInput,
     ModelFailed,
@@ -52,7 +52,7 @@ _CHECKED_SHARE = 0.02
 """How much a run may cost more for the check that the classifier has not changed in the meantime."""
 
 
-@naming_users_code()
+@naming_user_errors()
 def certify(
     model: str | Smoothed | Classifier | Callable[[Tensor], Any] | None,
     data: Any,

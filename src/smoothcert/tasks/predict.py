@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from smoothcert import _check
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.data import find_dataset
 from smoothcert.plans import Certificate, Look
 from smoothcert.plans.until_settled import UntilSettled
@@ -45,7 +45,7 @@ class Prediction:
         return self.look.samples
 
 
-@naming_users_code()
+@naming_user_errors()
 def predict(
     smoothed: Smoothed,
     x: Any,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert._users_code import naming_users_code
+from smoothcert._user_errors import naming_user_errors
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.noises import Gaussian, Noise
 from smoothcert.noises.gaussian import is_gaussian
@@ -293,7 +293,7 @@ def simulate(
     chosen = None if fixed_class is None else np.broadcast_to(fixed_class, shape)
     state = simulated(plan, noise, population.p, shape, rng, chosen)
     final = settled(plan, state)
-    with naming_users_code():
+    with naming_user_errors():
         radius = np.asarray(plan.certified_radius(final.lower, upper(plan, noise, final), noise))
     p, correct = of_class(population.p, final.chosen), final.chosen == population.label
     cost = float(np.mean(spent(plan, state)))

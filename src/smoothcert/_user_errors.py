@@ -43,12 +43,12 @@ def import_users_module(place: str) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     spec = None if "." in name else find_spec(name)
-    with users_code(f"importing {name}", near=None if spec is None else spec.origin):
+    with user_errors(f"importing {name}", near=None if spec is None else spec.origin):
         return importlib.import_module(name)
 
 
 @contextmanager
-def users_code(doing: str, *, near: str | None = None, hint: str = "") -> Iterator[None]:
+def user_errors(doing: str, *, near: str | None = None, hint: str = "") -> Iterator[None]:
     """In this context, an error in code of the user is one sentence with its place, preferably in the file `near`.
 
     The hint is added to the sentence.
@@ -67,7 +67,7 @@ def users_code(doing: str, *, near: str | None = None, hint: str = "") -> Iterat
 
 
 @contextmanager
-def naming_users_code() -> Iterator[None]:
+def naming_user_errors() -> Iterator[None]:
     """In this context, an error in a plan or noise of the user is reported with its class and method."""
     try:
         yield

@@ -13,7 +13,7 @@ from torch.utils.data import (
 import smoothcert as sc
 from smoothcert.data.arrays import as_input
 from smoothcert.data.base import first_readable
-from smoothcert.data.wrap import as_dataset
+from smoothcert.data.coerce import as_dataset
 from smoothcert.errors import InvalidInput
 
 

@@ -15,7 +15,7 @@ from torch.utils import data as torch_data
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert._users_code import users_code
+from smoothcert._user_errors import user_errors
 from smoothcert.data.arrays import ArrayDataset, as_array, as_input, is_numbers, outside
 from smoothcert.data.base import Dataset, first_readable, hashed_inputs
 from smoothcert.errors import InvalidInput
@@ -94,7 +94,7 @@ class WrappedDataset:
 
     def row(self, index: int) -> Any:
         """What the caller's data has at an index. An error of the caller's code is reported with this index."""
-        with users_code(f"reading input {index} of {self.name}"):
+        with user_errors(f"reading input {index} of {self.name}"):
             return self._data[index]
 
     @cached_property
