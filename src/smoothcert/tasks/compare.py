@@ -144,7 +144,7 @@ class _Kept(LocalExecutor):
     """Prepares its classifier at the first start, and keeps it for more inputs."""
 
     def start(self, job: Job, say: Say) -> Runtime:
-        self._given = self._given or job.subject.prepare(say)
+        self._prepared_before = self._prepared_before or job.subject.prepare(say)
         return super().start(job, say)
 
 
