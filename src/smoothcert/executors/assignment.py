@@ -1,4 +1,4 @@
-"""Assign inputs to workers. This module only keeps the records; it starts no worker and sends nothing.
+"""Which worker has which inputs. This module keeps records; it starts no worker and sends nothing.
 
 Inputs are assigned during the run, a few per worker at a time, because their costs are not known in
 advance. An input is assigned to one worker at a time, and only that worker can finish it.
@@ -29,11 +29,11 @@ class Assignment:
     def __init__(self, ids: Iterable[int]) -> None:
         self._waiting = deque(ids)
         self._failed_before: deque[int] = deque()
-        """Inputs that failed and will be tried again. A worker gets only one of them at a time: if it
-        dies, we know which input is to blame."""
+        """Inputs that failed and will be tried again. A worker gets only one of them at a time: if
+        it dies, we know which input is to blame."""
         self._failures: Counter[int] = Counter()
         self.given_up: SmoothcertError | None = None
-        """Why no more inputs are assigned, None while they are. Open inputs can still be finished."""
+        """Why no more inputs are assigned; None while they are. Open inputs may still finish."""
         self._capacity: dict[Hashable, int] = {}
         self._open: dict[Hashable, set[int]] = {}
 
@@ -52,7 +52,7 @@ class Assignment:
         self._open[worker] = set()
 
     def leave(self, worker: Hashable, error: str) -> None:
-        """Remove a worker that was lost. Its open inputs count as failed and go to other workers."""
+        """Remove a lost worker. Its open inputs count as failed and go to other workers."""
         for id in sorted(self._open[worker]):
             self.fail(worker, id, error)
         del self._open[worker], self._capacity[worker]
@@ -88,7 +88,7 @@ class Assignment:
         return assigned
 
     def fail(self, worker: Hashable, id: int, error: str, *, unreadable: bool = False) -> None:
-        """Record that an input failed. Another worker tries it again, unless it has failed too often."""
+        """Record that an input failed. Another worker tries again, unless it failed too often."""
         self._open[worker].remove(id)
         self._failures[id] += 1
         if self._failures[id] < TRIES:

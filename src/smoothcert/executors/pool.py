@@ -1,4 +1,4 @@
-"""The driver of many workers: it assigns inputs, collects certificates, and replaces workers that are lost.
+"""The driver of many workers: it assigns inputs, collects certificates and replaces lost workers.
 
 Subclasses define how the driver reaches its workers: through pipes to processes, or through Ray.
 """

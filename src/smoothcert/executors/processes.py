@@ -27,8 +27,8 @@ class ProcessExecutor(PoolExecutor[Connection]):
     """Certifies on several devices of this machine.
 
     Args:
-        devices: The devices, as in "cuda:0,cuda:1", or "all" CUDA devices. They must be of one kind,
-            because the noise depends on the kind of device.
+        devices: The devices, as in "cuda:0,cuda:1", or "all" CUDA devices. They must be of one
+            kind, because the noise depends on the kind of device.
     """
 
     def __init__(self, devices: str) -> None:

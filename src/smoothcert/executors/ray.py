@@ -20,7 +20,7 @@ with needs("ray", what="the Ray executor"):
     import ray
 
 _CPUS = 1
-"""CPUs that a worker reserves. On CPUs, it computes with as many threads as its share of all CPUs."""
+"""CPUs that a worker reserves. On CPUs, it uses as many threads as its share of all CPUs."""
 
 
 class RayExecutor(PoolExecutor[Any]):
@@ -30,8 +30,8 @@ class RayExecutor(PoolExecutor[Any]):
         address: The address of the cluster, "auto" or "HOST:PORT". Default: start a Ray instance on
             this machine, and stop it at the end.
         workers: The number of workers, or "auto" for as many as the cluster has room for.
-        gpus_per_worker: GPUs that each worker reserves; 0 computes on CPUs. Default: 1 if the cluster
-            has GPUs, otherwise 0.
+        gpus_per_worker: GPUs that each worker reserves; 0 computes on CPUs. Default: 1 if the
+            cluster has GPUs, otherwise 0.
     """
 
     def __init__(
