@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import bisect
 
+from smoothcert.data.base import values_of
 from smoothcert.errors import InvalidInput
 from smoothcert.runs.results import Results, is_unit
 
@@ -57,7 +58,7 @@ def pictures_of(
     values = next(
         (r.manifest.values for r in results if r.manifest is not None and r.other_range), None
     )
-    return {id: picture_of(dataset[id][0], values) for id in ids}
+    return {id: picture_of(values_of(dataset, id), values) for id in ids}
 
 
 def _most_telling(results: Sequence[Results]) -> Iterable[int]:

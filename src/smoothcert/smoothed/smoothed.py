@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert.data.arrays import as_input, is_numbers
 from smoothcert.data.base import Dataset, first_readable
+from smoothcert.data.inputs import as_input, is_numbers
 from smoothcert.device.runtime import Device, Dtype, Runtime, settle_dtype
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models import Classifier, load_classifier

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
-from smoothcert.data.arrays import as_input
 from smoothcert.data.base import check_labels
+from smoothcert.data.inputs import as_input
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput
 from smoothcert.models.base import Classifier
