@@ -115,7 +115,7 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
 
 
 def fields(config: object, check: Callable[..., Any], *names: str, **limits: float) -> None:
-    """Check these fields of a frozen dataclass, and store the Python numbers that the check returns."""
+    """Check fields of a frozen dataclass, and store the Python numbers that the check returns."""
     for name in names:
         object.__setattr__(config, name, check(name, getattr(config, name), **limits))
 

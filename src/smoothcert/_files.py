@@ -16,7 +16,7 @@ _LOCK = ".lock"
 
 @contextmanager
 def exclusive(out: str | Path) -> Iterator[Path]:
-    """Create a folder if it does not exist, and lock it for this process. The lock ends with the process.
+    """Create a folder if it does not exist, and lock it until this process ends.
 
     If an error occurs before anything is written into a new folder, the folder is removed.
 
@@ -24,7 +24,11 @@ def exclusive(out: str | Path) -> Iterator[Path]:
         InvalidInput: Another process has locked the folder, or it cannot be written.
     """
     if out is None or not str(out):
-        raise InvalidInput(f"out is empty: name a folder, as in {setting('out', 'runs/mine')}")
+        raise InvalidInput(
+            "no-folder",
+            "out is empty: name a folder, as in {example}",
+            example=setting("out", "runs/mine"),
+        )
     folder = Path(out)
     lock = FileLock(folder / _LOCK, timeout=0)
     try:
@@ -33,11 +37,17 @@ def exclusive(out: str | Path) -> Iterator[Path]:
         lock.acquire()
     except Timeout:
         raise InvalidInput(
-            f"{folder} is in use by another process: wait until it ends, or stop it"
+            "folder-in-use",
+            "{folder} is in use by another process: wait until it ends, or stop it",
+            folder=folder,
         ) from None
     except OSError as error:
         raise InvalidInput(
-            f"cannot write into {folder}: {error.strerror or error}; choose another {setting('out', 'DIR')}"
+            "cannot-write-into",
+            "cannot write into {folder}: {reason}; choose another {out}",
+            folder=folder,
+            reason=error.strerror or str(error),
+            out=setting("out", "DIR"),
         ) from None
     try:
         yield folder

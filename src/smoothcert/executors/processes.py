@@ -56,7 +56,7 @@ class ProcessExecutor(PoolExecutor[Connection]):
                 "not-picklable",
                 "cannot send the model or the data to other processes ({error}): define them in a "
                 "module, or use one device",
-                error=error,
+                error=str(error),
             ) from None
         # If the resource tracker started later, it would unblock the signal that `launch` blocks.
         resource_tracker.ensure_running()
