@@ -56,8 +56,10 @@ def in_memory(data: Any, dataset: Dataset) -> str:
 
     if isinstance(dataset, LabelledDataset):
         return "labels"
-    is_named = data is dataset and dataset.name.partition(":")[0] in _SOURCES
-    return "" if is_named or isinstance(data, (str, Path)) else "data"
+    source = dataset.name.partition(":")[0]
+    if isinstance(data, (str, Path)) or (data is dataset and source in _SOURCES):
+        return ""
+    return "data"
 
 
 def load_dataset(spec: str | Path, *, train: bool = False) -> Dataset:
@@ -212,9 +214,9 @@ def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     >>> parse_shard("3/16")
     (3, 16)
     """
-    is_pair = isinstance(shard, (tuple, list))
-    text = "/".join(map(str, shard)) if is_pair else str(shard)
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+    if isinstance(shard, tuple):
+        shard = "/".join(map(str, shard))
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str(shard))
     if match is None:
         raise InvalidInput(
             "not-shard",
@@ -238,12 +240,12 @@ def _parse(text: str, count: int) -> list[int]:
     ids: list[int] = []
     for entry in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", entry)
-        first = int(match[1]) if match else 0
-        last = int(match[2] or first) if match else -1
-        if first > last:
+        if match is None or int(match[1]) > int(match[2] or match[1]):
             raise InvalidInput(
                 "not-ids", "ids must be numbers and ranges like 0,5,10-20, got {ids!r}", ids=text
             )
+        first = int(match[1])
+        last = int(match[2] or first)
         # A long range stops after the first id outside of the data. The caller refuses that id.
         ids.extend(range(first, max(min(last, count), first) + 1))
     return ids

@@ -87,22 +87,27 @@ def _checked_inputs(inputs: NDArray[np.generic], name: str) -> NDArray[np.generi
             name=name,
             type=inputs.dtype,
         )
-    if is_bytes and inputs.ndim == 3:
-        return inputs[:, None]
-    # Images of most libraries have their channels last. We move them, because networks of torch
-    # take them first.
-    if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
-        inputs = np.moveaxis(inputs, -1, 1)
-        if not is_bytes:
-            _warn(
-                f"{name}: the last axis is taken as channels and moved to the front; a list of "
-                "inputs stays as it is"
-            )
+    inputs = _with_channels_first(inputs, name)
     if not is_bytes:
         outside(inputs, name=name, stacklevel=4)
     elif inputs.ndim == 2:
         _warn(f"{name}: bytes are divided by 255, as those of images; give floats to prevent it")
     return inputs
+
+
+def _with_channels_first(inputs: NDArray[np.generic], name: str) -> NDArray[np.generic]:
+    """Images as networks of torch take them. Most other libraries have their channels last."""
+    is_bytes = inputs.dtype == np.uint8
+    if is_bytes and inputs.ndim == 3:
+        return inputs[:, None]
+    if inputs.ndim != 4 or inputs.shape[1] in (1, 3) or inputs.shape[-1] not in (1, 3):
+        return inputs
+    if not is_bytes:
+        _warn(
+            f"{name}: the last axis is taken as channels and moved to the front; a list of inputs "
+            "stays as it is"
+        )
+    return np.moveaxis(inputs, -1, 1)
 
 
 def _warn(message: str) -> None:

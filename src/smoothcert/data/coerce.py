@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils import data as torch_data
@@ -236,14 +237,17 @@ def _is_inputs_and_labels(data: Any) -> bool:
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         return False
     inputs, labels = data
-    if _is_array(inputs) and _is_array(labels):
-        same_type = as_array(inputs).dtype.kind == as_array(labels).dtype.kind
-        return inputs.ndim > 1 and not (labels.shape == inputs.shape and same_type)
-    if _is_array(inputs):
-        return inputs.ndim > 1 and isinstance(labels, (tuple, list))
-    if not isinstance(labels, (tuple, list, np.ndarray, Tensor)) or not hasattr(inputs, "__len__"):
+    if not isinstance(labels, (tuple, list, np.ndarray, Tensor)):
         return False
-    return all(map(_is_one_value, labels))
+    if not _is_array(inputs):
+        return hasattr(inputs, "__len__") and all(map(_is_one_value, labels))
+    if inputs.ndim < 2:
+        return False
+    return not _is_array(labels) or not _are_alike(as_array(inputs), as_array(labels))
+
+
+def _are_alike(a: NDArray[np.generic], b: NDArray[np.generic]) -> bool:
+    return a.shape == b.shape and a.dtype.kind == b.dtype.kind
 
 
 def _data_of(loader: torch_data.DataLoader[Any]) -> Any:

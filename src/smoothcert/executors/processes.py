@@ -121,15 +121,9 @@ class _Process:
 
 def _parse(devices: str) -> list[str]:
     """The names of the devices in a text such as "cuda:0,cuda:1"."""
+    if devices.strip() == "all":
+        return _all_cuda_devices()
     names = [name.strip() for name in devices.split(",")]
-    if names == ["all"]:
-        names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-        if not names:
-            raise InvalidInput(
-                "no-cuda-device",
-                "there is no CUDA device here: name the devices, as in {example}",
-                example=setting("devices", "cpu,cpu"),
-            )
     if any(name.isdecimal() for name in names):
         meant = ",".join(f"cuda:{name}" if name.isdecimal() else name for name in names)
         raise InvalidInput(
@@ -143,6 +137,17 @@ def _parse(devices: str) -> list[str]:
             "devices-of-two-kinds",
             "devices must be of one kind, because the noise depends on it, got {value}",
             value=devices,
+        )
+    return names
+
+
+def _all_cuda_devices() -> list[str]:
+    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if not names:
+        raise InvalidInput(
+            "no-cuda-device",
+            "there is no CUDA device here: name the devices, as in {example}",
+            example=setting("devices", "cpu,cpu"),
         )
     return names
 

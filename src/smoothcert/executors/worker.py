@@ -137,20 +137,27 @@ class Worker:
         failed: list[tuple[int, str]] = []
         start = time.perf_counter()
         try:
-            while time.perf_counter() - start < _CALL_SECONDS:
-                self._open_inputs(engine, failed)
-                if not engine.busy:
-                    break
-                finished += engine.step()
-                needs_inputs = engine.free and not self._queue and not engine.sampler.full
-                if (finished or failed) and needs_inputs:
-                    break
+            self._sample(engine, finished, failed)
         except Exception as error:
             self._failure = Failed.from_error(error)
             if not finished:
                 return self._failure
         self._sampling += time.perf_counter() - start
         return Report(tuple(finished), tuple(failed), self._local.status(), self._sampling)
+
+    def _sample(
+        self, engine: Engine, finished: list[Certificate], failed: list[tuple[int, str]]
+    ) -> None:
+        """Sample for about a second, or until the worker needs more inputs."""
+        end = time.perf_counter() + _CALL_SECONDS
+        while time.perf_counter() < end:
+            self._open_inputs(engine, failed)
+            if not engine.busy:
+                return
+            finished += engine.step()
+            needs_inputs = engine.free and not self._queue and not engine.sampler.full
+            if needs_inputs and (finished or failed):
+                return
 
     def _open_inputs(self, engine: Engine, failed: list[tuple[int, str]]) -> None:
         """Open inputs of the queue while the engine has room; add those that fail to `failed`."""
