@@ -23,7 +23,7 @@ import numpy as np
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert._files import write_whole
+from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.plans.coverage import caveat
@@ -181,9 +181,12 @@ def write_results(
         _AT_RADII[format](results, radii) if format in _AT_RADII else _WRITERS[format](results)
     )
     if path is not None:
-        write_whole(path, content)
+        reads = [] if results.path is None else [results.path, beside(results.path)]
         if format == "csv":
-            write_whole(beside(path), json.dumps(_settings(results), indent=1).encode())
+            check_output(beside(path), reads=reads)
+        write_output(path, content, reads=reads)
+        if format == "csv":
+            write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
     return content
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothcert._check import NO_CLASS
+from smoothcert._files import JOURNAL
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
@@ -27,7 +28,7 @@ from smoothcert.plans import Certificate, Look, Plan, Proof
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.results import COLUMNS, numbers_of
 
-FILE = "journal.sqlite"
+FILE = JOURNAL
 
 _LAYOUT = 2
 """The version of the tables below."""
