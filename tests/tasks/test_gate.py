@@ -71,7 +71,7 @@ def test_a_run_is_held_against_a_baseline(run, on_disk, policy):
     [
         ({"until_clear": True}, "ended when a comparison was clear"),
         (
-            {"budget": {"minutes": 2}},
+            {"budget": {"samples": None, "minutes": 2, "ceiling": 1_000, "pilot": 100}},
             "had a budget of minutes, so what its inputs got depended on the clock",
         ),
     ],

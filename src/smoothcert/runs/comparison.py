@@ -275,6 +275,11 @@ def compare_runs(
     )
 
 
+def _ceiling_asked_for(results: Results, ceiling: int) -> int:
+    budget = results.manifest and results.manifest.budget
+    return budget["ceiling"] if budget else ceiling
+
+
 def _curve(a: Results, b: Results, alpha: float) -> Curve:
     radii = np.linspace(0, max(float(r.radius.max()) for r in (a, b)), _CURVE_POINTS)
     d = b.certified(radii).astype(np.int8) - a.certified(radii)
@@ -349,10 +354,8 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     for name in ("alpha", "samples", "bound"):
         one, two = getattr(first, name), getattr(second, name)
         if name == "samples":  # a budget may lower the ceiling that was asked for
-            one, two = (
-                ((r.manifest and r.manifest.budget) or {}).get("ceiling", own)
-                for r, own in ((a, one), (b, two))
-            )
+            one = _ceiling_asked_for(a, one)
+            two = _ceiling_asked_for(b, two)
         if one != two:
             again = f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}"
             raise refuse(f"they were certified with {name} {one} and {two}", again)
