@@ -14,6 +14,9 @@ from smoothcert.errors import InvalidInput
 NO_CLASS = -1
 """Stands for "no class": an abstention among predictions, an unknown label among labels."""
 
+SMALLEST_ALPHA = 1e-50
+"""Bounds are computed reliably down to this probability of a mistake."""
+
 
 def whole(name: str, value: Any, *, least: int = 0) -> int:
     """An integer of at least `least`. 1000.0 is accepted as 1000; 0.5 and True are not."""
@@ -83,6 +86,38 @@ def between(name: str, value: Any, low: float, high: float = math.inf) -> float:
             value=value,
             low=low,
             high=high,
+        )
+    return number
+
+
+def alpha(name: str, value: Any) -> float:
+    """The largest probability of a mistake, which is below one half."""
+    number = _number(value)
+    if not SMALLEST_ALPHA < number < 0.5:
+        hint = f": for a confidence of {value}, write {1 - number:.6g}" if 0.5 < number < 1 else ""
+        raise InvalidInput(
+            "not-an-alpha",
+            "{name} must be a number between {least:g} and 0.5 (both excluded), the probability "
+            "of a mistake, got {value!r}{hint}",
+            name=name,
+            value=value,
+            least=SMALLEST_ALPHA,
+            hint=hint,
+        )
+    return number
+
+
+def confidence(name: str, value: Any) -> float:
+    """The least probability that a statement holds, which is above one half."""
+    number = _number(value)
+    if not 0.5 < number < 1:
+        hint = f": for an alpha of {value}, write {1 - number:.6g}" if 0 < number < 0.5 else ""
+        raise InvalidInput(
+            "not-a-confidence",
+            "{name} must be a number between 0.5 and 1 (both excluded), got {value!r}{hint}",
+            name=name,
+            value=value,
+            hint=hint,
         )
     return number
 

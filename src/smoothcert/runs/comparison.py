@@ -241,7 +241,7 @@ def compare_runs(
 ) -> Comparison:
     """Compare two runs on their common inputs. See `smoothcert.compare`."""
     margin = _check.at_least("margin", margin, 0) / 100
-    alpha = 1 - _check.between("confidence", confidence, 0, 1)
+    alpha = 1 - _check.confidence("confidence", confidence)
     a, b = runs = distinct_names([read_results(a), read_results(b)])
     notes = _check_alike(a, b)
     common = np.intersect1d(a.id, b.id)
@@ -296,7 +296,11 @@ def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> li
         )
     if radius is None:
         return known or usual_radii([a, b])
-    radii = sorted({_check.at_least("each radius", r, 0) for r in np.atleast_1d(radius).tolist()})
+    radii = sorted(set(_check.radii(np.atleast_1d(radius).tolist())))
+    if not radii:
+        raise InvalidInput(
+            "no-radii", "give at least one {radius} to compare at", radius=setting("radius")
+        )
     if known is not None and (unknown := [r for r in radii if r not in known]):
         raise InvalidInput(
             f"{a.name} and {b.name} cannot be compared at {unknown[0]:g}: choose among the radii that both decide, "
