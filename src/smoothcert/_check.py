@@ -39,6 +39,44 @@ def whole(name: str, value: Any, *, least: int = 0) -> int:
     return int(value)
 
 
+def is_truth_value(value: Any) -> bool:
+    """Whether a value is True or False, also of NumPy or torch."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
+def ids(values: Any, *, count: int | None = None) -> list[int]:
+    """Numbers of inputs.
+
+    Args:
+        values: The numbers, or a mask: a truth value for each input.
+        count: How many inputs there are; None if a mask has no meaning.
+    """
+    unmasked("ids", values)
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    if not listed or not all(map(is_truth_value, listed)):
+        return [whole("each id", id) for id in listed]
+    if len(listed) != count:
+        raise InvalidInput(
+            "mask-of-another-length",
+            "ids is a mask of {length} truth values, and {needed}: give the numbers of the inputs",
+            length=len(listed),
+            count=count,
+            needed="none fits here" if count is None else f"there are {count} inputs",
+        )
+    return [id for id, is_chosen in enumerate(listed) if is_chosen]
+
+
+def unmasked(name: str, values: Any) -> Any:
+    """An array without masked entries. NumPy takes the values behind a mask for entries."""
+    if np.ma.is_masked(values) or type(values).__name__ == "MaskedTensor":
+        raise InvalidInput(
+            "masked-entries",
+            "{name} has masked entries, which have no value: fill them, or leave them out",
+            name=name,
+        )
+    return values
+
+
 def number_or_auto(name: str, value: Any) -> int:
     """A whole number of at least 1, also as a text; 0 for "auto"."""
     if value == "auto":
@@ -157,7 +195,7 @@ def fields(config: object, check: Callable[..., Any], *names: str, **limits: flo
 
 def _is_whole(value: Any) -> bool:
     """Whether the value is a number without a fraction; neither a truth value nor a text."""
-    if isinstance(value, (bool, str)):
+    if is_truth_value(value) or isinstance(value, str):
         return False
     if isinstance(value, int):
         return True
