@@ -183,10 +183,22 @@ def write_results(
             UserWarning,
             stacklevel=2,
         )
+    content = _content(results, format, radii)
+    if path is not None:
+        reads = [] if results.path is None else [results.path, beside(results.path)]
+        if format == "csv":
+            check_output(beside(path), reads=reads)
+        write_output(path, content, reads=reads)
+        if format == "csv":
+            write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
+    return content
+
+
+def _content(results: Results, format: str, radii: Sequence[float] | None) -> bytes:
     try:
-        content = (
-            _AT_RADII[format](results, radii) if format in _AT_RADII else _WRITERS[format](results)
-        )
+        if format in _AT_RADII:
+            return _AT_RADII[format](results, radii)
+        return _WRITERS[format](results)
     except InvalidInput:
         raise
     except (ValueError, OverflowError) as error:  # such as an infinite number in JSON
@@ -197,14 +209,6 @@ def write_results(
             format=format,
             reason=error,
         ) from None
-    if path is not None:
-        reads = [] if results.path is None else [results.path, beside(results.path)]
-        if format == "csv":
-            check_output(beside(path), reads=reads)
-        write_output(path, content, reads=reads)
-        if format == "csv":
-            write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
-    return content
 
 
 def format_of(path: str | Path | None, format: str | None = None) -> str:

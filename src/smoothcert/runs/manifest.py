@@ -276,19 +276,23 @@ def _has_type(value: Any, hint: Any) -> bool:
     parts = get_args(hint)
     if kind in (Union, UnionType):
         return any(_has_type(value, part) for part in parts)
+    if kind in (list, tuple):
+        return isinstance(value, (list, tuple)) and _has_types(value, kind, parts)
+    if kind is Mapping:
+        return isinstance(value, Mapping) and _has_types(list(value.values()), list, parts[1:])
     if is_typeddict(hint):
         types = get_type_hints(hint)
-        is_record = isinstance(value, Mapping) and value.keys() == types.keys()
-        return is_record and all(_has_type(value[key], types[key]) for key in types)
-    if kind is Mapping:
-        return isinstance(value, Mapping) and all(_has_type(v, parts[1]) for v in value.values())
-    if kind in (list, tuple):
-        if not isinstance(value, (list, tuple)):
+        if not isinstance(value, Mapping) or value.keys() != types.keys():
             return False
-        is_open = kind is list or Ellipsis in parts
-        each = [parts[0]] * len(value) if is_open else parts
-        return len(value) == len(each) and all(map(_has_type, value, each))
+        return _has_types([value[key] for key in types], tuple, tuple(types.values()))
     return _is_plain(value, hint)
+
+
+def _has_types(values: Sequence[Any], kind: Any, parts: Sequence[Any]) -> bool:
+    """Whether all values have their types: `parts` of a tuple, or that of all items of a list."""
+    is_open = kind is list or Ellipsis in parts
+    types = [parts[0]] * len(values) if is_open else parts
+    return len(values) == len(types) and all(map(_has_type, values, types))
 
 
 def _is_plain(value: Any, hint: Any) -> bool:

@@ -195,8 +195,8 @@ def _checked(
         yield from _against(run, policy["baseline"], baseline, confidence)
 
 
-def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
-    """The least certified accuracy in percent, by radius."""
+def _read_thresholds(wanted: Any) -> dict[float, float]:
+    """Percentages by radius, as the policy has them."""
     try:
         pairs = [(float(radius), float(percent)) for radius, percent in dict(wanted).items()]
     except (TypeError, ValueError):
@@ -207,14 +207,21 @@ def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
             'certified_accuracy needs a percentage by radius, as in "0.5" = 60, got {value}',
             value=wanted,
         )
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        radii = [radius for radius, _ in pairs]
-        raise InvalidInput(
-            "repeated-radius",
-            "certified_accuracy has two percentages at the radius {radius:g}: leave one of them out",
-            radius=next(radius for radius in radii if radii.count(radius) > 1),
-        )
+    radii = [radius for radius, _ in pairs]
+    for radius in radii:
+        if radii.count(radius) > 1:
+            raise InvalidInput(
+                "repeated-radius",
+                "certified_accuracy has two percentages at the radius {radius:g}: leave one of "
+                "them out",
+                radius=radius,
+            )
+    return dict(pairs)
+
+
+def _thresholds(run: Run, wanted: Any) -> dict[float, float]:
+    """The least certified accuracy in percent, by radius, after a check that the run shows it."""
+    found = _read_thresholds(wanted)
     for radius, percent in found.items():
         _check.at_least("each radius of certified_accuracy", radius, 0)
         _check.between(f"certified_accuracy at {radius:g}, a percentage,", percent, 0, 100)
