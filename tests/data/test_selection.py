@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 from tests.refusals import refused
 
 from smoothcert.data import select_ids
@@ -87,3 +89,92 @@ def test_a_shard_that_is_none_is_refused(shard: object, code: str) -> None:
 def test_more_shards_than_inputs_are_refused() -> None:
     with refused("too-many-shards", inputs="3 inputs", parts=4):
         select_ids(3, shard="1/4")
+
+
+MASK = [True, False, False, True, False, True]
+
+
+class Series:
+    """Like a boolean `pandas.Series`: it iterates, and `tolist` gives plain values."""
+
+    def __init__(self, values: list[bool]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> object:
+        return iter(np.array(self._values))
+
+    def tolist(self) -> list[bool]:
+        return self._values
+
+
+FORMS = [
+    np.array,
+    torch.tensor,
+    list,
+    tuple,
+    Series,
+    iter,
+    lambda mask: [np.bool_(value) for value in mask],
+    lambda mask: [torch.tensor(value) for value in mask],
+    lambda mask: np.ma.array(mask),
+    lambda mask: np.array(mask, object),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_mask_selects_inputs(form) -> None:
+    assert select_ids(6, ids=form(MASK)) == [0, 3, 5]
+    assert select_ids(6, ids=form(MASK), limit=2) == [0, 3]
+    assert select_ids(2, ids=form([True, True])) == [0, 1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_mask_of_another_length_is_refused(form) -> None:
+    for count in (2, 5, 7, 100):
+        with refused("mask-of-another-length", length=6, count=count):
+            select_ids(count, ids=form(MASK))
+
+
+def test_a_mask_that_selects_nothing_is_refused() -> None:
+    with refused("no-inputs"):
+        select_ids(3, ids=np.zeros(3, bool))
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [True, 2],
+        [0, False],
+        [np.True_, 3],
+        [torch.tensor(True), 3],
+        [[True, False]],
+        np.ones((2, 3), bool),
+        np.array(3),
+        torch.tensor(3),
+        np.array([0.5]),
+        np.array([np.nan]),
+        torch.tensor([-1]),
+        [None],
+        ["1"],
+        np.array(["1"]),
+    ],
+)
+def test_what_are_neither_numbers_nor_a_mask_is_refused(ids) -> None:
+    with pytest.raises(InvalidInput):
+        select_ids(6, ids=ids)
+
+
+def test_numbers_in_other_forms_are_numbers() -> None:
+    for ids in (np.array([3, 1]), torch.tensor([3, 1]), np.array([3.0, 1.0]), iter([3, 1])):
+        assert select_ids(6, ids=ids) == [3, 1]
+    assert select_ids(6, ids=np.ma.array([3, 1], mask=False)) == [3, 1]
+
+
+@pytest.mark.parametrize("dtype", [int, float, bool])
+def test_masked_entries_are_no_ids(dtype) -> None:
+    ids = np.ma.array([1, 0, 1], mask=[False, True, False], dtype=dtype)
+    with refused("masked-entries", name="ids"):
+        select_ids(3, ids=ids)

@@ -191,9 +191,9 @@ def test_columns_and_entries_of_a_later_version_do_no_harm(tmp_path):
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
-        ("UPDATE manifest SET value = '{' WHERE key = 'seed'", "its manifest cannot be read"),
+        ("UPDATE manifest SET value = '{' WHERE key = 'seed'", "the entry 'seed' of its manifest"),
         ("DELETE FROM manifest WHERE key IN ('plan', 'ids')", "its manifest has no ids, plan"),
-        ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "its manifest cannot be read"),
+        ("UPDATE manifest SET value = '5' WHERE key = 'plan'", "the entry 'plan' of its manifest"),
         (
             'UPDATE manifest SET value = \'{"name": "Gaussian", "mood": 1}\' WHERE key = \'noise\'',
             "another version",

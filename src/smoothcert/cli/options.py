@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
@@ -43,17 +42,6 @@ Skip = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Ids = Annotated[str | None, typer.Option(help="Take these inputs, as in 0,5,10-20.")]
-
-
-def refuse_to_replace(out: Path, results: Iterable[Path]) -> None:
-    """Raise if a file to write would replace the journal of a run, or results that the command reads."""
-    from smoothcert.runs.journal import FILE
-
-    is_read = out.is_file() and any(path.is_file() and path.samefile(out) for path in results)
-    if is_read or out.name == FILE:
-        raise InvalidInput(
-            f"--out {out} would replace {'what is read' if is_read else 'a run'}: choose another file"
-        )
 
 
 @overload

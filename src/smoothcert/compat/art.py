@@ -108,7 +108,7 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
 
     def _inputs(self, x: ArrayLike) -> list[NDArray[np.float32]]:
         """A list, because the axes of an array of images could be exchanged to have the channels first."""
-        inputs = np.asarray(x, np.float32)
+        inputs = np.asarray(_check.unmasked("x", x), np.float32)
         if inputs.shape[1:] != self.input_shape:
             wanted = ", ".join(map(str, ("count", *self.input_shape)))
             raise InvalidInput(f"inputs must have the shape ({wanted}), got {inputs.shape}")

@@ -168,7 +168,7 @@ def vote(
     at most alpha if both were equally likely.
     """
     plan = OneLook(_check.whole("samples", samples, least=1))
-    alpha = _check.between("alpha", alpha, 0, 1)
+    alpha = _check.alpha("alpha", alpha)
     answers: list[tuple[int | None, bool]] = []
     for certificate in certify(smoothed, x, plan=plan):
         [look] = certificate.looks

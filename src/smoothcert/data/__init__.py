@@ -140,7 +140,8 @@ def select_ids(
         count: The number of inputs in the data set.
         skip: Take every `skip`-th input. By default, all.
         limit: Take at most this many inputs.
-        ids: Take these inputs, for example [0, 5] or "0,5,10-20". It excludes `skip`.
+        ids: Take these inputs, for example [0, 5] or "0,5,10-20", or those that a mask selects. It
+            excludes `skip`.
         shard: Of these inputs, take the part of one job among several: "3/16" or (3, 16) is the
             third of 16 parts.
 
@@ -187,8 +188,8 @@ def _listed(ids: str | Sequence[int], count: int) -> list[int]:
     """The ids that the caller lists, each once."""
     if isinstance(ids, str):
         numbers = _parse(ids, count)
-    elif isinstance(ids, Iterable):
-        numbers = [_check.whole("each id", id) for id in ids]
+    elif isinstance(ids, Iterable) and getattr(ids, "ndim", 1) > 0:
+        numbers = _check.ids(ids, count=count)
     else:
         raise InvalidInput(
             "one-id",

@@ -215,6 +215,7 @@ def _with_labels(data: Any, labels: Any) -> Dataset:
     have_lengths = hasattr(data, "__len__") and hasattr(labels, "__len__")
     if not have_lengths or isinstance(labels, (Mapping, Set)):
         raise _unexpected(f"{type(data).__name__} and {type(labels).__name__}")
+    _check.unmasked("labels", labels)
     inputs = data if _is_array(data) and data.ndim else as_dataset(data)
     if len(inputs) != len(labels):
         raise InvalidInput(
@@ -277,6 +278,7 @@ def _is_one_value(value: Any) -> bool:
 def _as_label(label: Any, index: int) -> int:
     if label is None:
         return NO_CLASS
+    _check.unmasked(f"the label of input {index}", label)
     values = np.ravel(label.cpu() if isinstance(label, Tensor) else label).tolist()
     if len(values) != 1:
         raise InvalidInput(

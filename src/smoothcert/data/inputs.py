@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from smoothcert import _check
 from smoothcert.data.arrays import to_floats
 from smoothcert.data.images import to_values
 from smoothcert.errors import InvalidInput
@@ -44,6 +45,7 @@ def is_numbers(x: Any) -> bool:
 
 def as_array(x: Any) -> NDArray[np.generic]:
     """Numbers of the caller as an array."""
+    _check.unmasked("the data", x)
     if isinstance(x, Tensor):
         x = _tensor_as_array(x)
     try:

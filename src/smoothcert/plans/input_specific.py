@@ -171,4 +171,8 @@ def plan_or_default(plan: Plan | None) -> Plan:
         raise InvalidInput(
             f"plan must be a plan such as InputSpecific(samples=10_000), got {plan!r}"
         )
-    return plan or InputSpecific()
+    if plan is None:
+        return InputSpecific()
+    if plan.alpha != 0:  # as that of a plan that counts all outcomes
+        _check.alpha("alpha", plan.alpha)
+    return plan

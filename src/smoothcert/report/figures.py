@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smoothcert.errors import InvalidInput, needs
+from smoothcert._files import write_output
+from smoothcert.errors import needs
 from smoothcert.report.charts import certified_accuracy, charts
 from smoothcert.report.vega import PAPER, Chart, Line, Spec, spec
 from smoothcert.runs.formats import Source, collect
@@ -52,14 +53,8 @@ def save(
     drawn = json.dumps(made | {"config": PAPER.config})
     path = Path(path)
     paths = {format: path.with_name(f"{path.name}.{format}") for format in formats}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for format, target in paths.items():
-            target.write_bytes(_rendered(drawn, format))
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot write figures into {path.parent}: {error.strerror or error}"
-        ) from None
+    for format, target in paths.items():
+        write_output(target, _rendered(drawn, format))
     return list(paths.values())
 
 

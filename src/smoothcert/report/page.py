@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smoothcert._files import write_whole
+from smoothcert._files import write_output
 from smoothcert._registry import describe
 from smoothcert._version import __version__
 from smoothcert.errors import InvalidInput, SmoothcertError
@@ -150,7 +150,7 @@ def write_page(
         series=range(1, vega.SERIES + 1),
         version=__version__,
     )
-    write_whole(out, text.encode())
+    write_output(out, text.encode(), reads=[run.path for run in runs])
     return Path(out)
 
 

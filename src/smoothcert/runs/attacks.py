@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert._check import NO_CLASS
+from smoothcert.errors import InvalidInput
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics import metrics
@@ -111,6 +112,13 @@ def read_attacks(run: Run | str | Path, norm: str | None = None) -> Attacks | No
     if found is None or not found[1]:
         return None
     settings, distances = found
+    if unknown := sorted(set(distances).difference(run.id.tolist())):
+        raise InvalidInput(
+            "attack-without-certificate",
+            "{run} is damaged: it has an attack on input {id}, but no certificate of it",
+            run=run.path,
+            id=unknown[0],
+        )
     where = np.searchsorted(run.id, np.array(sorted(distances), np.int64))
     ids = run.id[where]
     right = ~run.abstained & ((run.prediction == run.label) | (run.label == NO_CLASS))

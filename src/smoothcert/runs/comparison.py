@@ -241,7 +241,7 @@ def compare_runs(
 ) -> Comparison:
     """Compare two runs on their common inputs. See `smoothcert.compare`."""
     margin = _check.at_least("margin", margin, 0) / 100
-    alpha = 1 - _check.between("confidence", confidence, 0, 1)
+    alpha = 1 - _check.confidence("confidence", confidence)
     a, b = runs = distinct_names([read_results(a), read_results(b)])
     notes = _check_alike(a, b)
     common = np.intersect1d(a.id, b.id)
@@ -275,6 +275,11 @@ def compare_runs(
     )
 
 
+def _ceiling_asked_for(results: Results, ceiling: int) -> int:
+    budget = results.manifest and results.manifest.budget
+    return budget["ceiling"] if budget else ceiling
+
+
 def _curve(a: Results, b: Results, alpha: float) -> Curve:
     radii = np.linspace(0, max(float(r.radius.max()) for r in (a, b)), _CURVE_POINTS)
     d = b.certified(radii).astype(np.int8) - a.certified(radii)
@@ -291,7 +296,11 @@ def _radii(a: Results, b: Results, radius: float | Sequence[float] | None) -> li
         )
     if radius is None:
         return known or usual_radii([a, b])
-    radii = sorted({_check.at_least("each radius", r, 0) for r in np.atleast_1d(radius).tolist()})
+    radii = sorted(set(_check.radii(np.atleast_1d(radius).tolist())))
+    if not radii:
+        raise InvalidInput(
+            "no-radii", "give at least one {radius} to compare at", radius=setting("radius")
+        )
     if known is not None and (unknown := [r for r in radii if r not in known]):
         raise InvalidInput(
             f"{a.name} and {b.name} cannot be compared at {unknown[0]:g}: choose among the radii that both decide, "
@@ -349,10 +358,8 @@ def _check_alike(a: Results, b: Results) -> list[str]:
     for name in ("alpha", "samples", "bound"):
         one, two = getattr(first, name), getattr(second, name)
         if name == "samples":  # a budget may lower the ceiling that was asked for
-            one, two = (
-                ((r.manifest and r.manifest.budget) or {}).get("ceiling", own)
-                for r, own in ((a, one), (b, two))
-            )
+            one = _ceiling_asked_for(a, one)
+            two = _ceiling_asked_for(b, two)
         if one != two:
             again = f"certify {b.name} again with {setting(name, one)}, or {a.name} with {setting(name, two)}"
             raise refuse(f"they were certified with {name} {one} and {two}", again)

@@ -23,13 +23,15 @@ import numpy as np
 
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
-from smoothcert._files import write_whole
+from smoothcert._files import check_output, write_output
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
+from smoothcert.noises import Noise
+from smoothcert.plans import Plan
 from smoothcert.plans.coverage import caveat
 from smoothcert.runs.logs import COLUMNS as LOG_COLUMNS
 from smoothcert.runs.logs import read_log
-from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.manifest import DAMAGED, Manifest, check_type
 from smoothcert.runs.results import COLUMNS, Results, check_finished, usual_radii
 from smoothcert.runs.run import open_run
 from smoothcert.statistics.metrics import round_down
@@ -89,10 +91,14 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
         columns: dict[str, Any] = {
             name: np.array(values[name], dtype) for name, dtype in COLUMNS.items()
         }
+        noise = restore(meta["noise"])
+        plan = restore(meta["plan"])
+        check_type([meta["name"], noise, plan], tuple[str, Noise | None, Plan | None])
+        check_type(meta.get("tested"), float | None)
         return Results(
             name=meta["name"],
-            noise=restore(meta["noise"]),
-            plan=restore(meta["plan"]),
+            noise=noise,
+            plan=plan,
             manifest=Manifest.parse(meta["manifest"], path) if meta["manifest"] else None,
             tested=meta.get("tested"),
             path=path,
@@ -102,7 +108,7 @@ def read_results(path: Source, *, radius: float | None = None) -> Results:
         raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
     except InvalidInput as error:
         raise InvalidInput(f"cannot read {path}: {error}") from None
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, csv.Error) as error:
+    except (*DAMAGED, csv.Error) as error:
         raise InvalidInput(
             f"{path} is not an export of smoothcert, or is damaged: {error!r}"
         ) from None
@@ -177,14 +183,32 @@ def write_results(
             UserWarning,
             stacklevel=2,
         )
-    content = (
-        _AT_RADII[format](results, radii) if format in _AT_RADII else _WRITERS[format](results)
-    )
+    content = _content(results, format, radii)
     if path is not None:
-        write_whole(path, content)
+        reads = [] if results.path is None else [results.path, beside(results.path)]
         if format == "csv":
-            write_whole(beside(path), json.dumps(_settings(results), indent=1).encode())
+            check_output(beside(path), reads=reads)
+        write_output(path, content, reads=reads)
+        if format == "csv":
+            write_output(beside(path), json.dumps(_settings(results), indent=1).encode())
     return content
+
+
+def _content(results: Results, format: str, radii: Sequence[float] | None) -> bytes:
+    try:
+        if format in _AT_RADII:
+            return _AT_RADII[format](results, radii)
+        return _WRITERS[format](results)
+    except InvalidInput:
+        raise
+    except (ValueError, OverflowError) as error:  # such as an infinite number in JSON
+        raise InvalidInput(
+            "cannot-export",
+            "{results} cannot be written as {format}, because a number in it is damaged: {reason}",
+            results=results.name,
+            format=format,
+            reason=error,
+        ) from None
 
 
 def format_of(path: str | Path | None, format: str | None = None) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf, isinf
 from pathlib import Path
@@ -20,14 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothcert._check import NO_CLASS
+from smoothcert._files import JOURNAL
 from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, SmoothcertError
 from smoothcert.noises import Noise
 from smoothcert.plans import Certificate, Look, Plan, Proof
-from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.manifest import Manifest, Simple, check_type, unreadable_entry
 from smoothcert.runs.results import COLUMNS, numbers_of
 
-FILE = "journal.sqlite"
+FILE = JOURNAL
 
 _LAYOUT = 2
 """The version of the tables below."""
@@ -231,10 +232,12 @@ class Journal:
             rows = self._db.execute("SELECT key, value FROM manifest").fetchall()
         if not rows:
             raise self._empty()
-        try:
-            values = {key: json.loads(value) for key, value in rows}
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"{self.path}: its manifest cannot be read: {error}") from None
+        values = {}
+        for key, value in rows:
+            try:
+                values[key] = json.loads(value)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise unreadable_entry(self.path, key, error) from None
         return Manifest.parse(values, self.path)
 
     def write_manifest(self, entries: dict[str, Any]) -> None:
@@ -261,10 +264,16 @@ class Journal:
             rows = self._db.execute(
                 "SELECT id, distance FROM attacks WHERE norm = ?", (norm,)
             ).fetchall()
-        return recorded and (
-            json.loads(recorded[0]),
-            {id: inf if d is None else d for id, d in rows},
-        )
+        if recorded is None:
+            return None
+        settings = json.loads(recorded[0])  # `manifest` has read it before
+        try:
+            check_type(settings, Mapping[str, Simple | list[int]])
+            check_type(settings["shape"], list[int])
+            check_type(rows, list[tuple[int, float | None]])
+        except (KeyError, TypeError) as error:
+            raise unreadable_entry(self.path, f"attack in {norm}", error) from None
+        return settings, {id: inf if d is None else d for id, d in rows}
 
     def attack(self, norm: str, id: int) -> Attack | None:
         """The attack on one input, with the changed input."""
@@ -298,7 +307,9 @@ class Journal:
             votes = tuple(
                 Look(n, {int(c): v for c, v in votes.items()}) for n, votes in json.loads(looks)
             )
-            plan = plan if own is None else restore(json.loads(own))
+            if own is not None:
+                plan = restore(json.loads(own))
+                check_type(plan, Plan)
             found = Certificate(
                 id, label, prediction, float(radius), proof, votes, plan, noise, float(seconds)
             )

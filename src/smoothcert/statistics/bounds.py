@@ -30,7 +30,6 @@ Counts = NDArray[np.int64]
 # and costs no more than the same share of the bound. (For few votes among millions at alpha > .5 it is off by 2e-8.)
 _TAIL_MARGIN = 1e-10
 _MOST_SAMPLES = 10**9
-_SMALLEST_ALPHA = 1e-50
 
 
 class Interval(NamedTuple):
@@ -127,7 +126,8 @@ def can_certify(samples: int, *, alpha: float) -> bool:
 
 
 def check_alpha(alpha: Any) -> float:
-    return _check.between("alpha", alpha, _SMALLEST_ALPHA, 1)
+    """Any level of a bound. What a user chooses is checked by `_check.alpha`."""
+    return _check.between("alpha", alpha, _check.SMALLEST_ALPHA, 1)
 
 
 def _counts(count: ArrayLike, samples: ArrayLike) -> tuple[Array, Array]:

@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert import _check
-from smoothcert.errors import InvalidInput, setting
+from smoothcert.errors import InvalidInput
 from smoothcert.noises import Noise
 from smoothcert.statistics.bounds import (
     can_certify,
-    check_alpha,
     keeps_bound,
     lower_bound,
     smallest,
@@ -203,11 +202,7 @@ def after_decline(radius: Any, decline: float, kind: Kind) -> Any:
 
 def check_ceiling(samples: Any, alpha: Any) -> int:
     """The ceiling as an integer; raises if not even unanimous votes would certify."""
-    if (alpha := check_alpha(alpha)) > 0.5:
-        raise InvalidInput(
-            f"alpha is the probability that a certificate is wrong, and {alpha:g} is too large: for a confidence of "
-            f"{alpha:g}, give {setting('alpha', float(f'{1 - alpha:.6g}'))}"
-        )
+    alpha = _check.alpha("alpha", alpha)
     ceiling = _check.whole("samples", samples, least=1)
     if not can_certify(ceiling, alpha=alpha):
         raise InvalidInput(

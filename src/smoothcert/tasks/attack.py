@@ -83,7 +83,7 @@ def attack(
     norm = _checked_norm(run, norm)
     counts = {"steps": steps, "copies": copies, "attempts": attempts, "samples": samples}
     checked = {name: _check.whole(name, count, least=1) for name, count in counts.items()}
-    search = _Search(norm, **checked, alpha=_check.between("alpha", alpha, 0, 1))
+    search = _Search(norm, **checked, alpha=_check.alpha("alpha", alpha))
     chosen = select_ids(MOST_INPUTS, ids=run.id.tolist() if ids is None else ids, limit=limit)
     if unknown := [id for id in chosen if id not in run]:
         raise InvalidInput(f"{run.path} has no certificate of input {unknown[0]}")

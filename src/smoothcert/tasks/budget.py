@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import Any
@@ -23,7 +23,7 @@ from smoothcert._registry import describe, restore
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.executors import Executor, Job
 from smoothcert.plans import Certificate, OneLook, PilotPlan, Plan, Price, plan_or_default
-from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.manifest import BudgetEntry, Manifest, SpendingEntry
 from smoothcert.statistics.population import distribution, posterior
 from smoothcert.tasks.survey import Forecast, Survey, costs, foresee, order, survey, votes_of
 
@@ -75,10 +75,10 @@ class Budget:
         else:
             _check.between("minutes", self.minutes, 0)
 
-    def described(self, plan: Plan) -> dict[str, Any]:
+    def described(self, plan: Plan) -> BudgetEntry:
         """What a manifest compares: also the settings of the plan that the budget may change."""
         return {
-            "samples": self.samples,
+            "samples": None if self.samples is None else int(self.samples),
             "minutes": self.minutes,
             "ceiling": plan.samples,
             "pilot": plan.pilot,
@@ -170,10 +170,13 @@ class Spending:
         cls, budget: Budget, job: Job, manifest: Manifest, done: Iterable[Certificate]
     ) -> Spending:
         """Go on as recorded, without measuring again."""
-        record = manifest.spending or {}
+        record = manifest.spending
+        described = manifest.budget
+        assert record is not None
+        assert described is not None  # otherwise the budget of the run would differ
         votes = {id: (count, samples) for id, count, samples in record["votes"]}
         found = Survey(votes, record["survey"], record["rate"])
-        job = replace(job, plan=replace(job.plan, samples=(manifest.budget or {})["ceiling"]))  # type: ignore[type-var]
+        job = replace(job, plan=replace(job.plan, samples=described["ceiling"]))  # type: ignore[type-var]
         made = cls(job, manifest.ids, found, record["total"], None, done)
         if budget.minutes is not None:
             made._end = time.perf_counter() + (made.total - made.spent) / found.rate
@@ -193,7 +196,7 @@ class Spending:
             self._votes[votes_of(certificate, self.plan)] += 1
 
     def blocks(
-        self, todo: Iterable[int], begun: Mapping[str, Any] | None = None
+        self, todo: Iterable[int], begun: SpendingEntry | None = None
     ) -> Iterator[tuple[list[int], Plan]]:
         """The next inputs and their plan, until all are certified. Between two blocks, `add` all certificates.
 
@@ -219,16 +222,17 @@ class Spending:
             yield left[:size], self._next_plan(size, left)
             left = left[size:]
 
-    def record(self, block: list[int], plan: Plan) -> dict[str, Any]:
+    def record(self, block: list[int], plan: Plan) -> SpendingEntry:
         """What a run needs to be resumed in this block."""
-        votes = [[id, *pair] for id, pair in sorted(self.survey.votes.items())]
-        known = {
+        votes = self.survey.votes
+        return {
             "total": self.total,
             "rate": self._rate,
             "survey": self.survey.samples,
-            "votes": votes,
+            "votes": [(id, *votes[id]) for id in sorted(votes)],
+            "block": block,
+            "plan": describe(plan),
         }
-        return known | {"block": block, "plan": describe(plan)}
 
     @property
     def _rate(self) -> float:

@@ -90,7 +90,7 @@ def certify(
             8-bit images get noise on their grid, and the model runs in float32.
         out: The run's folder. By default, the certificates stay in memory, and every call of a `Smoothed` draws new
             noise; what was selected in memory must be certified with `out`.
-        ids: The inputs to certify, as numbers or as in "0,5,10-20". Default: all.
+        ids: The inputs to certify, as numbers, as in "0,5,10-20", or as a mask of all inputs. Default: all.
         skip: Certify every `skip`-th input.
         limit: Certify at most this many inputs.
         shard: Of these inputs, certify the part of one job among several: "3/16" is the third of 16 parts. `merge` puts

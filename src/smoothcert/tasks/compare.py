@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from smoothcert._files import write_whole
+from smoothcert._files import write_output
 from smoothcert.data import find_dataset, select_ids
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, setting
@@ -133,7 +133,7 @@ def compare(
         )
         costs = f"{len(found.a):,} of {len(shuffled):,} inputs in random order, {spent:,} samples and {duration(took)}"
         found = replace(found, notes=(*found.notes, f"This took {costs}."))
-        write_whole(Path(out) / "comparison.json", json.dumps(found.plain(), indent=1).encode())
+        write_output(Path(out) / "comparison.json", json.dumps(found.plain(), indent=1).encode())
         on_part(found)
         if all(difference.verdict != "undecided" for difference in found.differences):
             break

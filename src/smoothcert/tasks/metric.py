@@ -76,6 +76,7 @@ class CertifiedAccuracy:
             raise InvalidInput(
                 f"there must be one label for each of {len(x)} inputs, got {len(labels)}"
             )
+        _check.unmasked("labels", labels)
         x = (
             x if isinstance(x, Tensor) and x.is_floating_point() else as_input(x)
         )  # bytes are divided by 255

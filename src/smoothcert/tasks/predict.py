@@ -65,9 +65,7 @@ def predict(
         if milliseconds is None
         else start + _check.at_least("milliseconds", milliseconds, 0) / 1000
     )
-    plan = UntilSettled(
-        _check.whole("samples", samples, least=1), _check.between("alpha", alpha, 0, 1)
-    )
+    plan = UntilSettled(_check.whole("samples", samples, least=1), _check.alpha("alpha", alpha))
     dataset = find_dataset(x)
     ids = list(range(len(dataset)))
     subject = smoothed.bind(dataset, ids, flexible=True)

@@ -243,6 +243,7 @@ def probabilities(
         abstained_p: The probability to assume where it is not known, as for abstentions in a log.
     """
     _check.between("abstained_p", abstained_p, 0, 1)
+    alpha = _check.alpha("alpha", alpha)
     if results.noise is None:
         p = votes(results, noise=noise, samples=samples, alpha=alpha) / samples
         return np.where(results.abstained, abstained_p, p)

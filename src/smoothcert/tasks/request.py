@@ -207,5 +207,13 @@ def continued(
         raise InvalidInput(
             f"{folder} has a budget for {len(recorded.ids):,} inputs: certify the same ones"
         )
+    if wanted.budget is not None and recorded.spending is None:
+        raise InvalidInput(
+            "budget-without-spending",
+            "{folder} is damaged: it has a budget, and does not say how much of it is spent; "
+            "choose another {out}",
+            folder=folder,
+            out=setting("out", "DIR"),
+        )
     more = len(set(recorded.ids).union(wanted.ids)) > len(wanted.ids)
     return replace(recorded, **moved, ids=recorded.ids if more else wanted.ids)
