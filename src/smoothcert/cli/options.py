@@ -66,8 +66,9 @@ class SubjectOptions(Group):
             takes no arguments and returns the model. Not needed if the --weights contain it.
         weights: A checkpoint (.safetensors, .pth, .pth.tar).
         classes: The number of classes, if the model returns labels.
-        denoiser: Removes the noise before the model sees an input: weights of train --method denoiser, hf:FOLDER for a
-            diffusers UNet2DModel, file.py:function or package.module:function.
+        denoiser: Removes the noise before the model sees an input: weights of train --method
+            denoiser, hf:FOLDER for a diffusers UNet2DModel, openai:FILE for improved-diffusion and
+            guided-diffusion, file.py:function or package.module:function.
         stochastic: The model is random by design. Its random numbers then depend on the noisy input alone, and inputs
             are classified one at a time. A module of your own function stays in the mode in which it is returned, so
             dropout can be on.

@@ -36,9 +36,10 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
     """Load a denoiser.
 
     Args:
-        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers `UNet2DModel`,
-            `package.module:factory` or `file.py:function` for code of your own, or a module: a `Denoiser`, or any other
-            module from noisy inputs to estimates of the clean ones.
+        spec: A checkpoint of `smoothcert train --method denoiser`, `hf:FOLDER` for a diffusers
+            `UNet2DModel`, `openai:FILE` for a checkpoint of improved-diffusion or guided-diffusion,
+            `package.module:factory` or `file.py:function` for code of your own, or a module: a
+            `Denoiser`, or any other module from noisy inputs to estimates of the clean ones.
         stochastic: Whether the denoiser is random by design. A module of your own code then stays in the mode in which
             it is returned. Otherwise it is put into evaluation mode, as all others.
 
@@ -60,6 +61,10 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
         from smoothcert.models.denoisers import diffusion
 
         denoiser: Denoiser = diffusion.load(name).eval()
+    elif prefix == "openai" and colon:
+        from smoothcert.models.denoisers import openai
+
+        denoiser = openai.load(name).eval()
     elif not names_code(spec):
         denoiser = _from_checkpoint(read_checkpoint(spec)).eval()
     else:
