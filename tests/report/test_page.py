@@ -3,12 +3,15 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.pages import render
 
+from smoothcert import Progress, certify
 from smoothcert.noises import Brightness, Gaussian, GridGaussian, Splitting, Translation
 from smoothcert.plans import Combined, Exact, Fixed, InputSpecific
 from smoothcert.plans.coverage import Coverage, Simulated
@@ -466,6 +469,29 @@ def test_a_simulated_failure_is_not_called_an_upper_bound():
     assert "about 0.000900" in section
     assert "share of simulated inputs" in section
     assert "at most" not in section
+
+
+def test_a_page_with_pictures_is_written_without_torch(tmp_path):
+    out = tmp_path / "run"
+    certify(
+        "fashion-cnn",
+        "fashion-mnist",
+        sigma=0.25,
+        plan=Fixed(100),
+        limit=2,
+        out=out,
+        progress=Progress(),
+    )
+    script = (
+        "import sys\n"
+        "from smoothcert.report import write_report\n"
+        f"write_report({str(out)!r}, {str(tmp_path / 'page.html')!r})\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    page = embedded((tmp_path / "page.html").read_text())
+    assert set(page["pictures"]) == {"0", "1"}
+    assert page["classes"][9] == "Ankle boot"
 
 
 def test_runs_of_the_same_name_are_told_apart(iss_run, altered):

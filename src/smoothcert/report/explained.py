@@ -154,18 +154,15 @@ class Explained:
         if len(others) == 1:  # its own bar takes no more room than one for the others
             shown = order
             others = []
-        bars = [self._votes_bar(class_name(n, self.class_names), votes[n], n) for n in shown]
+        # Two classes may have the same name.
+        counts = [(class_name(n, self.class_names), votes[n], n == self._top) for n in shown]
         if others:
             rest = sum(votes[n] for n in others)
-            bars.append(self._votes_bar(f"{len(others)} other classes", rest))
+            counts.append((f"{len(others)} other classes", rest, False))
         if self.certificate.missing:
-            bars.append(self._votes_bar("no finite answer", self.certificate.missing))
-        return tuple(bars)
-
-    def _votes_bar(self, text: str, votes: int, number: int | None = None) -> Bar:
-        share = votes / max(self.certificate.samples, 1)
-        is_top = number is not None and number == self._top
-        return Bar(text, share, f"{votes:,}", main=is_top)
+            counts.append(("no finite answer", self.certificate.missing, False))
+        total = max(self.certificate.samples, 1)
+        return tuple(Bar(text, n / total, f"{n:,}", main) for text, n, main in counts)
 
     @cached_property
     def distances(self) -> tuple[Bar, ...]:

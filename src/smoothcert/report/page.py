@@ -268,23 +268,31 @@ def dataset_of(
     A given data set that no run was made on is refused. Published logs do not name their data.
     """
     recorded = [manifest for manifest in manifests if manifest is not None]
+    if given is None:
+        return _recorded_dataset(recorded)
     hashes = {manifest.data_hash for manifest in recorded}
-    if given is not None:
-        if None not in manifests and given.fingerprint not in hashes:
-            raise InvalidInput(
-                "other-data",
-                "{data} is not the data that the runs were made on: leave it out, or give theirs",
-                data=given.name,
-            )
-        return given
-    names = {manifest.data for manifest in recorded}
-    if len(names) != 1 or any(manifest.in_memory for manifest in recorded):
+    if None not in manifests and given.fingerprint not in hashes:
+        raise InvalidInput(
+            "other-data",
+            "{data} is not the data that the runs were made on: leave it out, or give theirs",
+            data=given.name,
+        )
+    return given
+
+
+def _recorded_dataset(manifests: Sequence[Manifest]) -> Dataset | None:
+    """The one data set of all runs; None if they differ or it cannot be loaded by its name."""
+    sources = {(manifest.data, manifest.data_hash, manifest.in_memory) for manifest in manifests}
+    if len(sources) != 1:
+        return None
+    [(name, fingerprint, in_memory)] = sources
+    if in_memory:
         return None
     try:
-        dataset = load_dataset(names.pop())
+        dataset = load_dataset(name)
     except SmoothcertError:
         return None
-    return dataset if {dataset.fingerprint} == hashes else None
+    return dataset if dataset.fingerprint == fingerprint else None
 
 
 @lru_cache(maxsize=1)

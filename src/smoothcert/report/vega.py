@@ -130,19 +130,16 @@ def _legend(names: Sequence[str], chart: Chart, style: Style) -> Spec:
 def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
     rows = []
     for number, line in enumerate(lines):
-        of_line: Spec = {"line": number}
-        if line.label:
-            of_line |= {"run": line.label, "label": True}
-        rows += [row | of_line for row in _rows(line)]
+        label = {"run": line.label, "label": True} if line.label else {}
+        rows += [row | label | {"line": number} for row in _rows(line)]
     of_runs = any(line.series for line in lines)
-    y = _axis("y", chart)
     # Lines of one run must not be joined.
-    encoding: Spec = {"x": _axis("x", chart), "y": y, "detail": {"field": "line"}}
+    encoding = _axes(chart) | {"detail": {"field": "line"}}
     curve = {"interpolate": "step-before" if lines[0].step else "linear"}
     layers: list[Spec] = []
     if any(line.low is not None for line in lines):
-        band = encoding | _band(y)
-        layers.append({"mark": {"type": "area", "opacity": 0.15} | curve, "encoding": band})
+        area = {"type": "area", "opacity": 0.15} | curve
+        layers.append({"mark": area, "encoding": encoding | _band(chart)})
     dash = {"strokeDash": _dash(chart)} if style.printed and of_runs else {}
     layers.append({"mark": {"type": "line"} | curve, "encoding": encoding | dash})
     if of_runs and not style.printed:
@@ -152,15 +149,12 @@ def _lines(lines: Sequence[Line], chart: Chart, style: Style) -> Spec:
 
 def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
     rows = [row for layer in points for row in _rows(layer)]
-    # With padding, no mark is cut off.
-    x = _axis("x", chart, padding=8, nice=False)
-    y = _axis("y", chart)
-    encoding: Spec = {"x": x, "y": y, "tooltip": _tooltip(points[0], chart)}
+    axes = _axes(chart, padding=8, nice=False)  # with padding, no mark is cut off
+    encoding = axes | {"tooltip": _tooltip(points[0], chart)}
     mark: Spec = {"type": "point", "filled": not points[0].hollow, "size": style.mark, "opacity": 1}
     layers: list[Spec] = []
     if any(layer.low is not None for layer in points):
-        ends = {"x": x} | _band(y)
-        layers.append({"mark": {"type": "rule", "opacity": 0.4}, "encoding": ends})
+        layers.append({"mark": {"type": "rule", "opacity": 0.4}, "encoding": axes | _band(chart)})
     if points[0].outcome is not None:
         size = style.mark / 4
         mark = {"type": "point", "size": size, "opacity": 0.6}
@@ -172,8 +166,8 @@ def _points(points: Sequence[Points], chart: Chart, style: Style) -> Spec:
     return {"data": {"values": rows}, "layer": layers}
 
 
-def _band(y: Spec) -> Spec:
-    return {"y": y | {"field": "low"}, "y2": {"field": "high"}}
+def _band(chart: Chart) -> Spec:
+    return {"y": _axis("y", chart) | {"field": "low"}, "y2": {"field": "high"}}
 
 
 def _shape(rows: Sequence[Spec], style: Style) -> Spec:
@@ -224,12 +218,7 @@ def _labels(places: Sequence[tuple[Line, float]], chart: Chart, style: Style) ->
     return {
         "data": {"values": rows},
         "mark": {"type": "text", "align": "left", "dx": 6},
-        "encoding": {
-            "x": _axis("x", chart),
-            "y": _axis("y", chart),
-            "text": {"field": "text"},
-            "color": {"value": style.grey},
-        },
+        "encoding": _axes(chart) | {"text": {"field": "text"}, "color": {"value": style.grey}},
     }
 
 
@@ -246,16 +235,17 @@ def _hover_points(line: Line, chart: Chart) -> Spec:
     """Points that are visible, with their values, only under the pointer."""
     name = "hover_step" if line.step else "hover"
     select = {"type": "point", "on": "pointerover", "nearest": True, "clear": "pointerout"}
+    selected = {"param": name, "empty": False, "value": 1}
+    opacity = {"condition": selected, "value": 0}
     return {
         "params": [{"name": name, "select": select}],
         "mark": {"type": "point", "filled": True, "size": 70},
-        "encoding": {
-            "x": _axis("x", chart),
-            "y": _axis("y", chart),
-            "opacity": {"condition": {"param": name, "empty": False, "value": 1}, "value": 0},
-            "tooltip": _tooltip(line, chart),
-        },
+        "encoding": _axes(chart) | {"opacity": opacity, "tooltip": _tooltip(line, chart)},
     }
+
+
+def _axes(chart: Chart, **x_scale: Any) -> Spec:
+    return {"x": _axis("x", chart, **x_scale), "y": _axis("y", chart)}
 
 
 def _axis(field: Literal["x", "y"], chart: Chart, **scale: Any) -> Spec:

@@ -105,27 +105,22 @@ def different_norms(runs: Sequence[Results]) -> str:
 
 def on_decided_radii(text: str, runs: Sequence[Results]) -> str:
     """A sentence about the runs that decide chosen radii; empty if none does."""
-    return _about([run for run in runs if run.decided_radii is not None], text, runs)
+    return _about([run.name for run in runs if run.decided_radii is not None], text, runs)
 
 
 def stopped(runs: Sequence[Results]) -> str:
     """How the shares of votes of runs that stopped early are biased; empty if none did."""
-    biases = dict.fromkeys(run.bias_of_p for run in runs if run.bias_of_p)
-    return sentences(
-        *(
-            _about([run for run in runs if run.bias_of_p == bias], f"Sampling {bias}", runs)
-            for bias in biases
-        )
-    )
+    biases = grouped((run.bias_of_p, run.name) for run in runs if run.bias_of_p)
+    return sentences(*(_about(names, f"Sampling {bias}", runs) for bias, names in biases.items()))
 
 
-def _about(some: Sequence[Results], text: str, runs: Sequence[Results]) -> str:
+def _about(names: Sequence[str], text: str, runs: Sequence[Results]) -> str:
     """A sentence about some of the runs, with their names unless it is about all."""
-    if not some:
+    if not names:
         return ""
-    if len(some) == len(runs):
+    if len(names) == len(runs):
         return f"{text}."
-    return f"{text} ({', '.join(run.name for run in some)})."
+    return f"{text} ({', '.join(names)})."
 
 
 def class_name(number: int, names: Sequence[str] | None) -> str:

@@ -126,31 +126,19 @@ def train(
             training run with other settings.
     """
     runtime = _runtime(device, dtype, compile)
-    settings = recipe.settings() | {
-        "dtype": runtime.dtype,
-        "data": training.name,
-        "fingerprint": training.fingerprint,
-    }
-    if classifier is not None:
-        settings["classifier"] = classifier.weights_hash
-    if denoiser is not None:
-        settings["denoiser"] = state_hash(denoiser)
     measure = recipe.method.measure
     with exclusive(out) as path:
-        folder = TrainingFolder(path, settings)
+        folder = TrainingFolder(path, _settings(recipe, training, classifier, denoiser, runtime))
         score = folder.recorded(folder.weights, measure)
         if score is not None:
             return Trained(folder.weights, epochs_now=0, **{measure: score})
         epochs_done = int(folder.recorded(folder.checkpoint, "epochs_done") or 0)
         keep_freed_memory(runtime.torch_device)
-        on_device, held_out = (
-            DeviceData.from_dataset(
-                dataset, runtime.torch_device, labelled=recipe.method.needs_labels
-            )
-            for dataset in (training, validation)
-        )
+        labelled = recipe.method.needs_labels
+        data = DeviceData.from_dataset(training, runtime.torch_device, labelled=labelled)
+        held_out = DeviceData.from_dataset(validation, runtime.torch_device, labelled=labelled)
         with _training_context(runtime):
-            step = _first_step(recipe, on_device, held_out, classifier, denoiser, runtime)
+            step = _first_step(recipe, data, held_out, classifier, denoiser, runtime)
             if epochs_done:
                 folder.load_checkpoint(step.tensors)
             _compile_and_capture(step, recipe, runtime)
@@ -174,6 +162,25 @@ def train(
         results = step.validated.facts | {measure: f"{score:.4f}"}
         folder.save(folder.weights, network.state_dict(), results)
         return Trained(folder.weights, recipe.epochs - epochs_done, **{measure: score})
+
+
+def _settings(
+    recipe: Recipe,
+    training: Dataset,
+    classifier: Classifier | None,
+    denoiser: Denoiser | None,
+    runtime: Runtime,
+) -> dict[str, object]:
+    """What determines the weights, by name."""
+    settings = recipe.settings()
+    settings["dtype"] = runtime.dtype
+    settings["data"] = training.name
+    settings["fingerprint"] = training.fingerprint
+    if classifier is not None:
+        settings["classifier"] = classifier.weights_hash
+    if denoiser is not None:
+        settings["denoiser"] = state_hash(denoiser)
+    return settings
 
 
 def _runtime(device: str, dtype: str, compile: str) -> Runtime:
