@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from smoothcert.data.base import Dataset
+from smoothcert.data.base import Dataset, NumpyDataset
 from smoothcert.errors import InvalidInput
 
 _LARGEST_SHIFT = 4  # pixels
@@ -90,14 +90,13 @@ class DeviceData:
 
 def _read(dataset: Dataset, index: int) -> tuple[NDArray[Any], int]:
     """An input and its label: as bytes if the data set stores bytes, otherwise as float32."""
-    stored = getattr(dataset, "stored", None)
-    if stored is None:
+    if not isinstance(dataset, NumpyDataset):
         x, label = dataset[index]
         return x.float().numpy(), label
-    array, label = stored(index)
+    array = dataset.stored(index)
     if array.dtype != np.uint8:
         array = array.astype(np.float32)
-    return array, label
+    return array, int(dataset.labels[index])
 
 
 def augment(x: Tensor) -> Tensor:
