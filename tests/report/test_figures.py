@@ -97,5 +97,5 @@ def test_the_curve_and_its_band_are_drawn_on_the_axes_that_are_given(iss_run, do
 
 def test_a_curve_without_matplotlib_names_its_extra(iss_run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(sc.MissingExtra, match=r"\.\[plot\]"):
+    with refused("missing-extra", sc.MissingExtra, extra="plot"):
         sc.plot([iss_run])

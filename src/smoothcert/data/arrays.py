@@ -58,8 +58,12 @@ class ArrayDataset(NumpyDataset):
         """If all values are known to be multiples of a step: the number of steps from 0 to 1."""
         return 255 if self._inputs.dtype == np.uint8 else None
 
+    def stored(self, index: int) -> NDArray[Any]:
+        x: NDArray[Any] = self._inputs[index]
+        return x
+
     def values(self, index: int) -> Values:
-        return to_floats(self._inputs[index])
+        return to_floats(self.stored(index))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -64,9 +64,13 @@ class NumpyDataset:
 
     labels: NDArray[np.int64]
 
-    def values(self, index: int) -> Values:
-        """An input as an array."""
+    def stored(self, index: int) -> NDArray[Any]:
+        """An input as it is stored: as bytes from 0 to 255, or as floats."""
         raise NotImplementedError
+
+    def values(self, index: int) -> Values:
+        """An input as floats. Bytes are divided by 255."""
+        return np.ascontiguousarray(self.stored(index), np.float32) / 255
 
     def __len__(self) -> int:
         return len(self.labels)

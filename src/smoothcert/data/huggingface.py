@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.base import NumpyDataset, Values, check_labels, read_first
-from smoothcert.data.images import Shape, fit, to_values
+from smoothcert.data.base import NumpyDataset, check_labels, read_first
+from smoothcert.data.images import Shape, fit, to_pixels
 from smoothcert.errors import InvalidInput, first_line, needs
 
 _TRAINING_SPLITS = ("train",)
@@ -49,9 +50,9 @@ class HuggingFaceDataset(NumpyDataset):
             check_labels(self.labels, classes=len(self.class_names), name=name)
         self.fingerprint = str(table._fingerprint)
         self._shape: Shape | None = None  # that of the first image, which is read now
-        self._shape = read_first(self.values, len(self)).shape
+        self._shape = read_first(self.stored, len(self)).shape
 
-    def values(self, index: int) -> Values:
+    def stored(self, index: int) -> NDArray[np.uint8]:
         where = f"image {index} of {self.name}"
         try:
             image = self._images[index][self._column]
@@ -62,7 +63,7 @@ class HuggingFaceDataset(NumpyDataset):
                 where=where,
                 error=str(error),
             ) from None
-        return fit(to_values(image, where=where), self._shape, where=where)
+        return fit(to_pixels(image, where=where), self._shape, where=where)
 
 
 def load(place: str, *, train: bool) -> HuggingFaceDataset:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from smoothcert._check import NO_CLASS
-from smoothcert.data.base import NumpyDataset, Values, hashed_inputs, read_first
+from smoothcert.data.base import NumpyDataset, hashed_inputs, read_first
 from smoothcert.errors import InvalidInput, number_of
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -76,7 +77,7 @@ class ImageFolder(NumpyDataset):
             training = None if train else _training_classes(place)
             self._set_classes(folders, training or folders)
         self._shape: Shape | None = None  # that of the first image, which is read now
-        self._shape = read_first(self.values, len(self)).shape
+        self._shape = read_first(self.stored, len(self)).shape
 
     def _set_classes(self, folders: tuple[str, ...], classes: tuple[str, ...]) -> None:
         """Number the classes, and label the files in their folders."""
@@ -95,7 +96,7 @@ class ImageFolder(NumpyDataset):
         if classes != folders:
             self._other_classes = classes
 
-    def values(self, index: int) -> Values:
+    def stored(self, index: int) -> NDArray[np.uint8]:
         file = self._files[index]
         try:
             with Image.open(file) as image:
@@ -108,7 +109,7 @@ class ImageFolder(NumpyDataset):
                 error=str(error),
             ) from None
         prepared = image if self._prepare is None else self._prepare(image.convert("RGB"))
-        return fit(to_values(prepared, where=file), self._shape, where=file)
+        return fit(to_pixels(prepared, where=file), self._shape, where=file)
 
     def check_shapes(self, ids: Sequence[int]) -> None:
         """Refuse an image of another size before a run. Only the headers of files are read."""
@@ -140,8 +141,8 @@ class ImageFolder(NumpyDataset):
         return digest.hexdigest()
 
 
-def to_values(image: Image.Image, *, where: object) -> Values:
-    """The pixels of an image as floats in [0, 1], of shape (channels, height, width).
+def to_pixels(image: Image.Image, *, where: object) -> NDArray[np.uint8]:
+    """The pixels of an image as bytes, of shape (channels, height, width).
 
     A grey image has one channel, every other image three.
     """
@@ -154,15 +155,14 @@ def to_values(image: Image.Image, *, where: object) -> Values:
         )
     channels = _channels(image)
     pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
-    channels_first = pixels.reshape(image.height, image.width, channels).transpose(2, 0, 1)
-    return np.ascontiguousarray(channels_first, np.float32) / 255
+    return pixels.reshape(image.height, image.width, channels).transpose(2, 0, 1)
 
 
 def _channels(image: Image.Image) -> int:
     return 1 if image.mode in _GREY else 3
 
 
-def fit(image: Values, shape: Shape | None, *, where: object) -> Values:
+def fit(image: NDArray[np.uint8], shape: Shape | None, *, where: object) -> NDArray[np.uint8]:
     """Give an image the shape of the first image: a grey image becomes coloured.
 
     Refuse an image of another size. None is the shape of the first image before it is read.

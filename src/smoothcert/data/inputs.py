@@ -12,7 +12,7 @@ from torch import Tensor
 
 from smoothcert import _check
 from smoothcert.data.arrays import to_floats
-from smoothcert.data.images import to_values
+from smoothcert.data.images import to_pixels
 from smoothcert.errors import InvalidInput
 
 
@@ -26,7 +26,7 @@ def as_input(x: Any) -> Tensor:
     tensor([0.0000, 0.2000, 1.0000])
     """
     if isinstance(x, Image.Image):
-        return torch.from_numpy(to_values(x, where="the input"))
+        x = np.ascontiguousarray(to_pixels(x, where="the input"))
     array = as_array(x)
     if not hasattr(x, "dtype"):
         with np.errstate(over="ignore"):
