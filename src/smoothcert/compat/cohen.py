@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.models.base import evaluation_mode
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan
 from smoothcert.plans.pilot import OneLook
@@ -139,7 +140,7 @@ class SmoothedCache:
         )
         model, first = self._now[0], None
         if isinstance(model, nn.Module):
-            model.eval()
+            evaluation_mode(model)
             first = next(model.parameters(), next(model.buffers(), None))
         device = self._device or str(getattr(example if first is None else first, "device", "cpu"))
         dtype = _FORMATS.get(getattr(first, "dtype", torch.float32), "float32")

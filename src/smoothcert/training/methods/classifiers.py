@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from smoothcert import _check
 from smoothcert.errors import InvalidInput, either, setting
+from smoothcert.models.base import in_evaluation_mode
 from smoothcert.noises import Noise
 from smoothcert.training.methods.ascent import ascend, loss_gradient
 from smoothcert.training.methods.base import (
@@ -127,11 +128,10 @@ class SmoothAdv(Method):
         """The loss for a batch; see `Method.objective`."""
         noise = draw_noise(x, self.copies, self.sigma)
         epsilon = self.epsilon * ((epoch + 1) / self.warmup).clamp(max=1)
-        module.eval()  # the attack is on the network in evaluation mode and must not change its batch statistics
-        adversarial = ascend(
-            loss_gradient(module, labels, noise), x, epsilon=epsilon, steps=self.steps
-        )
-        module.train()
+        with in_evaluation_mode(module):  # the attack must not change batch statistics
+            adversarial = ascend(
+                loss_gradient(module, labels, noise), x, epsilon=epsilon, steps=self.steps
+            )
         logits = logits_of(module, adversarial + noise)
         return Objective(natural_loss(logits, labels), logits)
 
