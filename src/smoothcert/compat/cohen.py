@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.models.base import evaluation_mode
 from smoothcert.noises import Gaussian
 from smoothcert.plans import Fixed, InputSpecific, Plan
 from smoothcert.plans.pilot import OneLook
@@ -156,7 +157,7 @@ class SmoothedCache:
         batch = max(batch, min(_LARGEST_BATCH, _SMALL_BATCH // prod(shape)))
         weight = None
         if isinstance(self._model, nn.Module):
-            self._model.eval()
+            evaluation_mode(self._model)
             weight = next(chain(self._model.parameters(), self._model.buffers()), None)
         place = example if weight is None else weight
         device = self._device or str(getattr(place, "device", "cpu"))

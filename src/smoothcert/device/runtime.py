@@ -128,7 +128,8 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
 
     Only parameters can be converted, so "auto" becomes "float32" for a function and for a module without parameters. A
     module with parameters in float64 keeps float64 unless the caller asks for something else. A model that computes in
-    a fixed format, such as an ONNX graph, has it in the attribute `own_dtype`.
+    a fixed format, such as an ONNX graph, has it in the attribute `own_dtype`. A quantized layer takes float32, and a
+    traced module may contain constants in float32.
     """
     dtype = _dtype_name(dtype)
     if own := getattr(module, "own_dtype", None):
@@ -139,9 +140,18 @@ def settle_dtype(dtype: Dtype, module: Callable[[Tensor], Any]) -> str:
         return str(own)
     if dtype != "auto":
         return dtype
+    if isinstance(module, nn.Module) and any(map(_prefers_float32, module.modules())):
+        return "float32"
     parameters = module.parameters() if isinstance(module, nn.Module) else ()
     formats = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
     return "float64" if torch.float64 in formats else "auto" if formats else "float32"
+
+
+def _prefers_float32(part: nn.Module) -> bool:
+    """Whether a part of a module is TorchScript, or a quantized layer of torch."""
+    package = type(part).__module__
+    quantized = package.startswith("torch.ao.nn.") and ".quantized" in package
+    return quantized or isinstance(part, torch.jit.ScriptModule)
 
 
 # The batches of the sampler are not inference tensors. torch would compile the classifier again for the other kind.

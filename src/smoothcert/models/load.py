@@ -20,6 +20,8 @@ from smoothcert.models.architectures import ARCHITECTURES, NAMED_WEIGHTS, build,
 from smoothcert.models.base import (
     Classifier,
     check_classes,
+    copied,
+    evaluation_mode,
     import_path,
     like_weights,
     not_loaded,
@@ -111,7 +113,7 @@ def load_classifier(
         sigma, noise, denoiser = checkpoint.sigma, checkpoint.noise, checkpoint.denoiser
         found = replace(found, trained_sigma=sigma, trained_noise=noise, trained_denoiser=denoiser)
     if not (stochastic and names_code(spec)):
-        module.eval()
+        evaluation_mode(module)
     return replace(found, weights_hash=found.weights_hash or state_hash(module))
 
 
@@ -245,6 +247,8 @@ def _described(model: Any, example: Tensor) -> Classifier:
 
 def _count_classes(model: Callable[[Tensor], Any], example: Tensor) -> int:
     """The number of logits for one input."""
+    if isinstance(model, nn.Module):
+        model = copied(model)  # a call may change the module
     with torch.inference_mode():
         output = answer(model, like_weights(example[None], model))
     if output.ndim == 1 and not output.is_floating_point():

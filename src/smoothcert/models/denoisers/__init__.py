@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from smoothcert.errors import InvalidInput
+from smoothcert.models.base import evaluation_mode
 from smoothcert.models.checkpoint import Checkpoint, read_checkpoint
 from smoothcert.models.denoisers.base import (
     Denoised,
@@ -71,7 +72,9 @@ def load_denoiser(spec: str | Path | nn.Module, *, stochastic: bool = False) -> 
         spec, made = make(spec, "denoiser")
         if not isinstance(made, nn.Module):
             raise InvalidInput(f"{spec} returned a {type(made).__name__}: expected a torch module")
-        denoiser = load_denoiser(made if stochastic else made.eval())
+        if not stochastic:
+            evaluation_mode(made)
+        denoiser = load_denoiser(made)
     denoiser.name = spec
     return denoiser
 

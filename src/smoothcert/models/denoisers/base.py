@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 from smoothcert._agreement import DENOISER, DENOISER_ROUNDINGS, RepeatedBatch, largest, repeats
 from smoothcert.errors import InvalidInput, setting
-from smoothcert.models.base import Classifier, import_path, like_weights, state_hash
+from smoothcert.models.base import (
+    Classifier,
+    evaluation_mode,
+    import_path,
+    like_weights,
+    state_hash,
+)
 from smoothcert.models.outputs import floats
 from smoothcert.noises import Noise
 from smoothcert.noises.base import Additive, AdditiveGrid
@@ -255,7 +261,8 @@ def check_estimates(denoiser: Denoiser, x: Tensor, sigma: float, *, stochastic: 
         )
     noisy = x.cpu() + sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     # A copy in evaluation mode. The check of the classifier refuses training mode later, and says what to do.
-    module = copy.deepcopy(denoiser.at(sigma)).eval()
+    module = copy.deepcopy(denoiser.at(sigma))
+    evaluation_mode(module)
 
     def estimates(batch: Tensor) -> Tensor:
         kind = "a batch like the one that it gets,"

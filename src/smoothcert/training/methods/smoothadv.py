@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from smoothcert import _check
+from smoothcert.models.base import in_evaluation_mode
 from smoothcert.training.methods.ascent import ascend, loss_gradient
 from smoothcert.training.methods.base import (
     Method,
@@ -64,10 +65,8 @@ class SmoothAdv(Method):
         """The loss for a batch; see `Method.objective`."""
         noise = draw_noise(x, self.copies, self.sigma)
         epsilon = self.epsilon * ((epoch + 1) / self.warmup).clamp(max=1)
-        # The attack is on the network in evaluation mode and must not change its batch statistics.
-        module.eval()
-        gradient = loss_gradient(module, labels, noise)
-        adversarial = ascend(gradient, x, epsilon=epsilon, steps=self.steps)
-        module.train()
+        with in_evaluation_mode(module):  # the attack must not change batch statistics
+            gradient = loss_gradient(module, labels, noise)
+            adversarial = ascend(gradient, x, epsilon=epsilon, steps=self.steps)
         logits = logits_of(module, adversarial + noise)
         return Objective(natural_loss(logits, labels), logits)
