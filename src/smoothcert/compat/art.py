@@ -106,9 +106,12 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
                 row[leader] = 1
         return answers
 
-    def _inputs(self, x: ArrayLike) -> list[NDArray[np.float32]]:
-        """A list, because the axes of an array of images could be exchanged to have the channels first."""
-        inputs = np.asarray(_check.unmasked("x", x), np.float32)
+    def _inputs(self, x: ArrayLike) -> list[NDArray[np.float64]]:
+        """A list, because the axes of an array of images could be exchanged to have the channels first.
+
+        In float64, so that an input that float32 would round by too much is refused.
+        """
+        inputs = np.asarray(_check.unmasked("x", x), np.float64)
         if inputs.shape[1:] != self.input_shape:
             wanted = ", ".join(map(str, ("count", *self.input_shape)))
             raise InvalidInput(f"inputs must have the shape ({wanted}), got {inputs.shape}")

@@ -300,8 +300,10 @@ def check_classifier(module: Callable[[Tensor], Any], classes: int, x: Tensor) -
     again = with_other_neighbours(x, logits=output.is_floating_point())
     if not repeats(partial(answer, module, classes=classes), output, again):
         raise InvalidInput(
-            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
-            f"or give {setting('stochastic', True)} if it is random by design"
+            "answer-changes",
+            "the model changes its answer for the same input (dropout or batch statistics?); call "
+            "model.eval() first, or give {stochastic} if it is random by design",
+            stochastic=setting("stochastic", True),
         )
 
 
@@ -314,9 +316,11 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
     """
     if not in_full_batch(outputs, few, rows):
         raise InvalidInput(
-            f"in a batch of {rows}, the model's answer for an input depends on the row of the input or on the other "
-            "rows (experts with a capacity? batch statistics? a cache?), so a certificate would not hold for the input "
-            "alone: change the model, or try a smaller batch"
+            "depends-on-batch",
+            "in a batch of {rows}, the model's answer for an input depends on the row of the input or "
+            "on the other rows (experts with a capacity? batch statistics? a cache?), so a "
+            "certificate would not hold for the input alone: change the model, or try a smaller batch",
+            rows=rows,
         )
 
 
