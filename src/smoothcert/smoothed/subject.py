@@ -100,21 +100,7 @@ class Subject:
         check_values(self.classifier.values, x, which)
         _check_grid(which, x, self.noise)
         _check_spacing(which, x, self.noise, double=self.runtime.dtype == "float64")
-        moved = too_far_rounded(x, self.noise, self.runtime.dtype)
-        if moved is not None:
-            raise InvalidInput(
-                "rounded-input",
-                "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in "
-                "{norm}, more than {allowed:.2g}, a thousandth of the deviation of {noise}: "
-                "shift or scale the inputs, give {float64}, or certify the rounded inputs instead "
-                "by giving them in float32",
-                which=which,
-                moved=moved,
-                norm=_norm_of_rounding(self.noise),
-                allowed=_COARSEST * self.noise.deviation,
-                noise=self.noise,
-                float64=setting("dtype", "float64"),
-            )
+        _check_rounding(which, x, self.noise, self.runtime.dtype)
         self.check_label(dataset, id, label, needed=known_labels)
         return id, x, None if label < 0 else label
 
@@ -289,8 +275,21 @@ def too_far_rounded(x: Tensor, noise: Noise, dtype: str) -> float | None:
     return None if moved <= _COARSEST * noise.deviation else moved
 
 
-def _norm_of_rounding(noise: Noise) -> str:
-    return noise.norm if noise.norm in _ORDERS else "l2"
+def _check_rounding(which: str, x: Tensor, noise: Noise, dtype: str) -> None:
+    moved = too_far_rounded(x, noise, dtype)
+    if moved is not None:
+        raise InvalidInput(
+            "rounded-input",
+            "{which} is in float64, and rounding it to float32 moves it by {moved:.2g} in {norm}, more "
+            "than {allowed:.2g}, a thousandth of the deviation of {noise}: shift or scale the inputs, "
+            "give {float64}, or certify the rounded inputs instead by giving them in float32",
+            which=which,
+            moved=moved,
+            norm=noise.norm if noise.norm in _ORDERS else "l2",
+            allowed=_COARSEST * noise.deviation,
+            noise=noise,
+            float64=setting("dtype", "float64"),
+        )
 
 
 def _check_spacing(which: str, x: Tensor, noise: Noise, *, double: bool) -> None:

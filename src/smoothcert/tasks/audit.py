@@ -287,14 +287,17 @@ def _rounded(c: Certificate, dataset: Dataset | None, manifest: Manifest) -> str
     is_8_bit = getattr(dataset, "levels", None) is not None
     if dataset is None or is_8_bit or manifest.dtype == "float64":
         return None
-    with suppress(Exception):  # code of the user may raise any error
-        moved = too_far_rounded(dataset[c.id][0], c.noise, manifest.dtype)
-        if moved is not None:
-            return (
-                f"its input was rounded to float32, which moved it by {moved:.2g}, too far for {c.noise}: "
-                "certify it again in float64"
-            )
-    return None
+    try:
+        x = dataset[c.id][0]
+    except Exception:  # code of the user may raise any error
+        return None
+    moved = too_far_rounded(x, c.noise, manifest.dtype)
+    if moved is None:
+        return None
+    return (
+        f"its input was rounded to float32, which moved it by {moved:.2g}, too far for {c.noise}: "
+        "certify it again in float64"
+    )
 
 
 def _draw_again(
