@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from smoothcert._agreement import (
+    OTHER_ROWS,
+    OTHER_SIZE,
     OtherAnswers,
     RepeatedBatch,
     check_labels_of_form,
@@ -13,7 +15,7 @@ from smoothcert._agreement import (
 from smoothcert.errors import InvalidInput
 
 X = torch.rand((6, 4), generator=torch.Generator().manual_seed(0))
-ALONE = [RepeatedBatch(X[i : i + 1], [0], [i], 1e-3) for i in range(len(X))]
+ALONE = [RepeatedBatch(X[i : i + 1], [0], [i], OTHER_ROWS) for i in range(len(X))]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_only_a_batch_of_another_size_may_fail():
             raise InvalidInput("six rows")
         return x
 
-    assert repeats(picky, X, [again._replace(may_fail=True) for again in ALONE])
+    assert repeats(picky, X, [again._replace(rounding=OTHER_SIZE) for again in ALONE])
     with pytest.raises(InvalidInput, match="six rows"):
         repeats(picky, X, ALONE)
 

@@ -86,6 +86,20 @@ def test_a_fallback_is_logged_and_recorded(model, reason, caplog):
     assert reason in caplog.text
 
 
+class InexactAndMasked(nn.Module):
+    """The graph changes one logit by .01, beside a class that is never the answer."""
+
+    def forward(self, x):
+        change = 0.01 if isinstance(x, torch.fx.Proxy) else 0.0
+        return x * torch.tensor([1.0, 1, 1, 0]) + torch.tensor([change, 0, 0, -1e4])
+
+
+def test_a_masked_class_does_not_hide_the_errors_of_a_graph():
+    found = declined(InexactAndMasked())
+    assert found.disagrees
+    assert "this form has a relative error" in found.reason
+
+
 class OutsideOfTracing(nn.Module):
     """Limits its inputs, far from [0, 1], where no graph can see it."""
 

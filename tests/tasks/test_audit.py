@@ -481,3 +481,23 @@ def test_a_certificate_without_counted_samples_proves_nothing(run):
         fault(replace(abstained, prediction=1, radius=0.1))
         == "its votes are for class None, it states 1"
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*values lie in")
+@pytest.mark.parametrize("redraw", [0, 2])
+def test_inputs_that_an_earlier_version_rounded_by_too_much_are_named(tmp_path, redraw):
+    def above(x):
+        return torch.stack([4000 - x.mean(1), x.mean(1) - 4000], 1)
+
+    exact = np.full((2, 60_000), 4000.0)
+    exact[1] += np.spacing(np.float32(4000)) / 2
+    settings = {"noise": sc.Gaussian(0.25), "plan": sc.Fixed(200), "device": "cpu", "batch": 100}
+    run = sc.certify(above, exact + 0.5, out=tmp_path, dtype="float64", **settings)
+    with sqlite3.connect(run.path / FILE) as db:  # version 1.0.0 would have run it in float32
+        db.execute("UPDATE manifest SET value = '\"float32\"' WHERE key = 'dtype'")
+    db.close()
+    found = audit(run.path, redraw=redraw, model=above, data=exact + 0.5)
+    named = [finding.id for finding in found.findings if "was rounded to float32" in finding.reason]
+    assert named == [1]
+    assert not found.holds
+    assert found.redrawn == min(redraw, 1)

@@ -118,9 +118,12 @@ class PyTorchRandomizedSmoothing(randomized_smoothing.PyTorchRandomizedSmoothing
                 answer[leader] = 1
         return answers
 
-    def _inputs(self, x: ArrayLike) -> list[NDArray[np.float32]]:
-        """The inputs as a list. In an array of images, `certify` may move the channels."""
-        inputs = np.asarray(_check.unmasked("x", x), np.float32)
+    def _inputs(self, x: ArrayLike) -> list[NDArray[np.float64]]:
+        """The inputs as a list. In an array of images, `certify` may move the channels.
+
+        They are in float64, so that an input that float32 would round by too much is refused.
+        """
+        inputs = np.asarray(_check.unmasked("x", x), np.float64)
         if inputs.shape[1:] != self.input_shape:
             raise InvalidInput(
                 "other-shape",

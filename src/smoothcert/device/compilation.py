@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import CUDA_GRAPH, differing_labels
+from smoothcert._agreement import differing_labels
 from smoothcert.device.host import is_out_of_memory
 from smoothcert.errors import ModelFailed
 
@@ -120,7 +120,7 @@ def captured(classify: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[Tenso
             return labels
 
     graph.result.fill_(-1)  # a replay that writes nothing fails the comparison below
-    if differing_labels(replay(test_batch), expected) > CUDA_GRAPH.labels:
+    if differing_labels(replay(test_batch), expected):  # the kernels are the same
         log.info(
             "the classifier gives other answers when it is captured as a CUDA graph, so it runs without one"
         )

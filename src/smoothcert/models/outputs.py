@@ -394,8 +394,10 @@ def _check_outputs(
     others = with_other_neighbours(x, logits=output.is_floating_point())
     if not repeats(again, output, others):
         raise InvalidInput(
-            "the model changes its answer for the same input (dropout or batch statistics?); call model.eval() first, "
-            f"or give {setting('stochastic', True)} if it is random by design"
+            "answer-changes",
+            "the model changes its answer for the same input (dropout or batch statistics?); call "
+            "model.eval() first, or give {stochastic} if it is random by design",
+            stochastic=setting("stochastic", True),
         )
 
 
@@ -408,9 +410,11 @@ def check_full_batch(outputs: Callable[[Tensor], Tensor], few: Tensor, rows: int
     """
     if not in_full_batch(outputs, few, rows):
         raise InvalidInput(
-            f"in a batch of {rows}, the model's answer for an input depends on the row of the input or on the other "
-            "rows (experts with a capacity? batch statistics? a cache?), so a certificate would not hold for the input "
-            "alone: change the model, or try a smaller batch"
+            "depends-on-batch",
+            "in a batch of {rows}, the model's answer for an input depends on the row of the input or "
+            "on the other rows (experts with a capacity? batch statistics? a cache?), so a "
+            "certificate would not hold for the input alone: change the model, or try a smaller batch",
+            rows=rows,
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert._agreement import REDUCED_FORMAT, check_labels_of_form, differing_labels
+from smoothcert._agreement import OTHER_FORM, check_labels_of_form, differing_labels
 from smoothcert._user_errors import is_our_own, where_raised
 from smoothcert.device.compilation import captured, compiled, cudnn_benchmark
 from smoothcert.device.host import (
@@ -314,7 +314,7 @@ def settle_number_format(
             Exception
         ):  # a classifier that fails, for any reason, is reported when it is prepared
             return runtime
-        if shares[-1] <= REDUCED_FORMAT.labels:
+        if shares[-1] <= OTHER_FORM.labels:
             break
     else:
         dtype = "float32"
