@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from smoothcert.kernels import stages
-from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.kernels.stages import StageClassifier, pack_network
+from smoothcert.sampling.grid_noise import grid_noise
 
 AVAILABLE = shutil.which("g++") is not None
 _HERE = Path(__file__).parent / "emulator"

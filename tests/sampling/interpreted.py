@@ -10,9 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from smoothcert.kernels.grid_noise import grid_noise
 from smoothcert.noises.base import AdditiveGrid
 from smoothcert.sampling import philox
+from smoothcert.sampling.grid_noise import grid_noise
 
 
 @triton.jit

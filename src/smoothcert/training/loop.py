@@ -23,7 +23,7 @@ from smoothcert._files import exclusive, write_whole
 from smoothcert._registry import check_settings, differences
 from smoothcert.data.base import Dataset
 from smoothcert.device.compilation import cudnn_benchmark
-from smoothcert.device.host import keep_freed_memory
+from smoothcert.device.process_tuning import tune_process
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models.architectures import Normalized
@@ -137,7 +137,7 @@ def train(
         if (score := folder.recorded(folder.weights, measure)) is not None:
             return Trained(folder.weights, 0, **{measure: score})
         done = int(folder.recorded(folder.checkpoint, "epochs_done") or 0)
-        keep_freed_memory(runtime.torch_device)
+        tune_process(runtime.torch_device)
         own, held_out = (
             DeviceData.from_dataset(dataset, runtime.torch_device, labelled=method.needs_labels)
             for dataset in (training, validation)
