@@ -50,7 +50,7 @@ def reason_against(module):
 
 
 def test_a_worker_that_is_told_to_run_stage_kernels_never_claims_them_without_having_them():
-    """All workers get the settings of the first one, and those that then run otherwise are refused."""
+    """All workers get the settings of the first one. Those that run otherwise are refused."""
     _, runtime = prepare(calibrated("cifar-resnet20"), 10, SHAPE, replace(CPU, compile="stages"))
     assert runtime.compile == "fast"
 

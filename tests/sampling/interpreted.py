@@ -1,5 +1,6 @@
-"""Runs a part of the noise kernel on the CPU. Triton's interpreter has to be chosen before triton is imported.
+"""Runs a part of the noise kernel on the CPU.
 
+Triton's interpreter has to be chosen before triton is imported.
 Use: TRITON_INTERPRET=1 python interpreted.py WORDS.npy NUMBERS.npy RATIO
 """
 

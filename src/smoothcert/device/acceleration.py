@@ -87,7 +87,7 @@ def accelerate(
         runtime: Device and number format.
         say: Takes messages about what happens.
         clock: Takes the seconds of each step.
-        draw: The noise of the run, if it is decided, so that its kernel is compiled with the others.
+        draw: The noise of the run, if it is decided: its kernel is then compiled with the others.
 
     Returns:
         The whole classifier as kernels, where that is possible, which needs no CUDA graph; else a

@@ -110,7 +110,8 @@ def captured(
 ) -> Callable[[Tensor], Tensor]:
     """A classifier as a CUDA graph for batches like `x`.
 
-    The classifier is returned unchanged if it cannot be captured, or if the graph gives other labels.
+    The classifier is returned unchanged if it cannot be captured, or if the graph gives other
+    labels.
 
     Args:
         classify: From a batch to one class per row.

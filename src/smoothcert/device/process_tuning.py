@@ -22,7 +22,7 @@ _PARALLEL_ELEMENTS = 2**20
 
 
 def tune_process(device: torch.device) -> None:
-    """Tune the memory and the threads of this process for runs on a CPU; other devices need none."""
+    """Tune the memory and the threads of this process, if the device is a CPU."""
     if device.type == "cpu":
         _keep_freed_memory()
         _shorten_busy_waiting()

@@ -1,4 +1,4 @@
-"""Passes over a traced graph that fuse operations, so that they read and write memory less often."""
+"""Passes over a traced graph that fuse operations, which saves reading and writing memory."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Kernel:
 
     @contextmanager
     def _current_context(self) -> Iterator[None]:
-        """Make the device of the kernel current: a thread may use another device, or none so far."""
+        """Make the device of the kernel current; a thread may use another one, or none so far."""
         _call_driver("cuCtxPushCurrent_v2", self._context)
         try:
             yield

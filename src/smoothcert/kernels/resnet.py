@@ -8,7 +8,6 @@ values. So every way to normalise, to pool or to pad is recognised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -129,21 +128,15 @@ class _Activations(NamedTuple):
     size: int
     """The side length."""
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of one row."""
+        return self.channels, self.size, self.size
+
     def basis(self) -> Tensor:
         """One batch row for every channel, in which this channel is one and all others are zero."""
         identity = torch.eye(self.channels, dtype=torch.float64)
         return identity[:, :, None, None].expand(-1, -1, self.size, self.size).contiguous()
-
-    def require(
-        self,
-        evaluate: Evaluator,
-        result: object,
-        expected: Callable[[Tensor], Tensor],
-        message: str,
-    ) -> None:
-        """Raise `Unexpected` unless `result` is this function of the activations."""
-        shape = (self.channels, self.size, self.size)
-        evaluate.require(self.node, result, shape, expected, message)
 
 
 def _next_convolution(traced: fx.GraphModule, x: fx.Node) -> fx.Node | None:
@@ -229,7 +222,7 @@ def _subsampling(
     def subsample(batch: Tensor) -> Tensor:
         return torch.conv2d(batch, weight, stride=first.stride)
 
-    x.require(evaluate, result, subsample, "a shortcut is not a subsampling")
+    evaluate.require(x.node, result, x.shape, subsample, "a shortcut is not a subsampling")
     bias = torch.zeros(first.channels, dtype=torch.float32)
     return Convolution(weight.float(), bias, first.stride)
 
@@ -246,5 +239,5 @@ def _linear_of_means(evaluate: Evaluator, x: _Activations, result: object) -> tu
         return batch.mean((2, 3)) @ weight.T + bias
 
     message = "the logits are not a linear function of the channels' means"
-    x.require(evaluate, result, linear, message)
+    evaluate.require(x.node, result, x.shape, linear, message)
     return weight.float(), bias[0].float()

@@ -105,16 +105,14 @@ def _pack_stage(network: Network, number: int, size: int) -> StageWeights:
     """A stage with activations of this side length, in float32."""
     blocks = network.stages[number]
     convolutions = [convolution for block in blocks for convolution in (block.first, block.second)]
-    first: Convolution | None = network.first
     if number:  # the kernel before this one computes the first convolution of the strided block
-        first = None
-        convolutions = convolutions[1:]
+        del convolutions[0]
     channels = convolutions[0].channels
     if any(c.weight.shape[:2] != (channels, channels) or c.stride != 1 for c in convolutions):
         raise Unexpected("the width changes within a stage")
-    if first is not None and first.channels != channels:
+    if number == 0 and network.first.channels != channels:
         raise Unexpected("the first convolution has another width than the first stage")
-    tensors = _pack_convolutions(first, convolutions)
+    tensors = _pack_convolutions(None if number else network.first, convolutions)
     if number + 1 == len(network.stages):
         return StageWeights(channels, size, len(blocks), 0, 0, tensors)
     next_block = network.stages[number + 1][0]

@@ -44,9 +44,14 @@ class Untraceable(Exception):
     """A module cannot be traced into a graph."""
 
 
+class _NoOtherForm(Untraceable):
+    def __init__(self, node: fx.Node) -> None:
+        super().__init__(f"{node.name} works in place, and has no other form")
+
+
 @torch.no_grad()
 def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
-    """The operations of a module in evaluation mode, with batch normalisation folded into convolutions.
+    """The operations of a module in evaluation mode. Convolutions include batch normalisation.
 
     Raises:
         Untraceable: The module depends on its inputs in a way that a graph cannot express.
@@ -54,7 +59,7 @@ def trace(module: nn.Module, shape: tuple[int, ...]) -> fx.GraphModule:
     reasons = []
     for attempt in (_symbolic, _exported):
         try:
-            # A copy for each attempt: the code of a module may keep symbolic values in its attributes.
+            # A copy for each attempt: a module may keep symbolic values in its attributes.
             traced = attempt(copied(module), _example(module, shape))
             if len(traced.graph.find_nodes(op="placeholder")) != 1:
                 raise Untraceable("the module takes several inputs")
@@ -243,8 +248,9 @@ def _is_name_in_place(name: str) -> bool:
 
 def _in_place_arguments(node: fx.Node) -> inspect.BoundArguments | None:
     """The arguments of a function that was called with `inplace=True`; None for any other call."""
+    target: Any = node.target
     try:
-        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
+        bound = inspect.signature(target).bind(*node.args, **node.kwargs)
     except (TypeError, ValueError):  # many functions of torch have no signature
         return None
     return bound if bound.arguments.get("inplace") else None
@@ -277,51 +283,38 @@ def _out_of_place(node: fx.Node) -> fx.Node | None:
         Untraceable: The operation has no other form.
     """
     if node.op == "call_method":
-        if not _is_name_in_place(str(node.target)):
-            return None
-        new = _method_out_of_place(node)
-    elif node.op != "call_function":
+        return _method_out_of_place(node)
+    if node.op != "call_function":
         return None
-    elif isinstance(node.target, torch._ops.OpOverload):
-        if not node.target._schema.is_mutable:
-            return None
-        new = _overload_out_of_place(node, node.target)
-    else:
-        if not _changes_its_input(node):
-            return None
-        new = _function_out_of_place(node)
-    if new is None:
-        raise Untraceable(f"{node.name} works in place, and has no other form")
-    return new
+    if isinstance(node.target, torch._ops.OpOverload):
+        return _overload_out_of_place(node, node.target)
+    return _function_out_of_place(node)
 
 
 def _method_out_of_place(node: fx.Node) -> fx.Node | None:
     """`x.relu_()` as `x.relu()`."""
-    name = str(node.target).removesuffix("_")
-    if not callable(getattr(Tensor, name, None)):
+    name = str(node.target)
+    if not _is_name_in_place(name):
         return None
+    name = name.removesuffix("_")
+    if not callable(getattr(Tensor, name, None)):
+        raise _NoOtherForm(node)
     return node.graph.call_method(name, node.args, node.kwargs)
 
 
 def _overload_out_of_place(node: fx.Node, target: torch._ops.OpOverload) -> fx.Node | None:
     """`aten.relu_.default` as `aten.relu.default`."""
+    if not target._schema.is_mutable:
+        return None
     name = target._schema.name.split("::")[1].removesuffix("_")
     overload = getattr(getattr(torch.ops.aten, name, None), target._overloadname, None)
     if overload is None or overload._schema.is_mutable:
-        return None
+        raise _NoOtherForm(node)
     return node.graph.call_function(overload, node.args, node.kwargs)
 
 
-def _changes_its_input(node: fx.Node) -> bool:
-    """Whether a function works in place, by its name or by its arguments."""
-    if node.target in _OPERATORS or _in_place_arguments(node) is not None:
-        return True
-    has_name_in_place = _is_name_in_place(getattr(node.target, "__name__", ""))
-    return has_name_in_place or node.kwargs.get("out") is not None
-
-
 def _function_out_of_place(node: fx.Node) -> fx.Node | None:
-    """`F.relu(x, inplace=True)` as `F.relu(x)`.
+    """`F.relu(x, inplace=True)` as `F.relu(x)`, and `operator.iadd` as `operator.add`.
 
     Others, such as torch.relu_ and torch.ops.aten.relu_, have an overload that torch.export finds.
     """
@@ -329,10 +322,12 @@ def _function_out_of_place(node: fx.Node) -> fx.Node | None:
     if target in _OPERATORS:
         return node.graph.call_function(_OPERATORS[target], node.args, node.kwargs)
     bound = _in_place_arguments(node)
-    if bound is None:
-        return None
-    bound.arguments["inplace"] = False
-    return node.graph.call_function(target, bound.args, bound.kwargs)
+    if bound is not None:
+        bound.arguments["inplace"] = False
+        return node.graph.call_function(target, bound.args, bound.kwargs)
+    if _is_name_in_place(getattr(target, "__name__", "")) or node.kwargs.get("out") is not None:
+        raise _NoOtherForm(node)
+    return None
 
 
 def _write_in_one_form(traced: fx.GraphModule) -> None:
@@ -354,14 +349,16 @@ def _write_in_one_form(traced: fx.GraphModule) -> None:
     traced.graph.lint()  # type: ignore[no-untyped-call]
 
 
-_Call = tuple[Callable[..., Any], tuple[Any, ...]]
+_Call = tuple[Callable[..., Any], tuple[object, ...]]
+_Size = int | Sequence[int]
+"""A size in both directions, or one for each."""
 
 
-def _relu(x: Any, inplace: bool = False) -> _Call:
+def _relu(x: object, inplace: bool = False) -> _Call:
     return torch.relu, (x,)
 
 
-def _add(x: Any, y: Any, *, alpha: float = 1) -> _Call | None:
+def _add(x: object, y: object, *, alpha: float = 1) -> _Call | None:
     if alpha != 1:
         return None
     are_tensors = all(isinstance(value, fx.Node) and "tensor" in value.meta for value in (x, y))
@@ -370,12 +367,12 @@ def _add(x: Any, y: Any, *, alpha: float = 1) -> _Call | None:
 
 
 def _conv2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: object,
+    weight: object,
+    bias: object = None,
+    stride: _Size = 1,
+    padding: _Size | str = 0,
+    dilation: _Size = 1,
     groups: int = 1,
 ) -> _Call | None:
     if isinstance(padding, str):
@@ -384,53 +381,60 @@ def _conv2d(
 
 
 def _conv_transpose2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    x: object,
+    weight: object,
+    bias: object = None,
+    stride: _Size = 1,
+    padding: _Size = 0,
+    output_padding: _Size = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: _Size = 1,
 ) -> _Call:
     geometry = (_pair(stride), _pair(padding), _pair(output_padding), groups, _pair(dilation))
     return torch.conv_transpose2d, (x, weight, bias, *geometry)
 
 
 def _functional_batch_norm(
-    x: Any, mean: Any, variance: Any, weight: Any, bias: Any, training: Any, momentum: Any, eps: Any
+    x: object,
+    mean: object,
+    variance: object,
+    weight: object,
+    bias: object,
+    training: object,
+    momentum: object,
+    eps: object,
 ) -> _Call | None:
     return _batch_norm(x, weight, bias, mean, variance, training, momentum, eps, True)
 
 
 def _batch_norm(
-    x: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    training: Any,
-    momentum: Any,
-    eps: Any,
-    cudnn: Any,
+    x: object,
+    weight: object,
+    bias: object,
+    mean: object,
+    variance: object,
+    training: object,
+    momentum: object,
+    eps: object,
+    cudnn: object,
 ) -> _Call | None:
     if training is not False or mean is None or variance is None:
         return None
     return torch.batch_norm, (x, weight, bias, mean, variance, False, 0.0, eps, True)
 
 
-def _linear(x: Any, weight: Any, bias: Any = None) -> _Call:
+def _linear(x: object, weight: object, bias: object = None) -> _Call:
     return F.linear, (x, weight, bias)
 
 
 def _max_pool(
-    x: Any,
-    size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    x: object,
+    size: _Size,
+    stride: _Size | None = None,
+    padding: _Size = 0,
+    dilation: _Size = 1,
     ceil_mode: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> _Call | None:
     if kwargs.get("return_indices"):
         return None
@@ -439,26 +443,27 @@ def _max_pool(
 
 
 def _layer_norm(
-    x: Any,
-    shape: Any,
-    weight: Any = None,
-    bias: Any = None,
+    x: object,
+    shape: Sequence[int],
+    weight: object = None,
+    bias: object = None,
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> _Call:
     return F.layer_norm, (x, tuple(shape), weight, bias, eps)
 
 
-def _view(x: Any, *shape: Any, **kwargs: Any) -> _Call | None:
+def _view(x: object, *shape: object, **kwargs: object) -> _Call | None:
     """A fused operation may store its result in another order, of which there is no view."""
     if kwargs or any(isinstance(length, torch.dtype) for length in shape):
         return None
     return Tensor.reshape, (x, *shape)
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    values = (value,) if isinstance(value, int) else tuple(value)
-    return values * 2 if len(values) == 1 else values
+def _pair(value: _Size) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return value, value
+    return tuple(value) if len(value) > 1 else (value[0], value[0])
 
 
 _aten = torch.ops.aten

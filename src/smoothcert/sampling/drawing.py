@@ -117,7 +117,7 @@ def drawer_for(draw: Draw, shape: tuple[int, ...]) -> Drawer:
         "no-drawer",
         "no stream can draw {draw}: register a drawer for {kind} with "
         "smoothcert.sampling.drawing.draws",
-        draw=draw,
+        draw=str(draw),
         kind=type(draw).__name__,
     )
 

@@ -70,7 +70,7 @@ class Engine:
                 "the votes of input {id} so far are not those that {plan} asks for: "
                 "choose another {out}",
                 id=id,
-                plan=self.plan,
+                plan=str(self.plan),
                 out=setting("out", "DIR"),
             )
         self.opened += 1

@@ -111,7 +111,8 @@ def _noisy_rows(  # type: ignore[no-untyped-def]
     elif LAW == 0:
         u0 = _below(a)
         u2 = _below(c)
-        # Below 2^-20, 31 random bits are too few for the tails. One block in a thousand draws 32 more.
+        # Below 2^-20, 31 random bits are too few for the tails. One block in a thousand draws 32
+        # more.
         if tl.min(tl.minimum(_folded(a), _folded(c)), axis=0) < 2048:
             e, _f, g, _h = tl.philox(seed, element, sample, id, 1)
             u0 = _finer(a, e, u0)

@@ -235,8 +235,8 @@ class VoteCounter:
     def size(self, rows: int) -> int:
         """The rows that are forwarded for a batch of this many samples.
 
-        These are all rows of a full batch, or what is needed if the classifier is flexible. Libraries
-        prepare their kernels for every new size, so sizes are rounded up.
+        These are all rows of a full batch, or what is needed if the classifier is flexible.
+        Libraries prepare their kernels for every new size, so sizes are rounded up.
         """
         if not self.flexible:
             return len(self.noisy)

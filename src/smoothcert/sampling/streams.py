@@ -70,7 +70,7 @@ class Stream(ABC):
 
     @property
     def kernel_draw(self) -> Draw | None:
-        """The noise, if the kernels of a classifier can draw the same noise themselves; else None."""
+        """The noise, if the kernels of a classifier can draw the same noise; else None."""
         return None
 
     @abstractmethod
@@ -190,7 +190,8 @@ def stream_for(device: torch.device, seed: int, draw: Draw) -> Stream:
 def key_for(seed: int, purpose: str, call: int = 0) -> int:
     """The key of the noise for another purpose than a run of `certify`, which uses the seed itself.
 
-    What was chosen with one noise must not be certified with the same noise, so every purpose has its own.
+    What was chosen with one noise must not be certified with the same noise, so every purpose has
+    its own.
     """
     digest = hashlib.sha256(f"{seed} {purpose} {call}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
