@@ -87,8 +87,8 @@ LAWS = {"normal": norm(), "uniform": uniform(-1, 2), "laplace": laplace()}
 @pytest.mark.parametrize("law", ["normal", "uniform", "laplace"])
 def test_float64_inputs_are_not_rounded_where_the_classifier_is_in_float64(draw, law):
     plain = draw((1, 0, 5), law=law)
-    found = draw((1, 0, 5), law=law, x=1.7e9 + 60, dtype="float64")
-    np.testing.assert_allclose(found - (1.7e9 + 60), plain, atol=1e-6)
+    noisy = draw((1, 0, 5), law=law, x=1.7e9 + 60, dtype="float64")
+    np.testing.assert_allclose(noisy - (1.7e9 + 60), plain, atol=1e-6)
 
 
 @pytest.mark.parametrize("law", LAWS)

@@ -17,8 +17,8 @@ from typing import Self
 
 import torch
 
-from smoothcert.device.host import say_nothing
 from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup import say_nothing
 from smoothcert.errors import ModelFailed, SmoothcertError, first_line
 from smoothcert.executors.base import Job, Status
 from smoothcert.executors.local import LocalExecutor

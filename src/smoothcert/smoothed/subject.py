@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from smoothcert.data.base import Dataset
-from smoothcert.device.host import SetupClock
-from smoothcert.device.host import say_nothing as say_nothing
 from smoothcert.device.runtime import Runtime
+from smoothcert.device.setup import SetupClock
+from smoothcert.device.setup import say_nothing as say_nothing
 from smoothcert.errors import InvalidInput, setting
 from smoothcert.models.base import Classifier, check_values
 from smoothcert.models.outputs import answers

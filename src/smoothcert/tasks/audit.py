@@ -16,10 +16,10 @@ from torch import Tensor
 from smoothcert import _check
 from smoothcert._check import NO_CLASS
 from smoothcert.data import Dataset, find_dataset
-from smoothcert.device.host import say_nothing
+from smoothcert.device.acceleration import KernelClassifier
+from smoothcert.device.setup import say_nothing
 from smoothcert.errors import InvalidInput, first_line, setting
 from smoothcert.executors import Job, LocalExecutor
-from smoothcert.kernels import StageClassifier
 from smoothcert.noises.base import VERSION
 from smoothcert.plans import AtRadii, Case, Certificate, Plan, Proof
 from smoothcert.plans.coverage import Coverage, exact_coverage
@@ -345,7 +345,7 @@ def _with_other_neighbours(prepared: Prepared) -> Prepared:
     Our own kernels compute each row alone, and they draw the noise of their rows themselves.
     """
     classify = prepared.classify
-    if isinstance(classify, StageClassifier):
+    if isinstance(classify, KernelClassifier):
         return prepared
 
     def reverse(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from smoothcert import _check
 from smoothcert._files import exclusive
 from smoothcert.data.base import Dataset
 from smoothcert.device.compilation import cudnn_benchmark
-from smoothcert.device.host import keep_freed_memory
+from smoothcert.device.process_tuning import tune_process
 from smoothcert.device.runtime import Runtime
 from smoothcert.errors import InvalidInput, either, setting
 from smoothcert.models.architectures import Normalized
@@ -133,7 +133,7 @@ def train(
         if score is not None:
             return Trained(folder.weights, epochs_now=0, **{measure: score})
         epochs_done = int(folder.recorded(folder.checkpoint, "epochs_done") or 0)
-        keep_freed_memory(runtime.torch_device)
+        tune_process(runtime.torch_device)
         labelled = recipe.method.needs_labels
         data = DeviceData.from_dataset(training, runtime.torch_device, labelled=labelled)
         held_out = DeviceData.from_dataset(validation, runtime.torch_device, labelled=labelled)
