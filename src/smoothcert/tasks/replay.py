@@ -180,7 +180,7 @@ def read_population(
         )
     samples, alpha = (
         100_000 if log_samples is None else log_samples,
-        plan.alpha if log_alpha is None else log_alpha,
+        plan.alpha if log_alpha is None else _check.alpha("log_alpha", log_alpha),
     )
     p = probabilities(results, noise=noise, samples=samples, alpha=alpha, abstained_p=abstained_p)
     remark = _remark(results, plan.samples)
@@ -243,7 +243,6 @@ def probabilities(
         abstained_p: The probability to assume where it is not known, as for abstentions in a log.
     """
     _check.between("abstained_p", abstained_p, 0, 1)
-    alpha = _check.alpha("alpha", alpha)
     if results.noise is None:
         p = votes(results, noise=noise, samples=samples, alpha=alpha) / samples
         return np.where(results.abstained, abstained_p, p)
