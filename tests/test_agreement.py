@@ -8,6 +8,7 @@ from smoothcert._agreement import (
     OTHER_SIZE,
     OtherAnswers,
     RepeatedBatch,
+    changes,
     check_labels_of_form,
     differing_labels,
     repeats,
@@ -52,3 +53,15 @@ def test_labels_are_compared_with_a_finer_format_only_if_they_differ():
     with pytest.raises(OtherAnswers, match=r"other labels for 100\.0% of noisy inputs"):
         check_labels_of_form(lambda x: x.flip(1), lambda x: x, lambda x: x, X)
     assert differing_labels(X, X.flip(1)) == 1
+
+
+def test_a_change_is_measured_by_the_margins_of_the_leading_classes():
+    before = torch.tensor([[3.0, 1.0, -50.0], [0.0, 2.0, -50.0], [1.0, 3.0, -50.0]])
+    after = before + torch.tensor([0.0, 0.2, 0.0])
+    expected = torch.tensor([0.2 / 3.8, 0.2 / 4, 0.2 / 4])  # the margins are 2, one of them 1.8 now
+    for hide in (0.0, 5000.0, torch.tensor([0.0, 0.0, -1e4]), torch.tensor([0, 0, -torch.inf])):
+        assert changes(after + hide, before + hide).float() == pytest.approx(expected, rel=1e-2)
+    assert changes(before, before).tolist() == [0, 0, 0]
+    assert changes(before - torch.tensor([0.0, 0.0, 10.0]), before).max() < 0.2
+    assert changes(before + torch.nan, before).tolist() == [torch.inf] * 3
+    assert changes(before + torch.nan, before - torch.nan).tolist() == [0, 0, 0]

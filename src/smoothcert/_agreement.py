@@ -125,9 +125,8 @@ class Reference:
             found[self.usual], self.plain[self.usual], self.exact[self.usual], OTHER_FORM
         )
         for rows in self.far:
-            if bool(
-                _winners(self.plain[rows]).all()
-            ):  # otherwise the format is too small for this scale
+            # Without a winner, the number format is too small for this scale.
+            if bool(_winners(self.plain[rows]).all()):
                 far = FAR_FORM if found.is_floating_point() else FAR_LABELS
                 _check_no_worse(found[rows], self.plain[rows], self.exact[rows], far)
 
@@ -177,17 +176,20 @@ def repeats(outputs: Outputs, first: Tensor, again: Iterable[RepeatedBatch]) -> 
             return False
         expected = first[list(other.before)]
         found = found[list(other.rows)]
-        if not found.is_floating_point():
-            if not found.equal(expected):
-                return False
-            continue
         tolerance = other.rounding.in_format(other.batch.dtype)
-        if not bool((changes(found, expected, margin) <= tolerance).all()):
-            return False
-        ties = max(1.0, tolerance * len(found))
-        if differing_labels(found, expected) * len(found) > ties:
+        if not _same(found, expected, tolerance, margin):
             return False
     return True
+
+
+def _same(found: Tensor, expected: Tensor, tolerance: float, margin: float) -> bool:
+    """Whether labels are equal, or logits up to a change; labels of logits may differ in a tie."""
+    if not expected.is_floating_point():
+        return found.equal(expected)
+    most_ties = max(1.0, tolerance * len(found))
+    if differing_labels(found, expected) * len(found) > most_ties:
+        return False
+    return bool((changes(found, expected, margin) <= tolerance).all())
 
 
 def typical_margin(logits: Tensor) -> float:
@@ -350,7 +352,7 @@ def _error(outputs: Tensor, exact: Tensor) -> float:
 
 
 def _winners(outputs: Tensor) -> Tensor:
-    """Whether each row has a label: its largest logit is finite. A single -inf is no reason against it."""
+    """Whether each row has a label: its largest logit is finite. Another one may be -inf."""
     return outputs.reshape(len(outputs), -1).amax(1).isfinite()
 
 
