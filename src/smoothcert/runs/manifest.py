@@ -332,8 +332,8 @@ def _check_denoiser(denoiser: Mapping[str, str]) -> None:
 
 
 def _check_budget(budget: BudgetEntry) -> None:
-    if bool(budget["samples"]) == bool(budget["minutes"]):
-        raise ValueError("it needs either samples or minutes")
+    if not budget["samples"] and not budget["minutes"]:
+        raise ValueError("it needs samples or minutes")
 
 
 def _check_spending(spending: SpendingEntry) -> None:
