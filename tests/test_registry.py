@@ -149,7 +149,7 @@ def test_a_record_restores_nothing_but_plans_and_noises():
     ("description", "code"),
     [
         ({"name": "Sequential", "samples": 10}, "unknown-class"),
-        ({"name": "Fixed", "samples": 10, "pace": 2}, "other-settings"),
+        ({"name": "Fixed", "samples": 10, "pace": 2}, "other-configuration"),
     ],
 )
 def test_a_plan_of_a_later_version_is_refused(description, code):

@@ -86,7 +86,7 @@ def restore(description: Mapping[str, Any] | None) -> Any:
         return cls(**values)
     except TypeError as error:
         raise InvalidInput(
-            "other-settings",
+            "other-configuration",
             "the settings of {name} were written by another version: {error}",
             name=name,
             error=str(error),
@@ -112,6 +112,7 @@ def check_settings(folder: object, differing: Sequence[str], *, what: str, hint:
             folder=folder,
             what=what,
             differing="; ".join(differing),
+            names=[difference.partition(" (")[0] for difference in differing],
             hint=hint,
             out=setting("out", "DIR"),
         )

@@ -9,7 +9,7 @@ from torch import nn
 
 from smoothcert import Gaussian, InputSpecific, Smoothed, certify
 from smoothcert.device.runtime import Runtime, settle_dtype
-from smoothcert.runs.progress import PlainProgress, Progress
+from smoothcert.runs.progress import Display, Progress
 from smoothcert.runs.table import table
 from smoothcert.smoothed import prepare as number_format
 from smoothcert.smoothed.prepare import settle_number_format
@@ -134,9 +134,7 @@ def test_the_summary_and_the_table_name_the_format(tmp_path, capsys):
             "batch": 256,
         }
         runs.append(
-            certify(
-                model, data, out=tmp_path / dtype, classes=2, progress=PlainProgress(), **settings
-            )
+            certify(model, data, out=tmp_path / dtype, classes=2, progress=Display(), **settings)
         )
         assert f" per input, in {dtype}; all sampling took" in capsys.readouterr().err
     assert "number format" in table(runs).titles

@@ -18,8 +18,9 @@ from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.merge import merge
 from smoothcert.runs.progress import Progress
-from smoothcert.runs.run import open_run, summary
+from smoothcert.runs.run import open_run
 from smoothcert.runs.table import table
+from smoothcert.runs.words import summary
 from smoothcert.tasks.attack import attack
 from smoothcert.tasks.audit import audit, write_case
 from smoothcert.tasks.certify import certify, forecast

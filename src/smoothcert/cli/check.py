@@ -30,7 +30,8 @@ def audit(
         seed: Chooses the inputs to draw again. Default: others each time.
         page: Also write a safety case: one page with the claim, its basis and this audit.
     """
-    from smoothcert.runs.run import all_together, open_run
+    from smoothcert.runs.run import open_run
+    from smoothcert.runs.words import all_together
     from smoothcert.tasks.audit import audit, write_case
 
     if page is not None:

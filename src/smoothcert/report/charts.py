@@ -29,7 +29,7 @@ from smoothcert.report.wording import (
 )
 from smoothcert.runs.attacks import Attacks, read_attacks
 from smoothcert.runs.comparison import Comparison, Curve
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import Results, share_above_band
 from smoothcert.runs.run import Run
 from smoothcert.statistics.metrics import evenly, round_down
 
@@ -236,7 +236,7 @@ def probabilities(runs: Sequence[Results]) -> Chart:
     grid = np.append(np.linspace(0.5, 0.99, 50), 1 - np.geomspace(8e-3, 1e-4, 20))
     layers = []
     for run in counted:
-        low, high = run.share_above_band(grid)
+        low, high = share_above_band(run, grid)
         layers.append(Line(run.name, grid, run.share_above(grid), low, high, step=True))
     labelled = any(run.labelled for run in counted)
     return Chart(

@@ -43,7 +43,7 @@ from smoothcert.report.wording import (
 from smoothcert.runs.comparison import Comparison, Recommendation
 from smoothcert.runs.formats import Source, collect
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.results import Results, is_unit
+from smoothcert.runs.results import Results, certified_radii, is_unit, p_reached_by
 from smoothcert.runs.table import duration, table
 from smoothcert.statistics.boundaries import default_looks
 from smoothcert.statistics.metrics import evenly, round_down
@@ -197,6 +197,7 @@ def environment() -> Environment:
     templates.filters |= {
         "acr_note": acr_note,
         "caveat": caveat,
+        "certified_radii": certified_radii,
         "class_name": class_name,
         "describe": describe,
         "down": round_down,
@@ -206,6 +207,7 @@ def environment() -> Environment:
         "kind": kind,
         "looks": default_looks,
         "number": "{:g}".format,
+        "p_reached_by": p_reached_by,
         "promise": promise,
         "share": "{:.1%}".format,
         "uncertified": uncertified,

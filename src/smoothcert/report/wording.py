@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.runs.results import Results
+from smoothcert.runs.words import bias_of_p
 
 Common = TypeVar("Common")
 
@@ -110,7 +111,7 @@ def on_decided_radii(text: str, runs: Sequence[Results]) -> str:
 
 def stopped(runs: Sequence[Results]) -> str:
     """How the shares of votes of runs that stopped early are biased; empty if none did."""
-    biases = grouped((run.bias_of_p, run.name) for run in runs if run.bias_of_p)
+    biases = grouped((bias_of_p(run), run.name) for run in runs if bias_of_p(run))
     return sentences(*(_about(names, f"Sampling {bias}", runs) for bias, names in biases.items()))
 
 

@@ -157,8 +157,8 @@ class Manifest:
 
     @property
     def timed(self) -> bool:
-        """Whether the run had a budget of minutes. What its later inputs got then depends on the clock."""
-        return bool(self.budget and self.budget.get("minutes"))
+        """Whether the clock decided what inputs got: in runs of version 1.0 with minutes."""
+        return self.budget is not None and self.budget.get("samples") is None
 
     @property
     def compile_request(self) -> str:
@@ -332,8 +332,8 @@ def _check_denoiser(denoiser: Mapping[str, str]) -> None:
 
 
 def _check_budget(budget: BudgetEntry) -> None:
-    if bool(budget["samples"]) == bool(budget["minutes"]):
-        raise ValueError("it needs either samples or minutes")
+    if not budget["samples"] and not budget["minutes"]:
+        raise ValueError("it needs samples or minutes")
 
 
 def _check_spending(spending: SpendingEntry) -> None:

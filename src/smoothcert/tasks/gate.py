@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from xml.etree import ElementTree
 
 import numpy as np
@@ -19,8 +19,9 @@ from smoothcert.runs.comparison import compare_runs
 from smoothcert.runs.run import Run, open_run
 from smoothcert.statistics.bounds import lower_bound, upper_bound
 from smoothcert.statistics.metrics import CONFIDENCE, round_down
-from smoothcert.tasks.audit import audit
-from smoothcert.tasks.reload import Places
+
+if TYPE_CHECKING:
+    from smoothcert.tasks.reload import Places
 
 Outcome = Literal["passes", "fails", "undecided"]
 _RULES = ("confidence", "inputs", "alpha", "dtype", "audit", "certified_accuracy", "baseline")
@@ -176,6 +177,8 @@ def _checked(
         outcome: Outcome = "passes" if run.manifest.dtype in formats else "fails"
         yield Rule(f"number format {' or '.join(map(str, formats))}", outcome, run.manifest.dtype)
     if "audit" in policy:
+        from smoothcert.tasks.audit import audit  # it needs torch
+
         found = audit(run.path, redraw=_check.whole("audit", policy["audit"]), **places)
         wrong = "".join(f"; input {finding.id}: {finding.reason}" for finding in found.findings[:1])
         wrong += "; the plan does not keep its alpha" if not (found.findings or found.holds) else ""

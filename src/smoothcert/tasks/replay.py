@@ -27,6 +27,7 @@ from smoothcert.runs.formats import read_results
 from smoothcert.runs.logs import read_counts, read_votes, votes
 from smoothcert.runs.results import Results
 from smoothcert.runs.run import Run
+from smoothcert.runs.words import bias_of_p
 from smoothcert.statistics import metrics
 from smoothcert.statistics.bounds import Array, Counts, lower_bound
 
@@ -211,8 +212,9 @@ def _population_of(run: Run) -> Population:
 def _remark(results: Results, ceiling: int) -> str | None:
     """What makes the p of a run differ from the true ones; None if nothing is known."""
     remarks = []
-    if results.bias_of_p:
-        remarks.append(f"The run {results.bias_of_p}.")
+    bias = bias_of_p(results)
+    if bias is not None:
+        remarks.append(f"The run {bias}.")
     unanimous = (
         (results.counted > 0) & (results.count == results.counted) & (results.counted < ceiling)
     )
